@@ -1,0 +1,299 @@
+/* copes: fused operators for sequence models on CPU, NVIDIA and AMD GPUs.
+ *
+ * One header, four ideas:
+ *  - A tensor is a DLPack DLTensor. Its device picks the backend, its strides cover every layout, and its memory stays
+ *    the caller's. No alignment is required; a stride is never negative.
+ *  - An operator is a descriptor, copes_op: a kind and its attributes. Zero means "the default" (but for act.dim), so a
+ *    designated initializer names only what differs.
+ *  - Tensors are passed in copes_args, by slot: args.in[COPES_LRPE_X] = &x. An optional slot left NULL is absent.
+ *  - Everything is checked before anything is computed. A call that fails has written nothing, returns a status, and
+ *    leaves one line in copes_last_error() that names the slot or attribute, what it was and what it must be.
+ *
+ * Notation: B batch, N sequence, H heads, D features of a head, E features of theta or of a value, M cache length,
+ * R rank of a factor. Floating-point types are float32, float16 and bfloat16, and float64 on the CPU; "type T" below is
+ * the one type that all the tensors so marked share. Arithmetic is in float32 (float64 for float64), rounded once, to
+ * nearest even, at the store. docs/operators.md derives every formula.
+ *
+ * Threads: descriptors and the tables below are constant; a context serves one thread at a time, and any number of
+ * contexts work at once. */
+#ifndef COPES_COPES_H
+#define COPES_COPES_H
+
+#include <dlpack/dlpack.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COPES_VERSION_MAJOR 0
+#define COPES_VERSION_MINOR 1
+#define COPES_VERSION_PATCH 0
+
+#if defined(COPES_STATIC)
+#define COPES_API
+#elif defined(__GNUC__)
+#define COPES_API __attribute__((visibility("default")))
+#else
+#define COPES_API
+#endif
+
+enum {
+    COPES_MAX_RANK = 8,     /* dimensions of a tensor */
+    COPES_MAX_GRID = 4,     /* dimensions of a position grid */
+    COPES_MAX_INPUTS = 16,  /* input slots of an operator, with room for those to come */
+    COPES_MAX_OUTPUTS = 8   /* output slots, likewise */
+};
+
+/* ---- Status ------------------------------------------------------------------------------------------------------ */
+
+typedef enum copes_status {
+    COPES_OK = 0,
+    COPES_ERROR_NULL,        /* a required pointer or slot is NULL */
+    COPES_ERROR_OP,          /* the descriptor's kind is unknown */
+    COPES_ERROR_ATTRIBUTE,   /* an attribute's value is unknown, out of range, NaN, or at odds with the shapes */
+    COPES_ERROR_DEVICE,      /* tensors on different devices, not on the context's, or on one that does not exist */
+    COPES_ERROR_DTYPE,       /* a type that the slot does not take */
+    COPES_ERROR_SHAPE,       /* a rank or shape that the slot does not take */
+    COPES_ERROR_STRIDE,      /* negative strides, or an output whose elements overlap */
+    COPES_ERROR_ALIAS,       /* an output overlaps another tensor in a way the operator does not allow */
+    COPES_ERROR_SIZE,        /* a size or address range that does not fit 63 bits */
+    COPES_ERROR_WORKSPACE,   /* the workspace is NULL or smaller than copes_workspace_size says */
+    COPES_ERROR_MEMORY,      /* an allocation failed (copes_context_create only) */
+    COPES_ERROR_UNSUPPORTED, /* the backend was not built, or does not run this type */
+    COPES_ERROR_BACKEND      /* the device's runtime reported an error; the message carries its words */
+} copes_status;
+
+/* The status's name, e.g. "COPES_ERROR_SHAPE". Never NULL. */
+COPES_API const char *copes_status_name(copes_status status);
+
+/* The calling thread's message of its last call that failed; "" when none has. Valid until the thread's next failure. */
+COPES_API const char *copes_last_error(void);
+
+/* The library's version, e.g. "0.1.0"; it may be newer than the header's. */
+COPES_API const char *copes_version(void);
+
+/* ---- Operators --------------------------------------------------------------------------------------------------- */
+
+typedef enum copes_kind {
+    COPES_ACT_FORWARD = 1,
+    COPES_ACT_BACKWARD,
+    COPES_LRPE_FORWARD,
+    COPES_LRPE_BACKWARD,
+    COPES_TPA_DECODE
+} copes_kind;
+
+typedef enum copes_act { COPES_NONE = 0, COPES_RELU, COPES_SIGMOID, COPES_SILU, COPES_SOFTMAX } copes_act;
+typedef enum copes_variant { COPES_ROTATE = 0, COPES_COSINE } copes_variant;
+typedef enum copes_pairing { COPES_HALF = 0, COPES_INTERLEAVED } copes_pairing;
+
+/* The slots: indices into copes_args.in and .out. A kind takes those that its comment below lists. */
+enum { COPES_ACT_X = 0, COPES_ACT_GRAD_O, COPES_ACT_O };
+enum { COPES_LRPE_X = 0, COPES_LRPE_THETA, COPES_LRPE_GRAD_O, COPES_LRPE_LSE };
+enum { COPES_TPA_AQ = 0, COPES_TPA_BQ, COPES_TPA_AK, COPES_TPA_BK, COPES_TPA_AV, COPES_TPA_BV, COPES_TPA_KV_LEN };
+enum { COPES_OUT = 0, COPES_OUT_LSE }; /* outputs: o or grad_x first */
+
+/* COPES_ACT_FORWARD: o = act(x), elementwise, or softmax along one axis (a row of -inf gives NaN).
+ *   in   x        any shape of rank 1 to 8, type T
+ *   out  o        x's shape, T; may be x itself
+ *
+ * COPES_ACT_BACKWARD: grad_x = sum(grad_o * d act(x) / dx)
+ *   in   grad_o   any shape of rank 1 to 8, type T
+ *        x        the forward's input, same shape, T; required by relu, sigmoid and silu
+ *        o        the forward's output, same shape, T; required by softmax
+ *   out  grad_x   same shape, T; may be grad_o itself
+ *
+ * Formulas: none x; relu max(x, 0) with NaN kept; sigmoid s = 1 / (1 + e^-x); silu x s; softmax e^(x - max) / sum.
+ * Gradients: relu g where x > 0; sigmoid g s (1 - s); silu g s (1 + x (1 - s)); softmax o (g - sum(o g)).
+ * silu is Hendrycks and Gimpel's SiLU (2016, "Gaussian error linear units"). */
+typedef struct copes_act_attributes {
+    copes_act act;
+    int32_t dim; /* softmax's axis, -rank to rank - 1; negative counts from the end. 0 is the first axis */
+} copes_act_attributes;
+
+/* Linearized relative positional encoding (Qin et al. 2023), of which RoPE (Su et al. 2021) is the variant rotate, over a
+ * grid of 1 to 4 dimensions.
+ *
+ * COPES_LRPE_FORWARD
+ *   in   x        (B, N, H, D), or (B, N, D) with H = 1; type T
+ *        theta    (H, E), (1, E) or (H, 1); float32, float16 or bfloat16: radians per position
+ *   out  o        rotate: x's shape, may be x itself; cosine: (B, N, H, 2D), or (B, N, 2D); T
+ *        lse      optional, softmax over the sequence only: (B, H, D), log sum exp of x over N; float32 (float64 if T is)
+ *
+ * COPES_LRPE_BACKWARD
+ *   in   theta    as above
+ *        grad_o   o's shape, T
+ *        x        the forward's input; required unless act is none
+ *        lse      optional, softmax over the sequence only: the forward's; computed anew when absent
+ *   out  grad_x   x's shape, T; rotate: may be grad_o itself
+ *
+ * First the activation: none, relu, sigmoid, silu, or softmax over the features (dim 3) or over all N tokens (dim 1).
+ * N = prefix + prod(grid) + suffix; prefix and suffix tokens have angle 0. Token t has s = t - prefix, unravelled
+ * row-major over the grid to (s_1 .. s_m), and the position p_j = offset_j + s_j, with |p_j| < 2^31. The K angles of
+ * head h (K = D for cosine, rotary_dim / 2 for rotate) are
+ *     phi = concat_j(p_j theta_h)[0:K]      m E >= K if m > 1; if m = 1, angles past E are 0, and E = 1 serves all K
+ *     phi_i = p_j theta_h[i]                with sections: i in section j, E = K
+ * taken modulo a turn exactly: (p theta / 2 pi) is formed in fixed point from theta's float32 value, to 2^-30 turn at
+ * every position. A theta that is not finite gives NaN.
+ *   cosine  o = concat(y cos phi, y sin phi), y = act(x)
+ *   rotate  pairs (a, b) of features become (a cos phi - b sin phi, a sin phi + b cos phi). Pair k is features
+ *           (k, k + rotary_dim / 2) for pairing half, (2k, 2k + 1) for interleaved; features at and past rotary_dim are y.
+ * Backward is the transpose, then the activation's gradient. */
+typedef struct copes_lrpe_attributes {
+    copes_variant variant;
+    copes_pairing pairing; /* rotate only */
+    copes_act act;
+    int32_t dim;                      /* softmax's axis: 3, -1 or 0 the features, 1 or -3 the sequence; also at rank 3 */
+    int32_t grid_rank;                /* m; 0: one dimension of length N - prefix - suffix */
+    int64_t grid[COPES_MAX_GRID];     /* its lengths, the last one fastest */
+    int64_t offset[COPES_MAX_GRID];   /* the position of the grid's first token, per dimension */
+    int64_t prefix, suffix;           /* tokens before and after the grid */
+    int64_t sections[COPES_MAX_GRID]; /* angles of each grid dimension, summing to K; all 0: none */
+    int64_t rotary_dim;               /* rotate only: features that turn, even; 0: D */
+} copes_lrpe_attributes;
+
+/* COPES_TPA_DECODE: attention of a few query tokens over a tensor-product (factored) key and value cache (Zhang et al.
+ * 2025, "Tensor product attention is all you need").
+ *   in   aq       (B, N, H, Rq); all of type T
+ *        bq       (B, N, Rq, D)
+ *        ak       (B, M, H, Rk), or (B, M, H) with Rk = 1
+ *        bk       (B, M, Rk, D), or (B, M, D)
+ *        av       (B, M, H, Rv), or (B, M, H)
+ *        bv       (B, M, Rv, E), or (B, M, E)
+ *        kv_len   optional, (B), int32 in device memory: keys at and past kv_len[b] are ignored; clamped to 0 .. M
+ *   out  o        (B, N, H, E), T
+ *        lse      optional, (B, N, H), log sum_m exp(scale q.k); float32 (float64 if T is)
+ * q[h] = scale_q sum_r aq[h,r] bq[r], k[m,h] = scale_k sum_r ak[m,h,r] bk[m,r], v likewise; o = softmax_m(scale q.k) v.
+ * k and v are never formed in memory. With no key to see, o = 0 and lse = -inf. */
+typedef struct copes_tpa_attributes {
+    double scale;   /* 0: D^-1/2 */
+    double scale_q; /* 0: 1 / Rq */
+    double scale_k; /* 0: 1 / Rk */
+    double scale_v; /* 0: 1 / Rv */
+    int32_t causal; /* 1: query n sees keys 0 .. L - N + n of the L = kv_len[b] keys, so that the last sees the last */
+} copes_tpa_attributes;
+
+typedef struct copes_op {
+    copes_kind kind;
+    union {
+        copes_act_attributes act;
+        copes_lrpe_attributes lrpe;
+        copes_tpa_attributes tpa;
+        int64_t reserved[32];
+    };
+} copes_op;
+
+typedef struct copes_args {
+    DLTensor *in[COPES_MAX_INPUTS]; /* read only, though DLPack's consumers rarely say const */
+    DLTensor *out[COPES_MAX_OUTPUTS];
+} copes_args;
+
+/* ---- The table of operators: what a command line, a binding or a test needs to drive them all --------------------- */
+
+typedef enum copes_attribute_type {
+    COPES_ATTRIBUTE_ENUM,  /* int32: an index into choices */
+    COPES_ATTRIBUTE_BOOL,  /* int32: 0 or 1 */
+    COPES_ATTRIBUTE_INT32, /* int32 */
+    COPES_ATTRIBUTE_INT64, /* int64[count] */
+    COPES_ATTRIBUTE_DOUBLE
+} copes_attribute_type;
+
+typedef struct copes_attribute_info {
+    const char *name;
+    copes_attribute_type type;
+    size_t offset;         /* of the value in copes_op, in bytes */
+    int32_t count;         /* elements of the value, 1 but for lists */
+    ptrdiff_t rank_offset; /* lists that have a length of their own: of that int32 in copes_op; else -1 */
+    const char *choices;   /* enums: the names in order, separated by '|' */
+    const char *fallback;  /* the default, as one writes it */
+    const char *summary;
+} copes_attribute_info;
+
+typedef struct copes_slot_info {
+    const char *name; /* NULL: the kind does not use this index */
+    const char *shape;
+    int32_t optional; /* 1: may be NULL, always or for some attributes */
+    const char *summary;
+} copes_slot_info;
+
+typedef struct copes_op_info {
+    copes_kind kind;
+    const char *name;   /* "lrpe_forward" */
+    const char *family; /* "lrpe" */
+    int32_t backward;
+    const char *summary;
+    copes_slot_info in[COPES_MAX_INPUTS];
+    copes_slot_info out[COPES_MAX_OUTPUTS];
+    int32_t attribute_count;
+    const copes_attribute_info *attributes;
+} copes_op_info;
+
+/* Every operator the library has, *count of them; constant for the life of the process. */
+COPES_API const copes_op_info *copes_ops(size_t *count);
+
+/* A descriptor of this kind with every attribute at the default that the table names (act.dim is -1, the rest 0). */
+COPES_API copes_op copes_op_default(copes_kind kind);
+
+/* ---- Backends and contexts --------------------------------------------------------------------------------------- */
+
+typedef struct copes_backend_info {
+    const char *name; /* "cpu", "cuda", "hip" */
+    DLDeviceType device_type;
+    int32_t device_count; /* 0: built, but no driver or device was found */
+} copes_backend_info;
+
+/* The backends in this build: copies up to `capacity` of them to `infos` and returns how many there are. */
+COPES_API size_t copes_backends(copes_backend_info *infos, size_t capacity);
+
+/* One line about a device, cut to `size` bytes: its name and, for the CPU, the instruction-set level and threads in use.
+ * Where a backend has no device, device_id 0 tells why.
+ * Errors: NULL, DEVICE, UNSUPPORTED. */
+COPES_API copes_status copes_device_summary(DLDevice device, char *text, size_t size);
+
+typedef struct copes_context copes_context;
+
+typedef struct copes_context_options {
+    void *stream;    /* GPU: the cudaStream_t or hipStream_t that calls enqueue on; NULL: the default stream */
+    int32_t threads; /* CPU: threads to use; 0: as many as OpenMP says (OMP_NUM_THREADS); 1 in a build without OpenMP */
+} copes_context_options;
+
+/* Opens a device. `options` may be NULL. The results of an operator do not depend on the number of threads.
+ * COPES_CPU_ISA in the environment caps the CPU's instruction-set level: baseline, avx2, avx512 or avx512bf16.
+ * Errors: NULL, ATTRIBUTE (threads < 0, an unknown COPES_CPU_ISA or one the processor lacks), DEVICE, UNSUPPORTED,
+ * MEMORY, BACKEND; *context is then NULL. */
+COPES_API copes_status copes_context_create(DLDevice device, const copes_context_options *options,
+                                            copes_context **context);
+
+/* Closes a context. NULL is ignored. Work already enqueued on the stream goes on. */
+COPES_API void copes_context_destroy(copes_context *context);
+
+/* GPU: later calls enqueue on `stream`. On the CPU it is ignored. Errors: NULL. */
+COPES_API copes_status copes_context_set_stream(copes_context *context, void *stream);
+
+/* ---- Running an operator ----------------------------------------------------------------------------------------- */
+
+/* Checks the descriptor and the inputs, and describes each output that args->out asks for (a non-NULL tensor): writes its
+ * ndim, dtype, device and shape, and sets strides to NULL and byte_offset to 0. The tensor's `shape` must point to room
+ * for COPES_MAX_RANK lengths; `data` is left as it is. Reads no tensor's data; inputs may have data NULL.
+ * Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE, SIZE. */
+COPES_API copes_status copes_infer(const copes_op *op, const copes_args *args);
+
+/* The bytes of scratch memory that copes_run needs for this call, on the context's device; often 0. Depends on shapes,
+ * types, attributes and the context, not on data. Errors: those of copes_run, but for WORKSPACE; data may be NULL. */
+COPES_API copes_status copes_workspace_size(copes_context *context, const copes_op *op, const copes_args *args,
+                                            size_t *size);
+
+/* Runs the operator. GPU: enqueues it on the context's stream and returns; it neither allocates nor synchronizes, and
+ * tensors and workspace must live until the stream gets there. CPU: returns when done. The workspace is at least as large
+ * as copes_workspace_size says, on the context's device, of any alignment and content, and may be NULL where that is 0. A tensor with
+ * no elements may have data NULL; where every output is empty the call does nothing and succeeds.
+ * The same call on the same device gives the same bits.
+ * Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE, ALIAS, SIZE, WORKSPACE, UNSUPPORTED, BACKEND. */
+COPES_API copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
+                                 size_t workspace_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
