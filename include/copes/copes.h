@@ -1,8 +1,8 @@
 /* copes: fused operators for sequence models on CPU, NVIDIA and AMD GPUs.
  *
  * One header, four ideas:
- *  - A tensor is a DLPack DLTensor. Its device picks the backend, its strides cover every layout, and its memory stays
- *    the caller's. No alignment is required; a stride is never negative.
+ *  - A tensor is a DLPack DLTensor. Its device picks the backend, its strides, of any sign, cover every layout, and its
+ *    memory stays the caller's. No alignment is required.
  *  - An operator is a descriptor, copes_op: a kind and its attributes. Zero means "the default" (but for act.dim), so a
  *    designated initializer names only what differs.
  *  - Tensors are passed in copes_args, by slot: args.in[COPES_LRPE_X] = &x. An optional slot left NULL is absent.
@@ -56,7 +56,7 @@ typedef enum copes_status {
     COPES_ERROR_DEVICE,      /* tensors on different devices, not on the context's, or on one that does not exist */
     COPES_ERROR_DTYPE,       /* a type that the slot does not take */
     COPES_ERROR_SHAPE,       /* a rank or shape that the slot does not take */
-    COPES_ERROR_STRIDE,      /* negative strides, or an output whose elements overlap */
+    COPES_ERROR_STRIDE,      /* an output whose elements overlap */
     COPES_ERROR_ALIAS,       /* an output overlaps another tensor in a way the operator does not allow */
     COPES_ERROR_SIZE,        /* a size or address range that does not fit 63 bits */
     COPES_ERROR_WORKSPACE,   /* the workspace is NULL or smaller than copes_workspace_size says */

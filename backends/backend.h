@@ -1,0 +1,34 @@
+/* The seam between common/ and a device: the functions that a backend fills in. A problem has passed every check that
+ * needs no device; its pointers are the device's and may be unreadable here. */
+#ifndef COPES_BACKENDS_BACKEND_H
+#define COPES_BACKENDS_BACKEND_H
+
+#include "common/problem.h"
+
+typedef struct copes_backend {
+    const char *name;
+    DLDeviceType device_type;
+    uint32_t dtypes; /* bit 1 << copes_dtype: what its kernels run */
+
+    int32_t (*device_count)(void);
+
+    /* One line about a device that exists, or, for device 0 of none, why there is none. */
+    void (*summary)(int32_t device, char *text, size_t size);
+
+    /* Makes the state of a context: everything that may fail or take time happens here, not in run. */
+    copes_status (*open)(int32_t device, const copes_context_options *options, void **state);
+    void (*close)(void *state);
+    void (*set_stream)(void *state, void *stream);
+
+    /* Bytes of scratch memory that run needs; it is handed over with COPES_WORKSPACE_ALIGNMENT. */
+    copes_status (*workspace_size)(const void *state, const copes_problem *problem, size_t *size);
+
+    /* Computes or enqueues. Allocates nothing, waits for nothing, leaves no kernel half launched on a refusal. */
+    copes_status (*run)(void *state, const copes_problem *problem, void *workspace);
+} copes_backend;
+
+enum { COPES_WORKSPACE_ALIGNMENT = 256 };
+
+extern const copes_backend copes_backend_cpu;
+
+#endif

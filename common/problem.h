@@ -1,0 +1,97 @@
+/* What a backend is asked to do: an operator with every check passed, every default resolved and every tensor brought to
+ * one canonical form, so that no kernel sees an optional rank, a negative axis or a default of 0. */
+#ifndef COPES_COMMON_PROBLEM_H
+#define COPES_COMMON_PROBLEM_H
+
+#include <copes/copes.h>
+
+typedef enum copes_dtype { COPES_F32, COPES_F16, COPES_BF16, COPES_F64, COPES_I32, COPES_DTYPES } copes_dtype;
+
+/* A tensor's memory: the address of its first element (NULL: absent) and strides in elements, of any sign. The shape is
+ * the problem's. */
+typedef struct copes_view {
+    void *data;
+    int64_t stride[COPES_MAX_RANK];
+} copes_view;
+
+/* Dimensions are in the output's memory order (largest stride first), and merged where every tensor allows it. */
+typedef struct copes_act_problem {
+    copes_act act;
+    int backward;
+    copes_dtype dtype;
+    int rank; /* at least 1 */
+    int64_t shape[COPES_MAX_RANK];
+    int axis;         /* softmax's, after the merging; -1: elementwise */
+    copes_view src;   /* x, or grad_o */
+    copes_view saved; /* backward: x, or o for softmax */
+    copes_view dst;   /* o, or grad_x */
+} copes_act_problem;
+
+typedef enum copes_softmax_axis { COPES_NO_SOFTMAX, COPES_OVER_FEATURES, COPES_OVER_SEQUENCE } copes_softmax_axis;
+
+/* Angles begin .. end - 1 turn with the position in one dimension of the grid: angle i is p theta[theta_begin + i - begin]. */
+typedef struct copes_segment {
+    int64_t begin, end, theta_begin;
+} copes_segment;
+
+typedef struct copes_lrpe_problem {
+    copes_variant variant;
+    copes_pairing pairing;
+    copes_act act;
+    copes_softmax_axis softmax;
+    int backward;
+    copes_dtype dtype, theta_dtype;
+    int64_t b, n, h, d;
+    int64_t k;      /* angles of a head; rotate turns the first 2k features. Those past the last segment are 0 */
+    int64_t prefix; /* tokens before the grid */
+    int64_t length; /* tokens in the grid, the product of `grid` */
+    int grid_rank;  /* at least 1 */
+    int64_t grid[COPES_MAX_GRID], offset[COPES_MAX_GRID];
+    copes_segment segment[COPES_MAX_GRID];
+    copes_view theta; /* (H, E); stride 0 where one row or one value serves all */
+    copes_view src;   /* (B, N, H, D or 2D): x, or grad_o */
+    copes_view x;     /* (B, N, H, D): backward with an activation, else absent */
+    copes_view dst;   /* (B, N, H, D or 2D): o, or grad_x */
+    copes_view lse;   /* (B, H, D): written by forward, read by backward, or absent */
+} copes_lrpe_problem;
+
+typedef struct copes_tpa_problem {
+    copes_dtype dtype;
+    int64_t b, n, m, h, d, e, rq, rk, rv;
+    double score_scale; /* scale scale_q scale_k */
+    double value_scale; /* scale_v */
+    int causal;
+    copes_view aq, bq, ak, bk, av, bv; /* rank 4, the rank axis of keys and values put back */
+    copes_view kv_len;                 /* (B) int32 on the device, or absent */
+    copes_view o;                      /* (B, N, H, E) */
+    copes_view lse;                    /* (B, N, H), or absent */
+} copes_tpa_problem;
+
+typedef struct copes_problem {
+    copes_kind kind;
+    union {
+        copes_act_problem act;
+        copes_lrpe_problem lrpe;
+        copes_tpa_problem tpa;
+    };
+} copes_problem;
+
+static inline copes_dtype copes_problem_dtype(const copes_problem *problem)
+{
+    switch (problem->kind) {
+    case COPES_ACT_FORWARD:
+    case COPES_ACT_BACKWARD: return problem->act.dtype;
+    case COPES_LRPE_FORWARD:
+    case COPES_LRPE_BACKWARD: return problem->lrpe.dtype;
+    case COPES_TPA_DECODE: break;
+    }
+    return problem->tpa.dtype;
+}
+
+/* Bytes of an element. */
+static inline int64_t copes_dtype_size(copes_dtype dtype)
+{
+    return dtype == COPES_F64 ? 8 : dtype == COPES_F16 || dtype == COPES_BF16 ? 2 : 4;
+}
+
+#endif

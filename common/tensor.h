@@ -1,0 +1,49 @@
+/* DLTensors brought to a checked internal form, and questions about the memory they cover. */
+#ifndef COPES_COMMON_TENSOR_H
+#define COPES_COMMON_TENSOR_H
+
+#include "common/problem.h"
+
+#include <stdbool.h>
+
+typedef struct copes_tensor {
+    const char *name; /* the slot's; NULL: absent */
+    DLDevice device;
+    copes_dtype dtype;
+    int rank;
+    int64_t shape[COPES_MAX_RANK];
+    int64_t stride[COPES_MAX_RANK]; /* in elements */
+    int64_t count;                  /* elements */
+    int64_t low, high;              /* bytes from `data` to the first byte and past the last one of all elements */
+    char *data;                     /* the element at index 0, byte_offset added; may be NULL */
+} copes_tensor;
+
+/* Shape and type of an output, as inferred. */
+typedef struct copes_spec {
+    copes_dtype dtype;
+    int rank;
+    int64_t shape[COPES_MAX_RANK];
+} copes_spec;
+
+/* Reads and checks everything of a DLTensor that needs no other tensor. `op` and `slot` are for the message. */
+copes_status copes_tensor_read(const char *op, const char *slot, const DLTensor *source, copes_tensor *tensor);
+
+/* STRIDE unless all elements of the tensor have memory of their own. */
+copes_status copes_tensor_check_distinct(const char *op, const copes_tensor *tensor);
+
+/* Do two tensors cover the same elements in the same order? */
+bool copes_tensor_same(const copes_tensor *a, const copes_tensor *b);
+
+/* May two tensors share a byte? No is certain, and is found for disjoint ranges and for parts of one buffer's rows. */
+bool copes_tensor_may_overlap(const copes_tensor *a, const copes_tensor *b);
+
+/* a * b, or -1 where it does not fit 63 bits; for factors of 0 and more. */
+int64_t copes_multiply(int64_t a, int64_t b);
+
+const char *copes_dtype_name(copes_dtype dtype);
+
+/* "(12, 63)", cut to fit; returns text. */
+enum { COPES_SHAPE_TEXT = 128 };
+const char *copes_shape_text(int rank, const int64_t *shape, char text[COPES_SHAPE_TEXT]);
+
+#endif
