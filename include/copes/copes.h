@@ -222,6 +222,7 @@ typedef struct copes_op_info {
     const char *name;   /* "lrpe_forward" */
     const char *family; /* "lrpe" */
     int32_t backward;
+    int32_t inplace; /* 1 + the input that the first output may be, given the same shape; 0: none */
     const char *summary;
     copes_slot_info in[COPES_MAX_INPUTS];
     copes_slot_info out[COPES_MAX_OUTPUTS];

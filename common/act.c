@@ -1,0 +1,122 @@
+/* act: its attributes, checks, and the canonical problem with dimensions in memory order and merged. */
+#include "common/family.h"
+
+const copes_attribute_info copes_act_attribute_table[COPES_ACT_ATTRIBUTES] = {
+    {"act", COPES_ATTRIBUTE_ENUM, offsetof(copes_op, act.act), 1, -1, "none|relu|sigmoid|silu|softmax", "none",
+     "the activation"},
+    {"dim", COPES_ATTRIBUTE_INT32, offsetof(copes_op, act.dim), 1, -1, NULL, "-1",
+     "softmax's axis; a negative one counts from the end"},
+};
+
+static copes_status check_attributes(const copes_call *call, int rank)
+{
+    const copes_act_attributes *attributes = &call->op->act;
+    if (attributes->act < COPES_NONE || attributes->act > COPES_SOFTMAX)
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: act is %d; it must be COPES_NONE (0) to COPES_SOFTMAX (%d)",
+                          call->info->name, (int)attributes->act, COPES_SOFTMAX);
+    if (attributes->act == COPES_SOFTMAX && (attributes->dim < -rank || attributes->dim >= rank))
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: dim is %d; with tensors of rank %d it must be %d to %d",
+                          call->info->name, attributes->dim, rank, -rank, rank - 1);
+    return COPES_OK;
+}
+
+/* The tensor that the backward needs besides grad_o; drops the one that it does not. */
+static copes_status check_saved(copes_call *call, const copes_tensor *lead)
+{
+    const copes_act act = call->op->act.act;
+    copes_tensor *x = &call->in[COPES_ACT_X], *o = &call->in[COPES_ACT_O];
+    if (act == COPES_SOFTMAX || act == COPES_NONE)
+        x->name = NULL;
+    if (act != COPES_SOFTMAX)
+        o->name = NULL;
+    if (act == COPES_NONE)
+        return COPES_OK;
+    const copes_tensor *saved = act == COPES_SOFTMAX ? o : x;
+    COPES_TRY(act == COPES_SOFTMAX
+                  ? copes_require(call, saved, "o", "the backward of softmax needs the forward's output")
+                  : copes_require(call, saved, "x", "the backward of this activation needs the forward's input"));
+    COPES_TRY(copes_check_dtype(call, saved, lead->dtype, "grad_o"));
+    return copes_check_shape(call, saved, lead->rank, lead->shape, "as grad_o");
+}
+
+static copes_status check(copes_call *call)
+{
+    const copes_tensor *lead = &call->in[call->info->backward ? COPES_ACT_GRAD_O : COPES_ACT_X];
+    COPES_TRY(copes_check_floating(call, lead));
+    if (lead->rank < 1)
+        return copes_fail(COPES_ERROR_SHAPE, "%s: %s has rank 0; it must be 1 to %d", call->info->name, lead->name,
+                          COPES_MAX_RANK);
+    COPES_TRY(check_attributes(call, lead->rank));
+    if (call->info->backward)
+        COPES_TRY(check_saved(call, lead));
+    call->spec[COPES_OUT] = (copes_spec){.dtype = lead->dtype, .rank = lead->rank};
+    for (int i = 0; i < lead->rank; i++)
+        call->spec[COPES_OUT].shape[i] = lead->shape[i];
+    return COPES_OK;
+}
+
+static int64_t magnitude(int64_t value)
+{
+    return value < 0 ? -value : value;
+}
+
+/* Appends dimension `from` of the tensors to the problem. */
+static void append(copes_act_problem *problem, const copes_tensor *const tensors[3], int from)
+{
+    copes_view *const views[3] = {&problem->src, &problem->saved, &problem->dst};
+    problem->shape[problem->rank] = tensors[2]->shape[from];
+    for (int i = 0; i < 3; i++)
+        views[i]->stride[problem->rank] = tensors[i]->stride[from];
+    problem->rank++;
+}
+
+/* Merges the last two dimensions where every tensor steps through them as through one. */
+static bool merge_last(copes_act_problem *problem)
+{
+    const int outer = problem->rank - 2, inner = problem->rank - 1;
+    copes_view *const views[3] = {&problem->src, &problem->saved, &problem->dst};
+    if (outer < 0 || outer == problem->axis || inner == problem->axis)
+        return false;
+    for (int i = 0; i < 3; i++)
+        if (views[i]->data != NULL && views[i]->stride[outer] != views[i]->stride[inner] * problem->shape[inner])
+            return false;
+    problem->shape[outer] *= problem->shape[inner];
+    for (int i = 0; i < 3; i++)
+        views[i]->stride[outer] = views[i]->stride[inner];
+    problem->rank--;
+    return true;
+}
+
+static void plan(const copes_call *call, copes_problem *out)
+{
+    static const copes_tensor absent = {0};
+    copes_act_problem *problem = &out->act;
+    const copes_tensor *src = &call->in[call->info->backward ? COPES_ACT_GRAD_O : COPES_ACT_X];
+    const copes_tensor *saved = &absent, *dst = &call->out[COPES_OUT];
+    if (call->info->backward && copes_present(&call->in[COPES_ACT_X]))
+        saved = &call->in[COPES_ACT_X];
+    else if (copes_present(&call->in[COPES_ACT_O]))
+        saved = &call->in[COPES_ACT_O];
+    *problem = (copes_act_problem){.act = call->op->act.act, .backward = call->info->backward, .dtype = src->dtype,
+                                   .axis = -1, .src.data = src->data, .saved.data = saved->data, .dst.data = dst->data};
+    const copes_tensor *const tensors[3] = {src, saved, dst};
+    const int dim = call->op->act.dim, axis = dim < 0 ? dim + dst->rank : dim;
+    bool used[COPES_MAX_RANK] = {false};
+    for (int round = 0; round < dst->rank; round++) {
+        int next = -1;
+        for (int i = 0; i < dst->rank; i++)
+            if (!used[i] && (next < 0 || magnitude(dst->stride[i]) > magnitude(dst->stride[next])))
+                next = i;
+        used[next] = true;
+        const bool is_axis = problem->act == COPES_SOFTMAX && next == axis;
+        if (dst->shape[next] == 1 && !is_axis && (problem->rank > 0 || round + 1 < dst->rank))
+            continue;
+        append(problem, tensors, next);
+        if (is_axis)
+            problem->axis = problem->rank - 1;
+        while (merge_last(problem)) {
+        }
+    }
+}
+
+const copes_family copes_family_act = {check, plan};

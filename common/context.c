@@ -1,0 +1,88 @@
+/* The list of backends in this build, and contexts on their devices. */
+#include "common/context.h"
+
+#include "common/status.h"
+
+#include <stdlib.h>
+
+static const copes_backend *const backends[] = {
+    &copes_backend_cpu,
+};
+
+enum { BACKEND_COUNT = sizeof backends / sizeof backends[0] };
+
+size_t copes_backends(copes_backend_info *infos, size_t capacity)
+{
+    for (size_t i = 0; i < BACKEND_COUNT && i < capacity && infos != NULL; i++)
+        infos[i] = (copes_backend_info){backends[i]->name, backends[i]->device_type, backends[i]->device_count()};
+    return BACKEND_COUNT;
+}
+
+static copes_status find_backend(DLDevice device, const copes_backend **backend)
+{
+    for (size_t i = 0; i < BACKEND_COUNT; i++)
+        if (backends[i]->device_type == device.device_type) {
+            *backend = backends[i];
+            return COPES_OK;
+        }
+    return copes_fail(COPES_ERROR_UNSUPPORTED,
+                      "device: type is %d, for which this build has no backend; copes_backends lists those it has",
+                      (int)device.device_type);
+}
+
+copes_status copes_device_summary(DLDevice device, char *text, size_t size)
+{
+    const copes_backend *backend;
+    if (text == NULL || size == 0)
+        return copes_fail(COPES_ERROR_NULL, "text is NULL or has no room; it must take a line");
+    COPES_TRY(find_backend(device, &backend));
+    const int32_t count = backend->device_count();
+    if (device.device_id < 0 || device.device_id >= (count > 0 ? count : 1))
+        return copes_fail(COPES_ERROR_DEVICE, "device: id is %d; backend %s has %d devices", device.device_id,
+                          backend->name, count);
+    backend->summary(device.device_id, text, size);
+    return COPES_OK;
+}
+
+copes_status copes_context_create(DLDevice device, const copes_context_options *options, copes_context **context)
+{
+    static const copes_context_options defaults = {0};
+    const copes_backend *backend;
+    if (context == NULL)
+        return copes_fail(COPES_ERROR_NULL, "context is NULL; it must point to where the context goes");
+    *context = NULL;
+    options = options != NULL ? options : &defaults;
+    COPES_TRY(find_backend(device, &backend));
+    if (options->threads < 0)
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "options: threads is %d; it must be 0 or more", options->threads);
+    const int32_t count = backend->device_count();
+    if (device.device_id < 0 || device.device_id >= count)
+        return copes_fail(COPES_ERROR_DEVICE, "device: id is %d; backend %s has %d devices", device.device_id,
+                          backend->name, count);
+    copes_context *made = malloc(sizeof *made);
+    if (made == NULL)
+        return copes_fail(COPES_ERROR_MEMORY, "context: %zu bytes could not be allocated", sizeof *made);
+    *made = (copes_context){.backend = backend, .device = device};
+    const copes_status status = backend->open(device.device_id, options, &made->state);
+    if (status != COPES_OK)
+        free(made);
+    else
+        *context = made;
+    return status;
+}
+
+void copes_context_destroy(copes_context *context)
+{
+    if (context == NULL)
+        return;
+    context->backend->close(context->state);
+    free(context);
+}
+
+copes_status copes_context_set_stream(copes_context *context, void *stream)
+{
+    if (context == NULL)
+        return copes_fail(COPES_ERROR_NULL, "context is NULL; it must come from copes_context_create");
+    context->backend->set_stream(context->state, stream);
+    return COPES_OK;
+}

@@ -1,0 +1,46 @@
+/* A family of operators as common/ knows it: how its descriptor is checked and turned into a problem. Adding an operator
+ * is filling one of these and an entry of the table in ops.c. */
+#ifndef COPES_COMMON_FAMILY_H
+#define COPES_COMMON_FAMILY_H
+
+#include "common/status.h"
+#include "common/tensor.h"
+
+/* A call under examination. Tensors whose name is NULL are absent. */
+typedef struct copes_call {
+    const copes_op *op;
+    const copes_op_info *info;
+    copes_tensor in[COPES_MAX_INPUTS];
+    copes_tensor out[COPES_MAX_OUTPUTS];
+    copes_spec spec[COPES_MAX_OUTPUTS]; /* what each output must be; filled by check */
+    bool accumulate_double;             /* T is float64 */
+} copes_call;
+
+typedef struct copes_family {
+    /* Attributes and inputs: are they right, and what do they make the outputs? May drop an input that the attributes do
+     * not need, by clearing its name. */
+    copes_status (*check)(copes_call *call);
+    /* The problem of a call that passed every check and has something to compute. */
+    void (*plan)(const copes_call *call, copes_problem *problem);
+} copes_family;
+
+extern const copes_family copes_family_act, copes_family_lrpe, copes_family_tpa;
+extern const copes_attribute_info copes_act_attribute_table[], copes_lrpe_attribute_table[], copes_tpa_attribute_table[];
+enum { COPES_ACT_ATTRIBUTES = 2, COPES_LRPE_ATTRIBUTES = 10, COPES_TPA_ATTRIBUTES = 5 };
+
+/* The table's entry of a kind and its family; NULL for an unknown kind. */
+const copes_op_info *copes_op_find(copes_kind kind, const copes_family **family);
+
+/* Refusals that families share; all are messages of the form "op: slot ...". */
+copes_status copes_require(const copes_call *call, const copes_tensor *tensor, const char *slot, const char *reason);
+copes_status copes_check_floating(const copes_call *call, const copes_tensor *tensor);
+copes_status copes_check_dtype(const copes_call *call, const copes_tensor *tensor, copes_dtype dtype, const char *like);
+copes_status copes_check_shape(const copes_call *call, const copes_tensor *tensor, int rank, const int64_t *shape,
+                               const char *like);
+
+static inline bool copes_present(const copes_tensor *tensor)
+{
+    return tensor->name != NULL;
+}
+
+#endif

@@ -1,0 +1,161 @@
+/* tpa_decode: its attributes, checks and canonical problem. */
+#include "common/family.h"
+
+#include <math.h>
+
+const copes_attribute_info copes_tpa_attribute_table[COPES_TPA_ATTRIBUTES] = {
+    {"scale", COPES_ATTRIBUTE_DOUBLE, offsetof(copes_op, tpa.scale), 1, -1, NULL, "D^-1/2", "factor of the scores"},
+    {"scale_q", COPES_ATTRIBUTE_DOUBLE, offsetof(copes_op, tpa.scale_q), 1, -1, NULL, "1/Rq", "factor of the queries"},
+    {"scale_k", COPES_ATTRIBUTE_DOUBLE, offsetof(copes_op, tpa.scale_k), 1, -1, NULL, "1/Rk", "factor of the keys"},
+    {"scale_v", COPES_ATTRIBUTE_DOUBLE, offsetof(copes_op, tpa.scale_v), 1, -1, NULL, "1/Rv", "factor of the values"},
+    {"causal", COPES_ATTRIBUTE_BOOL, offsetof(copes_op, tpa.causal), 1, -1, NULL, "0",
+     "the last query sees the last key, each one before it a key less"},
+};
+
+/* Sizes read off the six factors. */
+typedef struct sizes {
+    int64_t b, n, m, h, d, e, rq, rk, rv;
+} sizes;
+
+static copes_status check_attributes(const copes_call *call)
+{
+    const copes_tpa_attributes *attributes = &call->op->tpa;
+    const double scales[4] = {attributes->scale, attributes->scale_q, attributes->scale_k, attributes->scale_v};
+    for (int i = 0; i < 4; i++)
+        if (!isfinite(scales[i]))
+            return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: %s is %g; it must be finite, or 0 for the default",
+                              call->info->name, copes_tpa_attribute_table[i].name, scales[i]);
+    if (attributes->causal != 0 && attributes->causal != 1)
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: causal is %d; it must be 0 or 1", call->info->name,
+                          attributes->causal);
+    return COPES_OK;
+}
+
+/* The rank axis of a factor sits at `axis`; a key's or value's may be left out. */
+static copes_status check_rank(const copes_call *call, int slot, bool may_lack)
+{
+    const copes_tensor *tensor = &call->in[slot];
+    if (tensor->rank == 4 || (may_lack && tensor->rank == 3))
+        return COPES_OK;
+    char text[COPES_SHAPE_TEXT];
+    return copes_fail(COPES_ERROR_SHAPE, "%s: %s has shape %s; it must be %s", call->info->name, tensor->name,
+                      copes_shape_text(tensor->rank, tensor->shape, text), call->info->in[slot].shape);
+}
+
+static copes_status check_factor(const copes_call *call, int slot, const int64_t shape[4], int rank_axis, const char *like)
+{
+    const copes_tensor *tensor = &call->in[slot];
+    int64_t wanted[4];
+    int rank = 0;
+    for (int i = 0; i < 4; i++)
+        if (tensor->rank == 4 || i != rank_axis)
+            wanted[rank++] = shape[i];
+    return copes_check_shape(call, tensor, rank, wanted, like);
+}
+
+/* Length of a tensor's rank axis, 1 where it is left out. */
+static int64_t rank_of(const copes_tensor *tensor, int axis)
+{
+    return tensor->rank == 4 ? tensor->shape[axis] : 1;
+}
+
+static sizes read_sizes(const copes_call *call)
+{
+    const copes_tensor *aq = &call->in[COPES_TPA_AQ], *bq = &call->in[COPES_TPA_BQ];
+    const copes_tensor *ak = &call->in[COPES_TPA_AK], *av = &call->in[COPES_TPA_AV], *bv = &call->in[COPES_TPA_BV];
+    return (sizes){.b = aq->shape[0],
+                   .n = aq->shape[1],
+                   .m = ak->shape[1],
+                   .h = aq->shape[2],
+                   .d = bq->shape[3],
+                   .e = bv->shape[bv->rank - 1],
+                   .rq = aq->shape[3],
+                   .rk = rank_of(ak, 3),
+                   .rv = rank_of(av, 3)};
+}
+
+static copes_status check_shapes(const copes_call *call, const sizes *s)
+{
+    const int64_t bq[4] = {s->b, s->n, s->rq, s->d};
+    const int64_t ak[4] = {s->b, s->m, s->h, s->rk}, bk[4] = {s->b, s->m, s->rk, s->d};
+    const int64_t av[4] = {s->b, s->m, s->h, s->rv}, bv[4] = {s->b, s->m, s->rv, s->e};
+    COPES_TRY(check_factor(call, COPES_TPA_BQ, bq, -1, "(B, N, Rq, D) to go with aq"));
+    COPES_TRY(check_factor(call, COPES_TPA_AK, ak, 3, "(B, M, H, Rk) to go with aq"));
+    COPES_TRY(check_factor(call, COPES_TPA_BK, bk, 2, "(B, M, Rk, D) to go with ak and bq"));
+    COPES_TRY(check_factor(call, COPES_TPA_AV, av, 3, "(B, M, H, Rv) to go with ak"));
+    COPES_TRY(check_factor(call, COPES_TPA_BV, bv, 2, "(B, M, Rv, E) to go with av"));
+    if (s->rq < 1 || s->rk < 1 || s->rv < 1)
+        return copes_fail(COPES_ERROR_SHAPE, "%s: aq, ak and av have ranks %lld, %lld and %lld; each must be 1 or more",
+                          call->info->name, (long long)s->rq, (long long)s->rk, (long long)s->rv);
+    if (s->d < 1 && s->h > 0)
+        return copes_fail(COPES_ERROR_SHAPE, "%s: bq has %lld features; it must have 1 or more", call->info->name,
+                          (long long)s->d);
+    return COPES_OK;
+}
+
+static copes_status check(copes_call *call)
+{
+    COPES_TRY(check_attributes(call));
+    const copes_tensor *aq = &call->in[COPES_TPA_AQ];
+    COPES_TRY(copes_check_floating(call, aq));
+    call->accumulate_double = aq->dtype == COPES_F64;
+    for (int slot = COPES_TPA_AQ; slot <= COPES_TPA_BV; slot++) {
+        COPES_TRY(copes_check_dtype(call, &call->in[slot], aq->dtype, "aq"));
+        COPES_TRY(check_rank(call, slot, slot > COPES_TPA_BQ));
+    }
+    const sizes s = read_sizes(call);
+    COPES_TRY(check_shapes(call, &s));
+    const copes_tensor *kv_len = &call->in[COPES_TPA_KV_LEN];
+    if (copes_present(kv_len)) {
+        COPES_TRY(copes_check_dtype(call, kv_len, COPES_I32, ""));
+        COPES_TRY(copes_check_shape(call, kv_len, 1, &s.b, "(B)"));
+    }
+    call->spec[COPES_OUT] = (copes_spec){.dtype = aq->dtype, .rank = 4, .shape = {s.b, s.n, s.h, s.e}};
+    call->spec[COPES_OUT_LSE] = (copes_spec){
+        .dtype = call->accumulate_double ? COPES_F64 : COPES_F32, .rank = 3, .shape = {s.b, s.n, s.h}};
+    return COPES_OK;
+}
+
+/* A rank-4 view of a factor whose rank axis, at `axis`, may be left out. */
+static copes_view factor_view(const copes_tensor *tensor, int axis)
+{
+    copes_view view = {.data = tensor->data};
+    for (int i = 0, from = 0; i < 4; i++)
+        view.stride[i] = tensor->rank == 3 && i == axis ? 0 : tensor->stride[from++];
+    return view;
+}
+
+static copes_view plain_view(const copes_tensor *tensor)
+{
+    copes_view view = {.data = copes_present(tensor) ? tensor->data : NULL};
+    for (int i = 0; i < tensor->rank; i++)
+        view.stride[i] = tensor->stride[i];
+    return view;
+}
+
+static void plan(const copes_call *call, copes_problem *out)
+{
+    const sizes s = read_sizes(call);
+    const copes_tpa_attributes *attributes = &call->op->tpa;
+    const double scale = attributes->scale != 0 ? attributes->scale : 1 / sqrt((double)s.d);
+    const double scale_q = attributes->scale_q != 0 ? attributes->scale_q : 1 / (double)s.rq;
+    const double scale_k = attributes->scale_k != 0 ? attributes->scale_k : 1 / (double)s.rk;
+    out->tpa = (copes_tpa_problem){
+        .dtype = call->in[COPES_TPA_AQ].dtype,
+        .b = s.b, .n = s.n, .m = s.m, .h = s.h, .d = s.d, .e = s.e, .rq = s.rq, .rk = s.rk, .rv = s.rv,
+        .score_scale = scale * scale_q * scale_k,
+        .value_scale = attributes->scale_v != 0 ? attributes->scale_v : 1 / (double)s.rv,
+        .causal = attributes->causal,
+        .aq = plain_view(&call->in[COPES_TPA_AQ]),
+        .bq = plain_view(&call->in[COPES_TPA_BQ]),
+        .ak = factor_view(&call->in[COPES_TPA_AK], 3),
+        .bk = factor_view(&call->in[COPES_TPA_BK], 2),
+        .av = factor_view(&call->in[COPES_TPA_AV], 3),
+        .bv = factor_view(&call->in[COPES_TPA_BV], 2),
+        .kv_len = plain_view(&call->in[COPES_TPA_KV_LEN]),
+        .o = plain_view(&call->out[COPES_OUT]),
+        .lse = plain_view(&call->out[COPES_OUT_LSE]),
+    };
+}
+
+const copes_family copes_family_tpa = {check, plan};
