@@ -1,0 +1,13 @@
+/* The subcommands of `copes`. Each takes its own name as argv[0] and returns the exit status: 0, 1 for a failure, 2 for
+ * wrong usage. */
+#ifndef COPES_TOOLS_COMMANDS_H
+#define COPES_TOOLS_COMMANDS_H
+
+int command_run(int argc, char **argv);
+int command_sample(int argc, char **argv);
+int command_ops(int argc, char **argv);
+int command_devices(int argc, char **argv);
+int command_check(int argc, char **argv); /* builds with tests only */
+int command_bench(int argc, char **argv); /* builds with bench only */
+
+#endif

@@ -1,0 +1,105 @@
+/* The operators as the command names them. */
+#include "tools/operators.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const copes_attribute_info *find_variant(const copes_op_info *info)
+{
+    for (int i = 0; i < info->attribute_count; i++)
+        if (info->attributes[i].type == COPES_ATTRIBUTE_ENUM && strcmp(info->attributes[i].name, "variant") == 0)
+            return &info->attributes[i];
+    return NULL;
+}
+
+/* Length of the name without its direction. */
+static int stem_length(const char *name)
+{
+    static const char *const directions[] = {"_forward", "_backward"};
+    const size_t length = strlen(name);
+    for (int i = 0; i < 2; i++) {
+        const size_t tail = strlen(directions[i]);
+        if (length > tail && strcmp(name + length - tail, directions[i]) == 0)
+            return (int)(length - tail);
+    }
+    return (int)length;
+}
+
+bool operators_name(const copes_op_info *info, int index, char name[OPERATORS_NAME_SIZE])
+{
+    const copes_attribute_info *variant = find_variant(info);
+    const int stem = stem_length(info->name);
+    if (variant == NULL) {
+        snprintf(name, OPERATORS_NAME_SIZE, "%.*s", stem, info->name);
+        return index == 0;
+    }
+    const char *choice = variant->choices;
+    for (int i = 0; i < index && choice != NULL; i++) {
+        choice = strchr(choice, '|');
+        choice = choice != NULL ? choice + 1 : NULL;
+    }
+    if (choice == NULL)
+        return false;
+    snprintf(name, OPERATORS_NAME_SIZE, "%.*s_%.*s", stem, info->name, (int)strcspn(choice, "|"), choice);
+    return true;
+}
+
+const copes_op_info *operators_find(const char *name, bool backward, copes_op *op)
+{
+    size_t count;
+    const copes_op_info *infos = copes_ops(&count);
+    for (size_t i = 0; i < count; i++) {
+        char candidate[OPERATORS_NAME_SIZE];
+        for (int index = 0; operators_name(&infos[i], index, candidate); index++) {
+            if (strcmp(candidate, name) != 0 || (infos[i].backward != 0) != backward)
+                continue;
+            const copes_attribute_info *variant = find_variant(&infos[i]);
+            const int32_t choice = index;
+            *op = copes_op_default(infos[i].kind);
+            if (variant != NULL)
+                memcpy((char *)op + variant->offset, &choice, sizeof choice);
+            return &infos[i];
+        }
+    }
+    return NULL;
+}
+
+void operators_list(char *text, size_t size)
+{
+    size_t count, used = 0;
+    const copes_op_info *infos = copes_ops(&count);
+    text[0] = '\0';
+    for (size_t i = 0; i < count; i++) {
+        char name[OPERATORS_NAME_SIZE];
+        for (int index = 0; infos[i].backward == 0 && operators_name(&infos[i], index, name) && used < size; index++)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", name);
+    }
+}
+
+bool operators_flag(const copes_attribute_info *attribute, char flag[OPERATORS_NAME_SIZE])
+{
+    snprintf(flag, OPERATORS_NAME_SIZE, "%s", attribute->name);
+    for (char *c = flag; *c != '\0'; c++)
+        if (*c == '_')
+            *c = '-';
+    return strcmp(attribute->name, "variant") != 0;
+}
+
+int operators_slot(const copes_slot_info *slots, int capacity, const char *name)
+{
+    for (int i = 0; i < capacity; i++)
+        if (slots[i].name != NULL && strcmp(slots[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+bool operators_takes(const char *name, const char *slot)
+{
+    for (int backward = 0; backward < 2; backward++) {
+        copes_op op;
+        const copes_op_info *info = operators_find(name, backward != 0, &op);
+        if (info != NULL && operators_slot(info->in, COPES_MAX_INPUTS, slot) >= 0)
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,199 @@
+/* Reads a `copes run` line. */
+#include "tools/request.h"
+
+#include "tools/arguments.h"
+#include "tools/operators.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: copes run OP --in IN.safetensors --out OUT.safetensors [FLAG ...]\n"
+    "\n"
+    "Runs an operator on the tensors of IN that have its slots' names, and writes the results to OUT, which appears whole\n"
+    "or not at all. `copes run OP --help` lists an operator's slots and flags. OP is one of\n"
+    "  ";
+
+/* An attribute's line in the help: its flag with the value it takes, what it is, its default. */
+static void print_flag(const copes_attribute_info *attribute)
+{
+    char flag[OPERATORS_NAME_SIZE], text[2 * OPERATORS_NAME_SIZE];
+    if (!operators_flag(attribute, flag))
+        return;
+    const char *value = attribute->choices != NULL                        ? attribute->choices
+                        : attribute->type == COPES_ATTRIBUTE_BOOL         ? ""
+                        : attribute->type == COPES_ATTRIBUTE_DOUBLE       ? "X"
+                        : attribute->count > 1                            ? "I[,I...]"
+                                                                          : "I";
+    snprintf(text, sizeof text, "--%s %s", flag, value);
+    printf("  %-38s %s", text, attribute->summary);
+    if (attribute->type != COPES_ATTRIBUTE_BOOL)
+        printf("; default %s", attribute->fallback);
+    putchar('\n');
+}
+
+static void print_slots(const char *title, const copes_slot_info *slots, int capacity)
+{
+    for (int i = 0; i < capacity; i++)
+        if (slots[i].name != NULL)
+            printf("  %s %-8s %-26s %s%s\n", title, slots[i].name, slots[i].shape, slots[i].summary,
+                   slots[i].optional != 0 ? " (optional)" : "");
+}
+
+static int print_help(const char *name)
+{
+    copes_op op;
+    const copes_op_info *forward = operators_find(name, false, &op), *backward = operators_find(name, true, &op);
+    printf("usage: copes run %s --in IN.safetensors --out OUT.safetensors [FLAG ...]\n\n%s\n\nTensors:\n", name,
+           forward->summary);
+    print_slots("read    ", forward->in, COPES_MAX_INPUTS);
+    print_slots("written ", forward->out, COPES_MAX_OUTPUTS);
+    if (backward != NULL) {
+        printf("With --backward:\n");
+        print_slots("read    ", backward->in, COPES_MAX_INPUTS);
+        print_slots("written ", backward->out, COPES_MAX_OUTPUTS);
+    }
+    printf("Flags:\n");
+    for (int i = 0; i < forward->attribute_count; i++)
+        print_flag(&forward->attributes[i]);
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
+        if (forward->out[i].name != NULL && forward->out[i].optional != 0)
+            printf("  --%-36s also write %s\n", forward->out[i].name, forward->out[i].name);
+    if (operators_takes(name, "theta"))
+        printf("  %-38s where the file has no theta: X^(-i/E), as RoPE's\n", "--theta-base X");
+    if (operators_takes(name, "x"))
+        printf("  %-38s how tensors of rank 4 are stored; default bnhd\n", "--layout bnhd|bhnd");
+    if (backward != NULL)
+        printf("  %-38s compute the gradient\n", "--backward");
+    printf("  %-38s cpu, cuda, hip, or cuda:1 for a second one; default cpu\n", "--device D");
+    return 0;
+}
+
+static bool set_list(arguments *walk, const copes_attribute_info *attribute, copes_op *op)
+{
+    int64_t values[COPES_MAX_RANK] = {0};
+    int count;
+    if (!arguments_integers(walk, INT64_MIN, INT64_MAX, values, attribute->count, &count))
+        return false;
+    memcpy((char *)op + attribute->offset, values, (size_t)attribute->count * sizeof values[0]);
+    const int32_t length = count;
+    if (attribute->rank_offset >= 0)
+        memcpy((char *)op + attribute->rank_offset, &length, sizeof length);
+    return true;
+}
+
+static bool set_attribute(arguments *walk, const copes_attribute_info *attribute, copes_op *op)
+{
+    int32_t small = 1; /* a flag without a value says yes */
+    int64_t integer;
+    double number;
+    switch (attribute->type) {
+    case COPES_ATTRIBUTE_INT64: return set_list(walk, attribute, op);
+    case COPES_ATTRIBUTE_DOUBLE:
+        if (!arguments_double(walk, &number))
+            return false;
+        memcpy((char *)op + attribute->offset, &number, sizeof number);
+        return true;
+    case COPES_ATTRIBUTE_ENUM:
+        if (!arguments_choice(walk, attribute->choices, &small))
+            return false;
+        break;
+    case COPES_ATTRIBUTE_BOOL:
+        if (!arguments_no_value(walk))
+            return false;
+        break;
+    case COPES_ATTRIBUTE_INT32:
+        if (!arguments_integer(walk, INT32_MIN, INT32_MAX, &integer))
+            return false;
+        small = (int32_t)integer;
+        break;
+    }
+    memcpy((char *)op + attribute->offset, &small, sizeof small);
+    return true;
+}
+
+static bool set_theta_base(arguments *walk, request *wish)
+{
+    if (!arguments_double(walk, &wish->theta_base))
+        return false;
+    if (isfinite(wish->theta_base) && wish->theta_base > 0)
+        return true;
+    complain(EXIT_USAGE, "--theta-base is %g; it must be finite and more than 0", wish->theta_base);
+    return false;
+}
+
+/* The flag that the walk stands on. */
+static bool read_flag(arguments *walk, request *wish)
+{
+    if (strcmp(walk->flag, "backward") == 0)
+        return arguments_no_value(walk);
+    if (strcmp(walk->flag, "in") == 0)
+        return (wish->in = arguments_value(walk)) != NULL;
+    if (strcmp(walk->flag, "out") == 0)
+        return (wish->out = arguments_value(walk)) != NULL;
+    if (strcmp(walk->flag, "device") == 0)
+        return arguments_device(walk, &wish->device);
+    if (strcmp(walk->flag, "theta-base") == 0 && operators_takes(wish->name, "theta"))
+        return set_theta_base(walk, wish);
+    if (strcmp(walk->flag, "layout") == 0 && operators_takes(wish->name, "x"))
+        return arguments_choice(walk, "bnhd|bhnd", &wish->heads_first);
+    for (int i = 0; i < wish->info->attribute_count; i++) {
+        char flag[OPERATORS_NAME_SIZE];
+        if (operators_flag(&wish->info->attributes[i], flag) && strcmp(walk->flag, flag) == 0)
+            return set_attribute(walk, &wish->info->attributes[i], &wish->op);
+    }
+    const int output = operators_slot(wish->info->out, COPES_MAX_OUTPUTS, walk->flag);
+    if (output >= 0 && wish->info->out[output].optional != 0) {
+        wish->wanted[output] = true;
+        return arguments_no_value(walk);
+    }
+    complain(EXIT_USAGE, "%s has no flag --%s%s; `copes run %s --help` lists those it has", wish->name, walk->flag,
+             wish->info->backward != 0 ? " with --backward" : "", wish->name);
+    return false;
+}
+
+/* Finds the operator: --backward may stand anywhere, and decides which flags there are. */
+static int read_operator(int argc, char **argv, request *wish)
+{
+    char names[512];
+    bool backward = false, help = false;
+    copes_op op;
+    operators_list(names, sizeof names);
+    for (int i = 1; i < argc; i++) {
+        backward = backward || strcmp(argv[i], "--backward") == 0;
+        help = help || strcmp(argv[i], "--help") == 0;
+    }
+    if (argc < 2 || strncmp(argv[1], "--", 2) == 0)
+        return help ? printf("%s%s\n", usage, names) < 0
+                    : complain(EXIT_USAGE, "run needs an operator first: one of %s", names);
+    wish->name = argv[1];
+    if (operators_find(wish->name, false, &op) == NULL)
+        return complain(EXIT_USAGE, "\"%s\" is not an operator; it must be one of %s", wish->name, names);
+    if (help)
+        return print_help(wish->name);
+    wish->info = operators_find(wish->name, backward, &wish->op);
+    if (wish->info == NULL)
+        return complain(EXIT_USAGE, "%s has no backward", wish->name);
+    return -1;
+}
+
+int request_read(int argc, char **argv, request *wish)
+{
+    *wish = (request){.device = {kDLCPU, 0}};
+    const int status = read_operator(argc, argv, wish);
+    if (status >= 0)
+        return status;
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
+        wish->wanted[i] = wish->info->out[i].name != NULL && wish->info->out[i].optional == 0;
+    arguments walk = arguments_begin(argc - 1, argv + 1);
+    for (arguments_kind kind = arguments_next(&walk); kind != ARGUMENTS_END; kind = arguments_next(&walk)) {
+        if (kind == ARGUMENTS_WORD)
+            return complain(EXIT_USAGE, "\"%s\" is neither a flag nor a flag's value", walk.word);
+        if (!read_flag(&walk, wish))
+            return EXIT_USAGE;
+    }
+    if (wish->in == NULL || wish->out == NULL)
+        return complain(EXIT_USAGE, "run needs --%s FILE.safetensors", wish->in == NULL ? "in" : "out");
+    return -1;
+}

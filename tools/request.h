@@ -1,0 +1,23 @@
+/* What a `copes run` line asks for. Its flags are the operator's attributes and optional outputs, off the library's
+ * table, and the few that concern files and devices. */
+#ifndef COPES_TOOLS_REQUEST_H
+#define COPES_TOOLS_REQUEST_H
+
+#include <copes/copes.h>
+#include <stdbool.h>
+
+typedef struct request {
+    const char *name; /* the operator's, as written */
+    const copes_op_info *info;
+    copes_op op;
+    const char *in, *out; /* paths */
+    DLDevice device;
+    double theta_base;               /* 0: not given */
+    int32_t heads_first;             /* tensors of rank 4 are stored (B, H, N, D) */
+    bool wanted[COPES_MAX_OUTPUTS];  /* outputs to compute and write */
+} request;
+
+/* -1 where there is something to run, else the exit status: help was printed, or a complaint was. */
+int request_read(int argc, char **argv, request *wish);
+
+#endif
