@@ -1,0 +1,60 @@
+/* Judging one element. */
+#include "tests/harness/bounds.h"
+
+#include <math.h>
+
+static double phase_part(check_type type, double turn)
+{
+    return 6.283185307179586 * (type == CHECK_F64 ? 0x1p-60 : 0x1p-30) * turn;
+}
+
+static bool stores_short(check_type type)
+{
+    return type == CHECK_F16 || type == CHECK_BF16;
+}
+
+/* How far from the oracle's value the result may be before it is stored. */
+static double slack(oracle_rule rule, check_type type, double term, double turn)
+{
+    check_type arithmetic = type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
+    double relative = type == CHECK_F64 ? 1e-14 : 1e-6;
+    if (rule == ORACLE_BY_TERM) {
+        return 4 * check_ulp(arithmetic, term) + phase_part(type, turn);
+    }
+    if (rule == ORACLE_BY_ATTENTION && stores_short(type)) {
+        return 2 * check_ulp(type, term);
+    }
+    return relative * term + 4 * check_ulp(arithmetic, 0) + phase_part(type, turn);
+}
+
+static bool within(oracle_rule rule, check_type type, double value, double room, double got)
+{
+    if (stores_short(type) && rule != ORACLE_BY_ATTENTION) {
+        return got >= check_round(type, value - room) && got <= check_round(type, value + room);
+    }
+    if (isinf(got)) {
+        return got == check_round(type, got > 0 ? value + room : value - room);
+    }
+    return fabs(got - value) <= room;
+}
+
+check_verdict check_compare(oracle_rule rule, check_type type, double value, double term, double turn, double got)
+{
+    check_verdict verdict = {false, 0};
+    if (isinf(turn)) {
+        verdict.beyond = isfinite(got) != 0;
+    } else if (isnan(value) || isnan(got)) {
+        verdict.beyond = !isnan(value) || !isnan(got);
+    } else if (isinf(value)) {
+        verdict.beyond = got != value;
+    } else {
+        verdict.beyond = !within(rule, type, value, slack(rule, type, term, turn), got);
+        double size = stores_short(type) && rule != ORACLE_BY_ATTENTION ? value : term;
+        double error = fabs(got - value) - phase_part(type, turn);
+        verdict.ulps = error > 0 && isfinite(got) ? error / check_ulp(type, size) : 0;
+    }
+    if (verdict.beyond && verdict.ulps == 0) {
+        verdict.ulps = INFINITY;
+    }
+    return verdict;
+}

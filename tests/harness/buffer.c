@@ -1,0 +1,151 @@
+/* Tensors in guarded memory: strides of each layout, and the image that tells which bytes a call has touched. */
+#include "tests/harness/buffer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD = 256 };
+
+static const char *const names[CHECK_LAYOUTS] = {"compact",  "dense",   "swapped", "reversed", "padded",
+                                                 "negative", "strided", "odd",     "broadcast"};
+
+const char *check_layout_name(check_layout layout)
+{
+    return names[layout];
+}
+
+/* Axes from the outermost in memory to the innermost. */
+static void order_axes(int rank, check_layout layout, int order[COPES_MAX_RANK])
+{
+    for (int i = 0; i < rank; i++) {
+        order[i] = layout == CHECK_REVERSED ? rank - 1 - i : i;
+    }
+    if (layout == CHECK_SWAPPED && rank > 1) {
+        int at = rank > 2;
+        order[at] = at + 1;
+        order[at + 1] = at;
+    }
+}
+
+static void lay_out(int rank, const int64_t *shape, check_layout layout, int64_t *strides)
+{
+    int order[COPES_MAX_RANK];
+    order_axes(rank, layout, order);
+    int64_t step = layout == CHECK_STRIDED ? 2 : 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        int axis = order[i], innermost = i == rank - 1;
+        strides[axis] = step;
+        step *= shape[axis] > 0 ? shape[axis] : 1;
+        step += innermost && layout == CHECK_PADDED ? 3 : 0;
+    }
+    if (layout == CHECK_NEGATIVE && rank > 0) {
+        strides[0] = -strides[0];
+        strides[rank - 1] = rank > 1 ? -strides[rank - 1] : strides[rank - 1];
+    }
+    if (layout == CHECK_BROADCAST && rank > 0) {
+        strides[0] = 0;
+    }
+}
+
+static int64_t element_count(const check_buffer *buffer)
+{
+    int64_t count = 1;
+    for (int i = 0; i < buffer->tensor.ndim; i++) {
+        count *= buffer->shape[i];
+    }
+    return count;
+}
+
+/* Where element `index`, counted row-major, lies in the image. */
+static unsigned char *element(const check_buffer *buffer, int64_t index)
+{
+    int64_t offset = 0;
+    for (int i = buffer->tensor.ndim - 1; i >= 0; i--) {
+        offset += index % buffer->shape[i] * buffer->strides[i];
+        index /= buffer->shape[i];
+    }
+    return buffer->image + (int64_t)buffer->first + offset * check_type_of(buffer->type)->size;
+}
+
+static void place(check_buffer *buffer, check_layout layout)
+{
+    int64_t below = 0, above = 1, size = check_type_of(buffer->type)->size;
+    for (int i = 0; i < buffer->tensor.ndim; i++) {
+        int64_t reach = (buffer->shape[i] > 0 ? buffer->shape[i] - 1 : 0) * buffer->strides[i];
+        below -= reach < 0 ? reach : 0;
+        above += reach > 0 ? reach : 0;
+    }
+    buffer->first = GUARD + (size_t)(below * size) + (layout == CHECK_ODD);
+    buffer->bytes = buffer->first + (size_t)(above * size) + GUARD;
+}
+
+int check_buffer_create(check_buffer *buffer, DLDevice device, check_type type, int rank, const int64_t *shape,
+                        check_layout layout, unsigned char poison)
+{
+    *buffer = (check_buffer){.type = type, .memory = check_memory_of(device.device_type)};
+    memcpy(buffer->shape, shape, (size_t)rank * sizeof *shape);
+    lay_out(rank, shape, layout, buffer->strides);
+    buffer->tensor = (DLTensor){.device = device,
+                                .ndim = rank,
+                                .dtype = check_type_of(type)->dlpack,
+                                .shape = buffer->shape,
+                                .strides = layout == CHECK_COMPACT ? NULL : buffer->strides};
+    place(buffer, layout);
+    buffer->image = malloc(buffer->bytes);
+    buffer->device = buffer->memory->allocate(device.device_id, buffer->bytes);
+    if (buffer->image == NULL || buffer->device == NULL) {
+        return -1;
+    }
+    memset(buffer->image, poison, buffer->bytes);
+    buffer->tensor.byte_offset = layout == CHECK_PADDED ? (uint64_t)check_type_of(type)->size : 0;
+    buffer->tensor.data = (unsigned char *)buffer->device + buffer->first - buffer->tensor.byte_offset;
+    return buffer->memory->write(device.device_id, buffer->device, buffer->image, buffer->bytes);
+}
+
+void check_buffer_destroy(check_buffer *buffer)
+{
+    free(buffer->image);
+    if (buffer->device != NULL) {
+        buffer->memory->release(buffer->tensor.device.device_id, buffer->device);
+    }
+    *buffer = (check_buffer){.image = NULL};
+}
+
+int check_buffer_write(check_buffer *buffer, const double *values)
+{
+    int64_t count = element_count(buffer);
+    for (int64_t i = 0; i < count; i++) {
+        check_encode(buffer->type, values[i], element(buffer, i));
+    }
+    return buffer->memory->write(buffer->tensor.device.device_id, buffer->device, buffer->image, buffer->bytes);
+}
+
+static uint64_t mix(uint64_t hash, const unsigned char *bytes, int size)
+{
+    for (int i = 0; i < size; i++) {
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+int check_buffer_read(check_buffer *buffer, double *values, uint64_t *hash)
+{
+    unsigned char *after = malloc(buffer->bytes);
+    int size = check_type_of(buffer->type)->size;
+    if (after == NULL ||
+        buffer->memory->read(buffer->tensor.device.device_id, after, buffer->device, buffer->bytes) != 0) {
+        free(after);
+        return -1;
+    }
+    int64_t count = values == NULL ? 0 : element_count(buffer);
+    for (int64_t i = 0; i < count; i++) {
+        unsigned char *before = element(buffer, i);
+        const unsigned char *now = after + (before - buffer->image);
+        values[i] = check_decode(buffer->type, now);
+        *hash = mix(*hash, now, size);
+        memcpy(before, now, (size_t)size);
+    }
+    int changed = memcmp(buffer->image, after, buffer->bytes) != 0;
+    free(after);
+    return changed;
+}

@@ -1,0 +1,47 @@
+/* A tensor on a device, in memory of its own that is poisoned and guarded, laid out in any way that DLPack can say. */
+#ifndef COPES_TESTS_HARNESS_BUFFER_H
+#define COPES_TESTS_HARNESS_BUFFER_H
+
+#include "tests/harness/memory.h"
+#include "tests/harness/type.h"
+
+#include <copes/copes.h>
+
+typedef enum check_layout {
+    CHECK_COMPACT,   /* strides NULL */
+    CHECK_DENSE,     /* the same, with strides */
+    CHECK_SWAPPED,   /* the middle two axes change places in memory: (B, N, H, D) stored as (B, H, N, D) */
+    CHECK_REVERSED,  /* the first axis is the fastest */
+    CHECK_PADDED,    /* rows of three elements more than they hold, and a byte_offset */
+    CHECK_NEGATIVE,  /* the first and the last axis run backwards */
+    CHECK_STRIDED,   /* every other element */
+    CHECK_ODD,       /* dense at an odd address */
+    CHECK_BROADCAST, /* the first axis has stride 0; inputs only */
+    CHECK_LAYOUTS
+} check_layout;
+
+const char *check_layout_name(check_layout layout);
+
+typedef struct check_buffer {
+    DLTensor tensor;
+    int64_t shape[COPES_MAX_RANK], strides[COPES_MAX_RANK];
+    check_type type;
+    const check_memory *memory;
+    void *device;         /* the allocation */
+    unsigned char *image; /* what it holds, on the host */
+    size_t bytes, first;  /* of the allocation; of the element at index 0 in it */
+} check_buffer;
+
+/* Allocates, filled with `poison`. 0, or -1 where memory ran out. */
+int check_buffer_create(check_buffer *buffer, DLDevice device, check_type type, int rank, const int64_t *shape,
+                        check_layout layout, unsigned char poison);
+void check_buffer_destroy(check_buffer *buffer);
+
+/* Sends dense row-major values to the device. */
+int check_buffer_write(check_buffer *buffer, const double *values);
+
+/* Reads the elements back, and their bits into `hash`. Returns 0; -1 where the device failed; 1 where a byte that is no
+ * element has changed. With `values` NULL the elements must not have changed either. */
+int check_buffer_read(check_buffer *buffer, double *values, uint64_t *hash);
+
+#endif

@@ -1,0 +1,94 @@
+/* A case: one call of an operator, complete in a few numbers, so that a line of text and a seed repeat it. */
+#ifndef COPES_TESTS_HARNESS_CASE_H
+#define COPES_TESTS_HARNESS_CASE_H
+
+#include "tests/harness/buffer.h"
+
+#include <stdbool.h>
+
+/* What the values of the tensors are. */
+typedef enum check_fill {
+    CHECK_NORMAL,    /* about -3 to 3 */
+    CHECK_WIDE,      /* of any size from 2^-20 to 2^10 */
+    CHECK_SPECIAL,   /* half of them infinities, NaN, zeros, subnormal and largest numbers, and edges of exp's range */
+    CHECK_FINITE,    /* the same, without infinities and NaN */
+    CHECK_SUBNORMAL, /* all around and below the smallest normal number */
+    CHECK_LARGE,     /* within a factor 8 of the largest number */
+    CHECK_EQUAL,     /* one value */
+    CHECK_MASKED,    /* normal ones, half of them replaced by -infinity */
+    CHECK_FILLS
+} check_fill;
+
+typedef enum check_angles {
+    CHECK_ROPE,       /* 10000^(-i / E), a little different in each head */
+    CHECK_ANY_ANGLE,  /* -pi to pi */
+    CHECK_TINY_ANGLE, /* down to the smallest subnormal number */
+    CHECK_HUGE_ANGLE, /* up to the largest number */
+    CHECK_ODD_ANGLE,  /* infinities, NaN and zeros among others */
+    CHECK_ANGLES
+} check_angles;
+
+typedef struct check_attention_shape {
+    int64_t b, n, m, h, d, e, rq, rk, rv;
+} check_attention_shape;
+
+typedef struct check_case {
+    const char *family; /* "act", "lrpe_rotate", "lrpe_cosine", "tpa_decode" */
+    copes_op op;
+    check_type type, theta_type;
+    int rank;                      /* act, lrpe: of x */
+    int64_t shape[COPES_MAX_RANK]; /* act, lrpe: of x */
+    int64_t theta_shape[2];
+    check_attention_shape attention;
+    bool bare_keys, bare_values; /* rank axes left out */
+    bool lengths;                /* with kv_len */
+    bool lse;                    /* forward: asked for; backward: given */
+    bool in_place;
+    check_layout in_layout, out_layout;
+    bool mixed; /* each input has another layout, counted on from in_layout */
+    check_fill fill;
+    check_angles angles;
+    uint64_t seed; /* of the values; of the whole case where it is a random one */
+    bool random;
+} check_case;
+
+/* The input that the output may be stored over. */
+int check_lead_slot(const copes_op *op);
+
+/* The layout of an input. */
+check_layout check_layout_of(const check_case *c, int slot);
+
+enum { CHECK_CASE_TEXT = 512 };
+
+/* The case in one line; returns text. */
+const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT]);
+
+/* A growing array of cases. Running out of memory ends the program. */
+typedef struct check_list {
+    check_case *cases;
+    size_t count, capacity;
+} check_list;
+
+void check_list_add(check_list *list, const check_case *c);
+void check_list_free(check_list *list);
+
+/* What is checked under one name: its table, and cases made from a seed. */
+typedef struct check_family {
+    const char *name;
+    void (*table)(check_list *list);
+    check_case (*random)(uint64_t seed);
+} check_family;
+
+extern const check_family check_families[];
+extern const size_t check_family_count;
+
+void check_act_table(check_list *list);
+void check_rotate_table(check_list *list);
+void check_cosine_table(check_list *list);
+void check_tpa_table(check_list *list);
+check_case check_act_random(uint64_t seed);
+check_case check_rotate_random(uint64_t seed);
+check_case check_cosine_random(uint64_t seed);
+check_case check_tpa_random(uint64_t seed);
+
+#endif

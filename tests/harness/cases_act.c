@@ -1,0 +1,135 @@
+/* The cases of act: every activation, type, rank, axis and layout, ragged sizes, values that break kernels. */
+#include "tests/harness/case.h"
+#include "tests/harness/random.h"
+
+#include <string.h>
+
+static const check_type float_types[] = {CHECK_F32, CHECK_F16, CHECK_BF16, CHECK_F64};
+
+/* A shape with its layouts. */
+typedef struct form {
+    int rank;
+    int64_t shape[COPES_MAX_RANK];
+    check_layout in, out;
+    bool mixed, in_place;
+} form;
+
+static const form forms[] = {
+    {1, {1}, CHECK_COMPACT, CHECK_COMPACT, false, false},
+    {1, {3}, CHECK_ODD, CHECK_ODD, false, false},
+    {1, {127}, CHECK_DENSE, CHECK_DENSE, false, true},
+    {1, {129}, CHECK_STRIDED, CHECK_NEGATIVE, false, false},
+    {2, {3, 129}, CHECK_SWAPPED, CHECK_DENSE, false, false},
+    {2, {17, 31}, CHECK_PADDED, CHECK_PADDED, false, true},
+    {2, {5, 64}, CHECK_BROADCAST, CHECK_COMPACT, false, false},
+    {3, {3, 1, 127}, CHECK_NEGATIVE, CHECK_REVERSED, false, false},
+    {3, {5, 7, 11}, CHECK_REVERSED, CHECK_REVERSED, false, true},
+    {4, {2, 5, 3, 16}, CHECK_SWAPPED, CHECK_SWAPPED, false, false},
+    {4, {2, 3, 4, 33}, CHECK_DENSE, CHECK_STRIDED, true, false},
+    {5, {2, 3, 1, 5, 7}, CHECK_SWAPPED, CHECK_ODD, true, true},
+    {8, {2, 1, 3, 2, 1, 2, 3, 5}, CHECK_REVERSED, CHECK_PADDED, true, false},
+    {1, {0}, CHECK_COMPACT, CHECK_COMPACT, false, false},
+    {3, {3, 0, 2}, CHECK_DENSE, CHECK_DENSE, false, true},
+};
+
+static check_case form_case(const form *f, copes_kind kind, copes_act act, int dim, check_type type)
+{
+    check_case c = {.family = "act", .type = type, .rank = f->rank, .in_layout = f->in, .out_layout = f->out};
+    c.op.kind = kind;
+    c.op.act = (copes_act_attributes){act, dim};
+    memcpy(c.shape, f->shape, sizeof c.shape);
+    c.mixed = f->mixed;
+    c.in_place = f->in_place;
+    return c;
+}
+
+static void add(check_list *list, check_case c)
+{
+    c.seed = list->count + 1;
+    check_list_add(list, &c);
+}
+
+/* Values that a gradient of a softmax, or a sum, takes past the range of the arithmetic say nothing: skip those. */
+static bool makes_sense(const check_case *c)
+{
+    bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL;
+    return c->op.kind == COPES_ACT_FORWARD || c->op.act.act != COPES_SOFTMAX || !huge || c->type == CHECK_F16;
+}
+
+static void add_fills(check_list *list, copes_kind kind, copes_act act, check_type type)
+{
+    static const form row = {1, {257}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form rows = {2, {67, 5}, CHECK_DENSE, CHECK_DENSE, false, false};
+    for (int fill = CHECK_NORMAL + 1; fill < CHECK_FILLS; fill++) {
+        check_case c = form_case(act == COPES_SOFTMAX ? &rows : &row, kind, act, -1, type);
+        c.fill = (check_fill)fill;
+        if (makes_sense(&c)) {
+            add(list, c);
+        }
+    }
+}
+
+/* Long enough to be shared between threads. */
+static void add_long(check_list *list, copes_kind kind, copes_act act, check_type type)
+{
+    static const form row = {1, {100003}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form short_rows = {2, {1009, 67}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form long_rows = {2, {3, 30011}, CHECK_DENSE, CHECK_PADDED, false, false};
+    static const form columns = {3, {2, 3001, 13}, CHECK_DENSE, CHECK_DENSE, false, false};
+    if (act != COPES_SOFTMAX) {
+        add(list, form_case(&row, kind, act, 0, type));
+        return;
+    }
+    add(list, form_case(&short_rows, kind, act, -1, type));
+    add(list, form_case(&long_rows, kind, act, 1, type));
+    add(list, form_case(&columns, kind, act, 1, type));
+}
+
+static void add_all(check_list *list, copes_kind kind, copes_act act, check_type type)
+{
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        int first = act == COPES_SOFTMAX ? -forms[i].rank : 0, last = act == COPES_SOFTMAX ? forms[i].rank - 1 : 0;
+        for (int dim = first; dim <= last; dim += forms[i].rank > 4 ? 3 : 1) {
+            add(list, form_case(&forms[i], kind, act, dim, type));
+        }
+    }
+    add_fills(list, kind, act, type);
+    if (type == CHECK_F32 || type == CHECK_BF16) {
+        add_long(list, kind, act, type);
+    }
+}
+
+void check_act_table(check_list *list)
+{
+    for (int kind = COPES_ACT_FORWARD; kind <= COPES_ACT_BACKWARD; kind++) {
+        for (int act = COPES_NONE; act <= COPES_SOFTMAX; act++) {
+            for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
+                add_all(list, (copes_kind)kind, (copes_act)act, float_types[t]);
+            }
+        }
+    }
+}
+
+check_case check_act_random(uint64_t seed)
+{
+    uint64_t state = seed;
+    check_case c = {.family = "act", .seed = seed, .random = true};
+    c.op.kind = check_random(&state) & 1 ? COPES_ACT_FORWARD : COPES_ACT_BACKWARD;
+    c.type = float_types[check_below(&state, 4)];
+    c.rank = 1 + (int)check_below(&state, 6);
+    int64_t room = 8192;
+    for (int i = c.rank - 1; i >= 0; i--) {
+        int64_t most = i == c.rank - 1 ? 300 : 20;
+        c.shape[i] = 1 + check_below(&state, room < most ? room : most);
+        room /= c.shape[i];
+    }
+    c.op.act.act = (copes_act)check_below(&state, 5);
+    c.op.act.dim = (int32_t)check_below(&state, 2 * c.rank) - c.rank;
+    c.in_layout = (check_layout)check_below(&state, CHECK_LAYOUTS);
+    c.out_layout = (check_layout)check_below(&state, CHECK_BROADCAST);
+    c.mixed = check_random(&state) & 1;
+    c.in_place = check_below(&state, 4) == 0;
+    c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
+    c.fill = makes_sense(&c) ? c.fill : CHECK_WIDE;
+    return c;
+}

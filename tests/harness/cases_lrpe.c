@@ -1,0 +1,237 @@
+/* The cases of lrpe_rotate and lrpe_cosine: a list of sketches, each run with every activation, type and direction. */
+#include "tests/harness/case.h"
+#include "tests/harness/random.h"
+
+#include <string.h>
+
+static const check_type float_types[] = {CHECK_F32, CHECK_F16, CHECK_BF16, CHECK_F64};
+
+enum { FAR = INT32_MAX }; /* the largest position */
+
+/* A case without its variant, activation, type and direction. */
+typedef struct sketch {
+    int rank;           /* of x; 0: 4 */
+    int64_t b, h, d;
+    int grid_rank;      /* 0: only grid[0], as the length that is left */
+    int64_t grid[COPES_MAX_GRID], offset[COPES_MAX_GRID];
+    int64_t prefix, suffix, rotary_dim;
+    bool interleaved, sections, shared; /* shared: theta has one row */
+    int64_t width;                      /* of theta; 0: K; -m: the least that a grid of m dimensions takes */
+    check_type theta_type;
+    check_angles angles;
+    check_layout in, out;
+    bool mixed, in_place, lse;
+    check_fill fill;
+} sketch;
+
+static const sketch sketches[] = {
+    {.b = 2, .h = 3, .d = 16, .grid = {7}, .lse = true},
+    {.b = 1, .h = 2, .d = 128, .grid = {17}, .offset = {4096}, .shared = true, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 2, .h = 2, .d = 12, .grid = {5}, .offset = {FAR - 4}, .interleaved = true, .theta_type = CHECK_F16},
+    {.b = 1, .h = 3, .d = 10, .grid = {4}, .offset = {-FAR}, .width = 1, .prefix = 2, .suffix = 1, .rotary_dim = 6,
+     .theta_type = CHECK_BF16, .lse = true},
+    {.b = 2, .h = 2, .d = 14, .grid_rank = 2, .grid = {3, 5}, .offset = {-2, 9}, .width = -2, .shared = true, .prefix = 1,
+     .in = CHECK_SWAPPED, .out = CHECK_SWAPPED, .lse = true},
+    {.b = 1, .h = 2, .d = 24, .grid_rank = 3, .grid = {2, 3, 2}, .offset = {FAR - 1, -FAR, 1000000}, .sections = true,
+     .suffix = 3, .interleaved = true, .in = CHECK_SWAPPED, .out = CHECK_DENSE},
+    {.b = 1, .h = 1, .d = 22, .grid_rank = 4, .grid = {1, 2, 2, 3}, .offset = {1, 2, 3, 4}, .width = -4, .prefix = 1,
+     .suffix = 1, .in = CHECK_DENSE, .out = CHECK_PADDED},
+    {.b = 1, .h = 2, .d = 20, .grid_rank = 4, .grid = {2, 1, 3, 2}, .offset = {5, FAR, -6, 7}, .sections = true, .lse = true},
+    {.rank = 3, .b = 3, .h = 1, .d = 16, .grid = {129}, .width = 3, .angles = CHECK_ANY_ANGLE, .lse = true},
+    {.rank = 3, .b = 2, .h = 1, .d = 7, .grid_rank = 1, .grid = {3}, .shared = true, .in = CHECK_SWAPPED},
+    {.b = 1, .h = 1, .d = 2, .grid = {1}, .offset = {1}, .angles = CHECK_ANY_ANGLE},
+    {.b = 1, .h = 1, .d = 1, .grid = {1}, .offset = {FAR}, .angles = CHECK_ANY_ANGLE, .lse = true},
+    {.b = 2, .h = 2, .d = 34, .grid = {11}, .in = CHECK_REVERSED, .out = CHECK_NEGATIVE, .interleaved = true, .lse = true},
+    {.b = 2, .h = 2, .d = 18, .grid = {9}, .in = CHECK_STRIDED, .out = CHECK_REVERSED, .rotary_dim = 8},
+    {.b = 2, .h = 3, .d = 66, .grid = {5}, .in = CHECK_ODD, .out = CHECK_ODD, .lse = true},
+    {.b = 3, .h = 2, .d = 16, .grid = {6}, .in = CHECK_BROADCAST, .out = CHECK_STRIDED, .lse = true},
+    {.b = 2, .h = 5, .d = 32, .grid = {8}, .in = CHECK_PADDED, .out = CHECK_PADDED, .in_place = true},
+    {.b = 2, .h = 2, .d = 30, .grid = {8}, .in = CHECK_SWAPPED, .in_place = true, .interleaved = true, .rotary_dim = 20},
+    {.b = 2, .h = 2, .d = 8, .grid = {13}, .in = CHECK_NEGATIVE, .mixed = true, .out = CHECK_SWAPPED, .lse = true},
+    {.b = 1, .h = 2, .d = 16, .grid = {23}, .offset = {77}, .angles = CHECK_TINY_ANGLE},
+    {.b = 1, .h = 2, .d = 16, .grid = {23}, .offset = {-11}, .angles = CHECK_HUGE_ANGLE},
+    {.b = 1, .h = 2, .d = 16, .grid = {23}, .angles = CHECK_ODD_ANGLE, .prefix = 1},
+    {.b = 1, .h = 3, .d = 16, .grid = {31}, .offset = {FAR - 31}, .angles = CHECK_ANY_ANGLE, .fill = CHECK_WIDE},
+    {.b = 1, .h = 3, .d = 16, .grid = {31}, .fill = CHECK_SPECIAL},
+    {.b = 1, .h = 3, .d = 16, .grid = {31}, .fill = CHECK_FINITE, .lse = true},
+    {.b = 1, .h = 3, .d = 16, .grid = {31}, .fill = CHECK_SUBNORMAL, .interleaved = true},
+    {.b = 1, .h = 3, .d = 16, .grid = {31}, .fill = CHECK_LARGE, .angles = CHECK_ANY_ANGLE},
+    {.b = 1, .h = 3, .d = 16, .grid = {31}, .fill = CHECK_EQUAL, .lse = true},
+    {.b = 1, .h = 3, .d = 16, .grid = {31}, .fill = CHECK_MASKED},
+    {.b = 0, .h = 3, .d = 16, .grid = {5}},
+    {.b = 2, .h = 0, .d = 16, .grid = {5}, .shared = true},
+    {.b = 2, .h = 3, .d = 16, .grid = {0}, .prefix = 2, .suffix = 1, .lse = true},
+    {.b = 2, .h = 3, .d = 16, .grid = {0}},
+};
+
+/* Long enough to be shared between threads; two types are enough. */
+static const sketch long_sketches[] = {
+    {.b = 2, .h = 4, .d = 64, .grid = {211}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
+    {.b = 1, .h = 3, .d = 128, .grid_rank = 2, .grid = {13, 19}, .width = -2, .prefix = 10, .in = CHECK_SWAPPED,
+     .out = CHECK_SWAPPED, .shared = true},
+};
+
+static void set_angles(check_case *c, const sketch *s, int64_t angles)
+{
+    copes_lrpe_attributes *a = &c->op.lrpe;
+    int m = s->grid_rank > 0 ? s->grid_rank : 1;
+    c->theta_shape[0] = s->shared ? 1 : s->h;
+    c->theta_shape[1] = s->width < 0 ? (angles + m - 1) / m : s->width == 0 ? angles : s->width < angles ? s->width : angles;
+    if (!s->sections) {
+        return;
+    }
+    c->theta_shape[1] = angles;
+    for (int j = 0, left = (int)angles; j < m; j++) { /* uneven: each but the last has about half of what is left */
+        a->sections[j] = j == m - 1 ? left : (left + 1) / 2;
+        left -= (int)a->sections[j];
+    }
+}
+
+static check_case drawn(const sketch *s, copes_variant variant)
+{
+    check_case c = {.family = variant == COPES_ROTATE ? "lrpe_rotate" : "lrpe_cosine", .rank = s->rank == 0 ? 4 : s->rank};
+    int64_t d = variant == COPES_ROTATE && s->d == 1 ? 2 : s->d, rotary = s->rotary_dim;
+    c.op.lrpe = (copes_lrpe_attributes){.variant = variant, .grid_rank = s->grid_rank, .prefix = s->prefix, .suffix = s->suffix};
+    int64_t length = 1;
+    for (int j = 0; j < (s->grid_rank > 0 ? s->grid_rank : 1); j++) {
+        length *= s->grid[j];
+        c.op.lrpe.grid[j] = s->grid_rank > 0 ? s->grid[j] : 0;
+        c.op.lrpe.offset[j] = s->offset[j];
+    }
+    if (variant == COPES_ROTATE) {
+        rotary = rotary == 0 && d % 2 == 1 ? d - 1 : rotary;
+        c.op.lrpe.rotary_dim = rotary;
+        c.op.lrpe.pairing = s->interleaved ? COPES_INTERLEAVED : COPES_HALF;
+    }
+    int64_t shape[] = {s->b, s->prefix + length + s->suffix, s->h, d};
+    shape[c.rank - 1] = d;
+    memcpy(c.shape, shape, sizeof shape);
+    set_angles(&c, s, variant == COPES_COSINE ? d : (rotary == 0 ? d : rotary) / 2);
+    c.theta_type = s->theta_type;
+    c.angles = s->angles;
+    c.in_layout = s->in;
+    c.out_layout = s->out;
+    c.mixed = s->mixed;
+    c.in_place = s->in_place && variant == COPES_ROTATE;
+    c.fill = s->fill;
+    return c;
+}
+
+/* A backward whose sums leave the range of the arithmetic, only to come back in the activation's gradient, says nothing. */
+static bool makes_sense(const check_case *c)
+{
+    bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL || c->fill == CHECK_MASKED;
+    return c->op.kind == COPES_LRPE_FORWARD || c->op.lrpe.act <= COPES_RELU || !huge || c->type == CHECK_F16;
+}
+
+static void add(check_list *list, const sketch *s, check_case c, copes_act act, int dim)
+{
+    c.op.lrpe.act = act;
+    c.op.lrpe.dim = dim;
+    c.lse = s->lse && act == COPES_SOFTMAX && (dim == 1 || dim == -3);
+    c.seed = list->count + 1;
+    if (makes_sense(&c)) {
+        check_list_add(list, &c);
+    }
+}
+
+static void add_acts(check_list *list, const sketch *s, copes_variant variant, check_type type)
+{
+    check_case c = drawn(s, variant);
+    c.type = type;
+    for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
+        c.op.kind = (copes_kind)kind;
+        for (int act = COPES_NONE; act < COPES_SOFTMAX; act++) {
+            add(list, s, c, (copes_act)act, 0);
+        }
+        static const int features[] = {3, -1, 0}, sequence[] = {1, -3};
+        add(list, s, c, COPES_SOFTMAX, features[list->count % 3]);
+        add(list, s, c, COPES_SOFTMAX, sequence[list->count % 2]);
+    }
+}
+
+static void add_table(check_list *list, copes_variant variant)
+{
+    for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
+        for (size_t i = 0; i < sizeof sketches / sizeof *sketches; i++) {
+            add_acts(list, &sketches[i], variant, float_types[t]);
+        }
+    }
+    for (size_t i = 0; i < sizeof long_sketches / sizeof *long_sketches; i++) {
+        add_acts(list, &long_sketches[i], variant, i % 2 == 0 ? CHECK_F32 : CHECK_BF16);
+    }
+}
+
+void check_rotate_table(check_list *list)
+{
+    add_table(list, COPES_ROTATE);
+}
+
+void check_cosine_table(check_list *list)
+{
+    add_table(list, COPES_COSINE);
+}
+
+static int64_t random_offset(int64_t length, uint64_t *state)
+{
+    switch (check_below(state, 4)) {
+    case 0: return FAR - (length > 0 ? length - 1 : 0);
+    case 1: return check_below(state, FAR) * (check_random(state) & 1 ? -1 : 1) - length;
+    case 2: return -check_below(state, 100);
+    default: return check_below(state, 100000);
+    }
+}
+
+static void draw_grid(sketch *s, uint64_t *state)
+{
+    s->grid_rank = (int)check_below(state, 5);
+    int m = s->grid_rank > 0 ? s->grid_rank : 1;
+    for (int j = 0; j < m; j++) {
+        s->grid[j] = 1 + check_below(state, m == 1 ? 60 : m == 2 ? 9 : 4);
+        s->offset[j] = random_offset(s->grid[j], state);
+        s->offset[j] = s->offset[j] < -FAR ? -FAR : s->offset[j];
+    }
+    s->prefix = check_below(state, 3) == 0 ? check_below(state, 4) : 0;
+    s->suffix = check_below(state, 3) == 0 ? check_below(state, 4) : 0;
+    s->sections = check_below(state, 3) == 0;
+    s->width = m > 1 ? -m : check_below(state, 3) == 0 ? 1 + check_below(state, 8) : 0;
+}
+
+static check_case random_case(uint64_t seed, copes_variant variant)
+{
+    uint64_t state = seed;
+    sketch s = {.b = 1 + check_below(&state, 3), .h = 1 + check_below(&state, 4)};
+    s.d = check_random(&state) & 1 ? 1 + check_below(&state, 40) : 8 * (1 + check_below(&state, 16));
+    s.rank = s.h == 1 ? 3 : 4;
+    s.rotary_dim = check_below(&state, 3) == 0 ? check_below(&state, s.d / 2 + 1) * 2 : 0;
+    draw_grid(&s, &state);
+    s.interleaved = check_random(&state) & 1;
+    s.shared = check_random(&state) & 1;
+    s.theta_type = (check_type)check_below(&state, 3);
+    s.angles = check_random(&state) & 1 ? CHECK_ROPE : (check_angles)check_below(&state, CHECK_ODD_ANGLE);
+    s.in = (check_layout)check_below(&state, CHECK_LAYOUTS);
+    s.out = (check_layout)check_below(&state, CHECK_BROADCAST);
+    s.mixed = check_random(&state) & 1;
+    s.in_place = check_below(&state, 4) == 0;
+    check_case c = drawn(&s, variant);
+    c.type = float_types[check_below(&state, 4)];
+    c.op.kind = check_random(&state) & 1 ? COPES_LRPE_FORWARD : COPES_LRPE_BACKWARD;
+    c.op.lrpe.act = (copes_act)check_below(&state, 5);
+    c.op.lrpe.dim = check_random(&state) & 1 ? 1 : 3;
+    c.lse = check_random(&state) & 1 && c.op.lrpe.act == COPES_SOFTMAX && c.op.lrpe.dim == 1;
+    c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
+    c.fill = makes_sense(&c) ? c.fill : CHECK_WIDE;
+    c.seed = seed;
+    c.random = true;
+    return c;
+}
+
+check_case check_rotate_random(uint64_t seed)
+{
+    return random_case(seed, COPES_ROTATE);
+}
+
+check_case check_cosine_random(uint64_t seed)
+{
+    return random_case(seed, COPES_COSINE);
+}

@@ -1,0 +1,95 @@
+/* The cases of tpa_decode: ranks, cache lengths, causal queries, scales, layouts and ragged sizes in every type. */
+#include "tests/harness/case.h"
+#include "tests/harness/random.h"
+
+static const check_type float_types[] = {CHECK_F32, CHECK_F16, CHECK_BF16, CHECK_F64};
+
+typedef struct sketch {
+    check_attention_shape shape;
+    copes_tpa_attributes attributes;
+    bool bare_keys, bare_values, lengths, lse;
+    check_layout in, out;
+    bool mixed;
+    check_fill fill;
+} sketch;
+
+static const sketch sketches[] = {
+    {.shape = {2, 1, 129, 3, 16, 8, 2, 2, 2}, .lse = true},
+    {.shape = {1, 1, 1, 1, 1, 1, 1, 1, 1}},
+    {.shape = {1, 1, 1, 2, 5, 7, 3, 1, 1}, .bare_keys = true, .bare_values = true, .lse = true},
+    {.shape = {2, 1, 127, 4, 64, 64, 6, 1, 1}, .bare_keys = true, .bare_values = true, .attributes = {.scale_k = 1, .scale_v = 1}},
+    {.shape = {2, 1, 257, 4, 128, 128, 16, 1, 1}, .bare_keys = true, .lengths = true, .lse = true},
+    {.shape = {1, 1, 67, 2, 33, 129, 3, 5, 4}, .in = CHECK_SWAPPED, .out = CHECK_SWAPPED},
+    {.shape = {3, 1, 3, 5, 7, 5, 1, 3, 2}, .bare_values = false, .in = CHECK_PADDED, .out = CHECK_NEGATIVE, .lse = true},
+    {.shape = {2, 3, 50, 2, 32, 16, 2, 2, 2}, .attributes = {.causal = 1}, .lse = true},
+    {.shape = {2, 4, 31, 3, 16, 32, 2, 2, 2}, .attributes = {.causal = 1}, .lengths = true, .lse = true},
+    {.shape = {1, 5, 3, 2, 8, 8, 2, 1, 2}, .attributes = {.causal = 1}, .bare_keys = true, .lse = true},
+    {.shape = {4, 2, 40, 2, 16, 16, 2, 2, 2}, .lengths = true, .in = CHECK_ODD, .out = CHECK_ODD},
+    {.shape = {2, 2, 40, 2, 24, 16, 3, 2, 1}, .bare_values = true, .in = CHECK_REVERSED, .out = CHECK_STRIDED, .lse = true},
+    {.shape = {3, 1, 35, 2, 16, 16, 2, 2, 2}, .in = CHECK_BROADCAST, .out = CHECK_PADDED, .lengths = true},
+    {.shape = {2, 1, 35, 2, 16, 24, 2, 3, 2}, .in = CHECK_NEGATIVE, .mixed = true, .out = CHECK_REVERSED, .lengths = true},
+    {.shape = {2, 1, 35, 2, 16, 24, 2, 3, 2}, .in = CHECK_STRIDED, .mixed = true, .attributes = {.causal = 1}},
+    {.shape = {1, 1, 64, 2, 32, 32, 2, 2, 2}, .attributes = {.scale = 1, .scale_q = -0.5, .scale_k = 2, .scale_v = -3}, .lse = true},
+    {.shape = {1, 1, 64, 2, 32, 32, 2, 2, 2}, .fill = CHECK_EQUAL, .lse = true},
+    {.shape = {1, 1, 64, 2, 32, 32, 2, 2, 2}, .fill = CHECK_SUBNORMAL, .lse = true},
+    {.shape = {2, 1, 0, 3, 16, 8, 2, 2, 2}, .lse = true},
+    {.shape = {0, 1, 9, 3, 16, 8, 2, 2, 2}, .lengths = true, .lse = true},
+    {.shape = {2, 0, 9, 3, 16, 8, 2, 2, 2}, .attributes = {.causal = 1}},
+    {.shape = {2, 1, 9, 0, 16, 8, 2, 2, 2}, .lse = true},
+    {.shape = {2, 1, 9, 3, 16, 0, 2, 2, 2}},
+    {.shape = {1, 1, 37, 17, 48, 40, 5, 7, 3}, .lse = true},
+    {.shape = {1, 1, 1531, 5, 64, 32, 2, 2, 2}, .lengths = false, .lse = true},
+};
+
+static check_case drawn(const sketch *s, check_type type)
+{
+    check_case c = {.family = "tpa_decode", .type = type, .attention = s->shape, .fill = s->fill};
+    c.op.kind = COPES_TPA_DECODE;
+    c.op.tpa = s->attributes;
+    c.bare_keys = s->bare_keys;
+    c.bare_values = s->bare_values;
+    c.lengths = s->lengths;
+    c.lse = s->lse;
+    c.in_layout = s->in;
+    c.out_layout = s->out;
+    c.mixed = s->mixed;
+    return c;
+}
+
+void check_tpa_table(check_list *list)
+{
+    for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
+        for (size_t i = 0; i < sizeof sketches / sizeof *sketches; i++) {
+            check_case c = drawn(&sketches[i], float_types[t]);
+            c.seed = list->count + 1;
+            check_list_add(list, &c);
+        }
+    }
+}
+
+check_case check_tpa_random(uint64_t seed)
+{
+    uint64_t state = seed;
+    sketch s = {.lengths = check_random(&state) & 1, .lse = check_random(&state) & 1};
+    check_attention_shape *a = &s.shape;
+    a->b = 1 + check_below(&state, 3);
+    a->n = check_random(&state) & 1 ? 1 : 1 + check_below(&state, 5);
+    a->m = 1 + check_below(&state, 150);
+    a->h = 1 + check_below(&state, 5);
+    a->d = check_random(&state) & 1 ? 1 + check_below(&state, 70) : 16 * (1 + check_below(&state, 8));
+    a->e = check_random(&state) & 1 ? 8 + check_below(&state, 60) : 16 * (1 + check_below(&state, 8));
+    a->rq = 1 + check_below(&state, 6);
+    a->rk = 1 + check_below(&state, 4);
+    a->rv = 1 + check_below(&state, 4);
+    s.bare_keys = a->rk == 1 && check_random(&state) & 1;
+    s.bare_values = a->rv == 1 && check_random(&state) & 1;
+    s.attributes.causal = (int32_t)(check_random(&state) & 1);
+    s.attributes.scale = check_below(&state, 4) == 0 ? 0.25 : 0;
+    s.in = (check_layout)check_below(&state, CHECK_LAYOUTS);
+    s.out = (check_layout)check_below(&state, CHECK_BROADCAST);
+    s.mixed = check_random(&state) & 1;
+    check_case c = drawn(&s, float_types[check_below(&state, 4)]);
+    c.seed = seed;
+    c.random = true;
+    return c;
+}

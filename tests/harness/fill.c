@@ -1,0 +1,95 @@
+/* Values for the tensors of a case: from plain ones to those that break kernels. */
+#include "tests/harness/fill.h"
+
+#include "tests/harness/random.h"
+
+#include <math.h>
+
+static double plain(uint64_t *state)
+{
+    return 2 * (check_uniform(state) + check_uniform(state) + check_uniform(state) - 1.5);
+}
+
+static double sign(uint64_t *state)
+{
+    return check_random(state) & 1 ? -1 : 1;
+}
+
+static double special(check_type type, bool finite, uint64_t *state)
+{
+    const check_type_info *info = check_type_of(type);
+    const double values[] = {0,   -0.0, info->normal, ldexp(1, info->exponent), info->most, info->most / 2, 1,    88.5, 87.25,
+                             89,  104,  17.5,         20,                       700,        709.5,          -744, 0.5,  1e-3,
+                             100, 36.5, INFINITY,     NAN};
+    int64_t count = (int64_t)(sizeof values / sizeof *values) - (finite ? 2 : 0);
+    return check_random(state) & 1 ? plain(state) : sign(state) * values[check_below(state, count)];
+}
+
+static double one_value(check_type type, check_fill fill, uint64_t *state)
+{
+    const check_type_info *info = check_type_of(type);
+    switch (fill) {
+    case CHECK_NORMAL:
+    case CHECK_EQUAL:
+    case CHECK_FILLS: break;
+    case CHECK_WIDE: return sign(state) * exp2(30 * check_uniform(state) - 20);
+    case CHECK_SPECIAL: return special(type, false, state);
+    case CHECK_FINITE: return special(type, true, state);
+    case CHECK_SUBNORMAL: return sign(state) * info->normal * exp2(2 - (info->digits + 2) * check_uniform(state));
+    case CHECK_LARGE: return sign(state) * info->most / exp2(3 * check_uniform(state));
+    case CHECK_MASKED: return check_random(state) & 1 ? -(double)INFINITY : plain(state);
+    }
+    return plain(state);
+}
+
+void check_fill_values(oracle_tensor *tensor, check_type type, check_fill fill, check_layout layout, uint64_t *state)
+{
+    int64_t count = oracle_count(tensor), period = count;
+    if (layout == CHECK_BROADCAST && tensor->rank > 0 && tensor->shape[0] > 0) {
+        period = count / tensor->shape[0];
+    }
+    for (int64_t i = 0; i < count; i++) {
+        bool again = fill == CHECK_EQUAL && i > 0;
+        tensor->value[i] = i >= period ? tensor->value[i - period]
+                           : again     ? tensor->value[0]
+                                       : check_round(type, one_value(type, fill, state));
+    }
+}
+
+static double one_angle(check_angles angles, int64_t i, int64_t width, int64_t head, uint64_t *state)
+{
+    switch (angles) {
+    case CHECK_ROPE: return pow(10000, -(double)i / (double)width) * (1 + 0.125 * (double)head);
+    case CHECK_TINY_ANGLE: return sign(state) * exp2(-20 - 130 * check_uniform(state));
+    case CHECK_HUGE_ANGLE: return sign(state) * exp2(4 + 124 * check_uniform(state));
+    case CHECK_ODD_ANGLE:
+        switch (check_below(state, 6)) {
+        case 0: return sign(state) * (double)INFINITY;
+        case 1: return (double)NAN;
+        case 2: return 0;
+        default: break;
+        }
+        break;
+    case CHECK_ANY_ANGLE:
+    case CHECK_ANGLES: break;
+    }
+    return sign(state) * 3.141592653589793 * check_uniform(state);
+}
+
+void check_fill_angles(oracle_tensor *theta, check_type type, check_angles angles, check_layout layout, uint64_t *state)
+{
+    int64_t width = theta->shape[1];
+    for (int64_t i = 0; i < oracle_count(theta); i++) {
+        theta->value[i] = layout == CHECK_BROADCAST && i >= width
+                              ? theta->value[i - width]
+                              : check_round(type, one_angle(angles, i % width, width, i / width, state));
+    }
+}
+
+void check_fill_lengths(oracle_tensor *lengths, int64_t m, uint64_t *state)
+{
+    for (int64_t i = 0; i < oracle_count(lengths); i++) {
+        const int64_t edges[] = {0, m, m - 1, m + 1, -1, INT32_MAX, INT32_MIN, 1};
+        lengths->value[i] = (double)(check_random(state) % 3 == 0 ? edges[check_below(state, 8)] : check_below(state, m + 1));
+    }
+}

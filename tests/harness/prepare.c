@@ -1,0 +1,206 @@
+/* From a case to values: inputs of each slot, saved tensors of a forward, and the oracle's outputs. */
+#include "tests/harness/fill.h"
+#include "tests/harness/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int make_room(oracle_tensor *tensor)
+{
+    size_t count = (size_t)oracle_count(tensor);
+    tensor->value = calloc(count * 3 + 1, sizeof *tensor->value);
+    if (tensor->value == NULL) {
+        return -1;
+    }
+    tensor->term = tensor->value + count;
+    tensor->turn = tensor->term + count;
+    return 0;
+}
+
+/* An input slot with room for its values. */
+static oracle_tensor *add_input(check_problem *p, int slot, check_type type, int rank, const int64_t *shape)
+{
+    oracle_tensor *tensor = &p->in[slot];
+    tensor->rank = rank;
+    memcpy(tensor->shape, shape, (size_t)rank * sizeof *shape);
+    p->in_type[slot] = type;
+    if (make_room(tensor) != 0) {
+        return NULL;
+    }
+    p->args.in[slot] = tensor;
+    return tensor;
+}
+
+static int fill_input(check_problem *p, int slot, check_type type, int rank, const int64_t *shape, check_fill fill,
+                      uint64_t *state)
+{
+    oracle_tensor *tensor = add_input(p, slot, type, rank, shape);
+    if (tensor == NULL) {
+        return -1;
+    }
+    check_fill_values(tensor, type, fill, check_layout_of(&p->c, slot), state);
+    return 0;
+}
+
+static int add_output(check_problem *p, int slot, check_type type)
+{
+    oracle_infer(&p->c.op, &p->args, slot, &p->out[slot]);
+    p->out_type[slot] = type;
+    p->args.out[slot] = &p->out[slot];
+    return make_room(&p->out[slot]);
+}
+
+static void round_all(oracle_tensor *tensor, check_type type)
+{
+    for (int64_t i = 0; i < oracle_count(tensor); i++) {
+        tensor->value[i] = check_round(type, tensor->value[i]);
+    }
+}
+
+/* The softmax that the forward would have saved. */
+static int save_softmax(check_problem *p, uint64_t *state)
+{
+    const check_case *c = &p->c;
+    oracle_tensor *saved = add_input(p, COPES_ACT_O, c->type, c->rank, c->shape);
+    oracle_tensor x = p->in[COPES_ACT_O];
+    if (saved == NULL || make_room(&x) != 0) {
+        return -1;
+    }
+    check_fill_values(&x, c->type, c->fill == CHECK_WIDE ? CHECK_WIDE : CHECK_NORMAL, check_layout_of(c, COPES_ACT_O), state);
+    copes_op forward = {.kind = COPES_ACT_FORWARD, .act = c->op.act};
+    oracle_args args = {.in = {[COPES_ACT_X] = &x}, .out = {saved}, .tiny = p->args.tiny};
+    int status = oracle_run(&forward, &args);
+    round_all(saved, c->type);
+    free(x.value);
+    return status;
+}
+
+static int prepare_act(check_problem *p, uint64_t *state)
+{
+    const check_case *c = &p->c;
+    copes_act act = c->op.act.act;
+    if (c->op.kind == COPES_ACT_FORWARD) {
+        return fill_input(p, COPES_ACT_X, c->type, c->rank, c->shape, c->fill, state);
+    }
+    if (fill_input(p, COPES_ACT_GRAD_O, c->type, c->rank, c->shape, c->fill, state) != 0) {
+        return -1;
+    }
+    if (act == COPES_SOFTMAX) {
+        return save_softmax(p, state);
+    }
+    return act == COPES_NONE ? 0 : fill_input(p, COPES_ACT_X, c->type, c->rank, c->shape, c->fill, state);
+}
+
+/* The log sum exp that the forward would have saved. */
+static int save_lse(check_problem *p)
+{
+    const check_case *c = &p->c;
+    check_type type = c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
+    copes_op forward = {.kind = COPES_LRPE_FORWARD, .lrpe = c->op.lrpe};
+    oracle_args args = {.in = {&p->in[COPES_LRPE_X], &p->in[COPES_LRPE_THETA]}, .tiny = p->args.tiny};
+    oracle_tensor o, lse;
+    oracle_infer(&forward, &args, COPES_OUT, &o);
+    oracle_infer(&forward, &args, COPES_OUT_LSE, &lse);
+    oracle_tensor *saved = add_input(p, COPES_LRPE_LSE, type, lse.rank, lse.shape);
+    if (saved == NULL || make_room(&o) != 0) {
+        return -1;
+    }
+    args.out[COPES_OUT] = &o;
+    args.out[COPES_OUT_LSE] = saved;
+    int status = oracle_run(&forward, &args);
+    round_all(saved, type);
+    free(o.value);
+    return status;
+}
+
+static int prepare_lrpe(check_problem *p, uint64_t *state)
+{
+    const check_case *c = &p->c;
+    oracle_tensor *theta = add_input(p, COPES_LRPE_THETA, c->theta_type, 2, c->theta_shape);
+    if (theta == NULL) {
+        return -1;
+    }
+    check_fill_angles(theta, c->theta_type, c->angles, check_layout_of(c, COPES_LRPE_THETA), state);
+    bool backward = c->op.kind == COPES_LRPE_BACKWARD;
+    if (!backward || c->op.lrpe.act != COPES_NONE) {
+        if (fill_input(p, COPES_LRPE_X, c->type, c->rank, c->shape, c->fill, state) != 0) {
+            return -1;
+        }
+    }
+    if (!backward) {
+        return 0;
+    }
+    int64_t shape[COPES_MAX_RANK];
+    memcpy(shape, c->shape, sizeof shape);
+    shape[c->rank - 1] *= c->op.lrpe.variant == COPES_COSINE ? 2 : 1;
+    if (fill_input(p, COPES_LRPE_GRAD_O, c->type, c->rank, shape, c->fill, state) != 0) {
+        return -1;
+    }
+    return c->lse ? save_lse(p) : 0;
+}
+
+static int prepare_tpa(check_problem *p, uint64_t *state)
+{
+    const check_case *c = &p->c;
+    const check_attention_shape *s = &c->attention;
+    const int64_t keys[] = {s->b, s->m, s->h, s->rk}, key_rows[] = {s->b, s->m, s->rk, s->d};
+    const int64_t values[] = {s->b, s->m, s->h, s->rv}, value_rows[] = {s->b, s->m, s->rv, s->e};
+    const int64_t bare_key_rows[] = {s->b, s->m, s->d}, bare_value_rows[] = {s->b, s->m, s->e};
+    const struct {
+        int rank;
+        const int64_t *shape;
+    } slots[] = {{4, (const int64_t[]){s->b, s->n, s->h, s->rq}},
+                 {4, (const int64_t[]){s->b, s->n, s->rq, s->d}},
+                 {c->bare_keys ? 3 : 4, keys},
+                 {c->bare_keys ? 3 : 4, c->bare_keys ? bare_key_rows : key_rows},
+                 {c->bare_values ? 3 : 4, values},
+                 {c->bare_values ? 3 : 4, c->bare_values ? bare_value_rows : value_rows}};
+    for (int slot = COPES_TPA_AQ; slot <= COPES_TPA_BV; slot++) {
+        if (fill_input(p, slot, c->type, slots[slot].rank, slots[slot].shape, c->fill, state) != 0) {
+            return -1;
+        }
+    }
+    oracle_tensor *lengths = c->lengths ? add_input(p, COPES_TPA_KV_LEN, CHECK_I32, 1, &s->b) : NULL;
+    if (lengths != NULL) {
+        check_fill_lengths(lengths, s->m, state);
+    }
+    return c->lengths && lengths == NULL ? -1 : 0;
+}
+
+static int prepare_inputs(check_problem *p)
+{
+    uint64_t state = p->c.seed;
+    switch (p->c.op.kind) {
+    case COPES_ACT_FORWARD:
+    case COPES_ACT_BACKWARD: return prepare_act(p, &state);
+    case COPES_LRPE_FORWARD:
+    case COPES_LRPE_BACKWARD: return prepare_lrpe(p, &state);
+    case COPES_TPA_DECODE: break;
+    }
+    return prepare_tpa(p, &state);
+}
+
+int check_prepare(check_problem *problem, const check_case *c)
+{
+    *problem = (check_problem){.c = *c};
+    problem->args.tiny = check_type_of(c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32)->normal;
+    if (prepare_inputs(problem) != 0 || add_output(problem, COPES_OUT, c->type) != 0) {
+        return -1;
+    }
+    bool gives_lse = c->lse && c->op.kind != COPES_LRPE_BACKWARD;
+    if (gives_lse && add_output(problem, COPES_OUT_LSE, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32) != 0) {
+        return -1;
+    }
+    return oracle_run(&c->op, &problem->args);
+}
+
+void check_problem_free(check_problem *problem)
+{
+    for (int i = 0; i < COPES_MAX_INPUTS; i++) {
+        free(problem->in[i].value);
+    }
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
+        free(problem->out[i].value);
+    }
+    *problem = (check_problem){.in = {{.value = NULL}}};
+}

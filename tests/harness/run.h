@@ -1,0 +1,36 @@
+/* Running a case: values and the oracle's answer once, then the library on any number of contexts. */
+#ifndef COPES_TESTS_HARNESS_RUN_H
+#define COPES_TESTS_HARNESS_RUN_H
+
+#include "tests/harness/bounds.h"
+#include "tests/harness/case.h"
+
+/* A case with its inputs' values and the outputs that the oracle wants. */
+typedef struct check_problem {
+    check_case c;
+    oracle_args args;
+    oracle_tensor in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS]; /* value NULL: absent */
+    check_type in_type[COPES_MAX_INPUTS], out_type[COPES_MAX_OUTPUTS];
+} check_problem;
+
+enum { CHECK_MESSAGE = 512 };
+
+typedef struct check_result {
+    bool failed;
+    char message[CHECK_MESSAGE]; /* what is wrong */
+    double ulps;                 /* the worst element's error */
+    uint64_t hash;               /* of the outputs' bits */
+} check_result;
+
+/* 0, or -1 where memory ran out; free the problem either way. */
+int check_prepare(check_problem *problem, const check_case *c);
+void check_problem_free(check_problem *problem);
+
+/* Runs through the public API in poisoned and guarded memory. Fails where a call does, where a shape, an element or the
+ * memory around it is not what it should be, or an input has changed. */
+check_result check_execute(check_problem *problem, copes_context *context, DLDevice device);
+
+/* All of the above for one case. */
+check_result check_run(const check_case *c, copes_context *context, DLDevice device);
+
+#endif

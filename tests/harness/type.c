@@ -1,0 +1,106 @@
+/* Rounding by the definition: scale so that an ulp is 1, round to an integer, scale back. */
+#include "tests/harness/type.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static const check_type_info types[CHECK_TYPES] = {
+    [CHECK_F32] = {"f32", {kDLFloat, 32, 1}, 4, 24, -149, 0x1p-126, 0x1.fffffep127},
+    [CHECK_F16] = {"f16", {kDLFloat, 16, 1}, 2, 11, -24, 0x1p-14, 65504},
+    [CHECK_BF16] = {"bf16", {kDLBfloat, 16, 1}, 2, 8, -133, 0x1p-126, 0x1.fep127},
+    [CHECK_F64] = {"f64", {kDLFloat, 64, 1}, 8, 53, -1074, DBL_MIN, DBL_MAX},
+    [CHECK_I32] = {"i32", {kDLInt, 32, 1}, 4, 31, 0, 1, INT32_MAX},
+};
+
+const check_type_info *check_type_of(check_type type)
+{
+    return &types[type];
+}
+
+/* The exponent of the last place of `value`. */
+static int last_place(check_type type, double value)
+{
+    int exponent;
+    frexp(value, &exponent);
+    exponent -= types[type].digits;
+    return value == 0 || exponent < types[type].exponent ? types[type].exponent : exponent;
+}
+
+double check_ulp(check_type type, double value)
+{
+    return isfinite(value) ? ldexp(1, last_place(type, value)) : value * value;
+}
+
+double check_round(check_type type, double value)
+{
+    if (type == CHECK_F64 || !isfinite(value)) {
+        return value;
+    }
+    int place = last_place(type, value);
+    double rounded = ldexp(nearbyint(ldexp(value, -place)), place);
+    return fabs(rounded) > types[type].most ? copysign(INFINITY, value) : rounded;
+}
+
+/* Sign, exponent and fraction of a 16-bit type. */
+static uint16_t encode16(check_type type, double value)
+{
+    const check_type_info *info = &types[type];
+    int fraction_bits = info->digits - 1;
+    unsigned sign = signbit(value) ? 0x8000U : 0, all_ones = 0x7fffU >> fraction_bits << fraction_bits;
+    if (isnan(value)) {
+        return (uint16_t)(sign | all_ones | 1U << (fraction_bits - 1));
+    }
+    if (isinf(value)) {
+        return (uint16_t)(sign | all_ones);
+    }
+    int place = last_place(type, value);
+    unsigned significand = (unsigned)ldexp(fabs(value), -place); /* with the hidden bit, which adds 1 to the exponent */
+    return (uint16_t)(sign | (((unsigned)(place - info->exponent) << fraction_bits) + significand));
+}
+
+static double decode16(check_type type, uint16_t bits)
+{
+    const check_type_info *info = &types[type];
+    int fraction_bits = info->digits - 1, exponent = (bits & 0x7fff) >> fraction_bits;
+    int fraction = bits & ((1 << fraction_bits) - 1);
+    double value;
+    if (exponent == 0x7fff >> fraction_bits) {
+        value = fraction == 0 ? INFINITY : NAN;
+    } else if (exponent == 0) {
+        value = ldexp(fraction, info->exponent);
+    } else {
+        value = ldexp(fraction + (1 << fraction_bits), info->exponent + exponent - 1);
+    }
+    return bits & 0x8000 ? -value : value;
+}
+
+void check_encode(check_type type, double value, void *bytes)
+{
+    float single = (float)value;
+    int32_t integer = type == CHECK_I32 ? (int32_t)value : 0;
+    uint16_t half = type == CHECK_F16 || type == CHECK_BF16 ? encode16(type, value) : 0;
+    const void *from = type == CHECK_F64   ? (const void *)&value
+                       : type == CHECK_F32 ? (const void *)&single
+                       : type == CHECK_I32 ? (const void *)&integer
+                                           : (const void *)&half;
+    memcpy(bytes, from, (size_t)types[type].size);
+}
+
+double check_decode(check_type type, const void *bytes)
+{
+    double value;
+    float single;
+    int32_t integer;
+    uint16_t half;
+    switch (type) {
+    case CHECK_F64: memcpy(&value, bytes, sizeof value); return value;
+    case CHECK_F32: memcpy(&single, bytes, sizeof single); return (double)single;
+    case CHECK_I32: memcpy(&integer, bytes, sizeof integer); return integer;
+    case CHECK_F16:
+    case CHECK_BF16:
+    case CHECK_TYPES: break;
+    }
+    memcpy(&half, bytes, sizeof half);
+    return decode16(type, half);
+}

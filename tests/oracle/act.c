@@ -1,0 +1,173 @@
+/* The oracle's activations, and the operator act. */
+#include "tests/oracle/internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static real sigmoid(real x)
+{
+    return 1 / (1 + expl(-x));
+}
+
+/* A factor that rounds to a subnormal number, or to zero, has the error of the smallest normal one. */
+static real at_least(real factor, real tiny)
+{
+    return factor < tiny ? tiny : factor;
+}
+
+static oracle_number activate(copes_act act, real tiny, real x)
+{
+    oracle_number y = {x, fabsl(x), 0};
+    real s = sigmoid(x);
+    switch (act) {
+    case COPES_NONE:
+    case COPES_SOFTMAX: break;
+    case COPES_RELU:
+        y.value = x < 0 ? 0 : x;
+        y.term = fabsl(y.value);
+        break;
+    case COPES_SIGMOID:
+        y.value = s;
+        y.term = at_least(s, tiny);
+        break;
+    case COPES_SILU:
+        y.value = x * s;
+        y.term = fabsl(x) * at_least(s, tiny);
+        break;
+    }
+    return y;
+}
+
+static void softmax_row(const double *x, int64_t length, int64_t stride, oracle_number *y)
+{
+    real largest = -(real)INFINITY, sum = 0, top = 0;
+    for (int64_t i = 0; i < length; i++) {
+        largest = oracle_larger((real)x[i * stride], largest);
+    }
+    for (int64_t i = 0; i < length; i++) {
+        y[i * stride].value = expl((real)x[i * stride] - largest);
+        sum += y[i * stride].value;
+    }
+    for (int64_t i = 0; i < length; i++) {
+        y[i * stride].value /= sum;
+        top = oracle_larger(y[i * stride].value, top);
+    }
+    for (int64_t i = 0; i < length; i++) {
+        y[i * stride].term = top;
+        y[i * stride].turn = 0;
+    }
+}
+
+void oracle_activate(copes_act act, oracle_axis axis, real tiny, const double *x, oracle_number *y)
+{
+    if (act != COPES_SOFTMAX) {
+        for (int64_t i = 0; i < axis.outer * axis.length * axis.inner; i++) {
+            y[i] = activate(act, tiny, (real)x[i]);
+        }
+        return;
+    }
+    for (int64_t o = 0; o < axis.outer; o++) {
+        for (int64_t i = 0; i < axis.inner; i++) {
+            int64_t start = o * axis.length * axis.inner + i;
+            softmax_row(x + start, axis.length, axis.inner, y + start);
+        }
+    }
+}
+
+/* 1 - s is sigmoid(-x), which loses nothing where s is near 1. */
+static oracle_number derivative(copes_act act, real tiny, real x, oracle_number g)
+{
+    real s = sigmoid(x), rest = sigmoid(-x);
+    real scaled = at_least(g.term * at_least(s, tiny), tiny);
+    switch (act) {
+    case COPES_NONE:
+    case COPES_SOFTMAX: break;
+    case COPES_RELU: return x > 0 ? g : (oracle_number){0, 0, 0};
+    case COPES_SIGMOID: return (oracle_number){g.value * s * rest, scaled * at_least(rest, tiny), g.turn * s * rest};
+    case COPES_SILU:
+        return (oracle_number){g.value * s * (1 + x * rest), oracle_larger(scaled, scaled * fabsl(x) * rest),
+                               g.turn * fabsl(s * (1 + x * rest))};
+    }
+    return g;
+}
+
+void oracle_gradient(copes_act act, int64_t count, real tiny, const double *x, oracle_number *g)
+{
+    for (int64_t i = 0; i < count; i++) {
+        g[i] = derivative(act, tiny, (real)x[i], g[i]);
+    }
+}
+
+static void softmax_gradient_row(const oracle_number *y, int64_t length, int64_t stride, oracle_number *g)
+{
+    real sum = 0, turn = 0, top = 0;
+    for (int64_t i = 0; i < length * stride; i += stride) {
+        sum += y[i].value * g[i].value;
+        turn += y[i].value * g[i].turn;
+    }
+    for (int64_t i = 0; i < length * stride; i += stride) {
+        real value = fabsl(y[i].value);
+        top = oracle_larger(oracle_larger(value * g[i].term, value * fabsl(sum)), top);
+        g[i].value = y[i].value * (g[i].value - sum);
+        g[i].turn = value * (g[i].turn + turn);
+    }
+    for (int64_t i = 0; i < length * stride; i += stride) {
+        g[i].term = top;
+    }
+}
+
+void oracle_softmax_gradient(oracle_axis axis, const oracle_number *y, oracle_number *g)
+{
+    for (int64_t o = 0; o < axis.outer; o++) {
+        for (int64_t i = 0; i < axis.inner; i++) {
+            int64_t start = o * axis.length * axis.inner + i;
+            softmax_gradient_row(y + start, axis.length, axis.inner, g + start);
+        }
+    }
+}
+
+static oracle_axis axis_of(const oracle_tensor *tensor, int dim)
+{
+    oracle_axis axis = {1, 1, 1};
+    int at = dim < 0 ? dim + tensor->rank : dim;
+    for (int i = 0; i < tensor->rank; i++) {
+        *(i < at ? &axis.outer : i == at ? &axis.length : &axis.inner) *= tensor->shape[i];
+    }
+    return axis;
+}
+
+static void run_backward(const copes_op *op, const oracle_args *args, oracle_axis axis, oracle_number *g,
+                         oracle_number *y)
+{
+    const oracle_tensor *grad = args->in[COPES_ACT_GRAD_O];
+    int64_t count = oracle_count(grad);
+    for (int64_t i = 0; i < count; i++) {
+        g[i] = (oracle_number){(real)grad->value[i], fabsl((real)grad->value[i]), 0};
+    }
+    if (op->act.act == COPES_SOFTMAX) {
+        for (int64_t i = 0; i < count; i++) {
+            y[i] = (oracle_number){(real)args->in[COPES_ACT_O]->value[i], 0, 0};
+        }
+        oracle_softmax_gradient(axis, y, g);
+    } else if (op->act.act != COPES_NONE) {
+        oracle_gradient(op->act.act, count, (real)args->tiny, args->in[COPES_ACT_X]->value, g);
+    }
+}
+
+int oracle_run_act(const copes_op *op, const oracle_args *args)
+{
+    oracle_tensor *out = args->out[COPES_OUT];
+    oracle_axis axis = axis_of(out, op->act.dim);
+    oracle_number *numbers = calloc((size_t)oracle_count(out) * 2 + 1, sizeof *numbers);
+    if (numbers == NULL) {
+        return -1;
+    }
+    if (op->kind == COPES_ACT_FORWARD) {
+        oracle_activate(op->act.act, axis, (real)args->tiny, args->in[COPES_ACT_X]->value, numbers);
+    } else {
+        run_backward(op, args, axis, numbers, numbers + oracle_count(out));
+    }
+    oracle_store(numbers, out);
+    free(numbers);
+    return 0;
+}

@@ -1,0 +1,66 @@
+/* The oracle's entry points: which function runs an operator, and by what rule its outputs are judged. */
+#include "tests/oracle/internal.h"
+
+int64_t oracle_count(const oracle_tensor *tensor)
+{
+    int64_t count = 1;
+    for (int i = 0; i < tensor->rank; i++) {
+        count *= tensor->shape[i];
+    }
+    return count;
+}
+
+oracle_rule oracle_rule_of(const copes_op *op, int slot)
+{
+    if (slot == COPES_OUT_LSE) {
+        return ORACLE_BY_LSE;
+    }
+    switch (op->kind) {
+    case COPES_ACT_FORWARD:
+    case COPES_ACT_BACKWARD: return op->act.act == COPES_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
+    case COPES_LRPE_FORWARD:
+    case COPES_LRPE_BACKWARD: return op->lrpe.act == COPES_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
+    case COPES_TPA_DECODE: break;
+    }
+    return ORACLE_BY_ATTENTION;
+}
+
+void oracle_infer(const copes_op *op, const oracle_args *args, int slot, oracle_tensor *out)
+{
+    switch (op->kind) {
+    case COPES_ACT_FORWARD:
+    case COPES_ACT_BACKWARD: {
+        const oracle_tensor *like = args->in[op->kind == COPES_ACT_FORWARD ? COPES_ACT_X : COPES_ACT_GRAD_O];
+        out->rank = like->rank;
+        for (int i = 0; i < like->rank; i++) {
+            out->shape[i] = like->shape[i];
+        }
+        return;
+    }
+    case COPES_LRPE_FORWARD:
+    case COPES_LRPE_BACKWARD: oracle_infer_lrpe(op, args, slot, out); return;
+    case COPES_TPA_DECODE: oracle_infer_tpa(args, slot, out); return;
+    }
+}
+
+int oracle_run(const copes_op *op, const oracle_args *args)
+{
+    switch (op->kind) {
+    case COPES_ACT_FORWARD:
+    case COPES_ACT_BACKWARD: return oracle_run_act(op, args);
+    case COPES_LRPE_FORWARD:
+    case COPES_LRPE_BACKWARD: return oracle_run_lrpe(op, args);
+    case COPES_TPA_DECODE: return oracle_run_tpa(op, args);
+    }
+    return -1;
+}
+
+void oracle_store(const oracle_number *numbers, oracle_tensor *out)
+{
+    int64_t count = oracle_count(out);
+    for (int64_t i = 0; i < count; i++) {
+        out->value[i] = (double)numbers[i].value;
+        out->term[i] = (double)numbers[i].term;
+        out->turn[i] = (double)numbers[i].turn;
+    }
+}

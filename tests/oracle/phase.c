@@ -1,0 +1,49 @@
+/* The oracle's angle reduction: p theta is an integer times a power of two, and the bits of 1 / (2 pi) that can reach the
+ * fraction of a turn are picked by that power and multiplied in 128-bit integers. */
+#include "tests/oracle/oracle.h"
+
+#include <math.h>
+
+__extension__ typedef unsigned __int128 wide;
+__extension__ typedef __int128 signed_wide;
+
+/* 1 / (2 pi), 320 bits after the binary point. */
+static const uint64_t inverse_turn[5] = {0x28be60db9391054aU, 0x7f09d5f47d4d3770U, 0x36d8a5664f10e410U,
+                                         0x7f9458eaf7aef158U, 0x6dc91b8e909374b8U};
+
+static const long double turn = 6.283185307179586476925286766559005768L;
+
+/* Bits first + 1 .. first + 64 after the binary point of 1 / (2 pi). */
+static uint64_t bits_after(int first)
+{
+    int word = first / 64, shift = first % 64;
+    return shift == 0 ? inverse_turn[word] : inverse_turn[word] << shift | inverse_turn[word + 1] >> (64 - shift);
+}
+
+/* The fraction of 2^exponent / (2 pi), in units of 2^-128, cut. */
+static wide fraction_of(int exponent)
+{
+    if (exponent >= 0) {
+        return (wide)bits_after(exponent) << 64 | bits_after(exponent + 64);
+    }
+    wide all = (wide)inverse_turn[0] << 64 | inverse_turn[1];
+    return exponent <= -128 ? 0 : all >> -exponent;
+}
+
+long double oracle_angle(int64_t p, float theta)
+{
+    if (!isfinite(theta)) {
+        return (long double)NAN;
+    }
+    int exponent;
+    int64_t mantissa = (int64_t)ldexp(frexp((double)theta, &exponent), 24);
+    exponent -= 24;
+    int64_t product = p * mantissa;                             /* at most 55 bits */
+    long double plain = ldexpl((long double)product, exponent); /* exact: a long double holds 64 bits */
+    if (fabsl(plain) <= 0.5L) {
+        return plain;
+    }
+    wide magnitude = (wide)(product < 0 ? -product : product) * fraction_of(exponent);
+    long double turns = ldexpl((long double)(signed_wide)magnitude, -128);
+    return (product < 0 ? -turns : turns) * turn;
+}
