@@ -1,0 +1,48 @@
+/* Counting results and printing the table. */
+#include "tests/harness/report.h"
+
+#include <string.h>
+
+static size_t family_index(const char *name)
+{
+    size_t i = 0;
+    while (i + 1 < check_family_count && strcmp(check_families[i].name, name) != 0) {
+        i++;
+    }
+    return i;
+}
+
+void check_report_add(check_report *report, const check_case *c, const check_result *result, FILE *failures)
+{
+    bool backward = c->op.kind == COPES_ACT_BACKWARD || c->op.kind == COPES_LRPE_BACKWARD;
+    check_row *row = &report->rows[family_index(c->family)][backward][c->type];
+    row->cases++;
+    if (row->cases == 1 || result->ulps > row->ulps) {
+        row->ulps = result->ulps;
+        check_case_text(c, row->worst);
+    }
+    if (result->failed) {
+        char text[CHECK_CASE_TEXT];
+        row->failed++;
+        report->failed++;
+        fprintf(failures, "FAILED %s: %s\n", check_case_text(c, text), result->message);
+        fflush(failures);
+    }
+}
+
+void check_report_print(const check_report *report, FILE *stream)
+{
+    fprintf(stream, "%-12s %-8s %-4s %6s %6s %9s  %s\n", "operator", "mode", "type", "cases", "failed", "worst ulp", "in the case");
+    for (size_t family = 0; family < check_family_count; family++) {
+        for (int backward = 0; backward < 2; backward++) {
+            for (int type = 0; type < CHECK_TYPES; type++) {
+                const check_row *row = &report->rows[family][backward][type];
+                if (row->cases > 0) {
+                    fprintf(stream, "%-12s %-8s %-4s %6lld %6lld %9.3g  %s\n", check_families[family].name,
+                            backward ? "backward" : "forward", check_type_of((check_type)type)->name,
+                            (long long)row->cases, (long long)row->failed, row->ulps, row->worst);
+                }
+            }
+        }
+    }
+}
