@@ -1,0 +1,184 @@
+"""What test_command.py compares with: safetensors files and the operators' definitions, in Python's own numbers."""
+import itertools
+import json
+import math
+import struct
+
+CODES = {"F64": "d", "F32": "f", "F16": "e", "I32": "i", "I64": "q"}
+
+
+class Tensor:
+    """A shape and the elements in row-major order."""
+
+    def __init__(self, shape, values, dtype="F64"):
+        self.shape, self.values, self.dtype = tuple(shape), list(values), dtype
+        assert len(self.values) == math.prod(self.shape)
+
+    def at(self, *index):
+        place = 0
+        for i, length in zip(index, self.shape, strict=True):
+            assert 0 <= i < length
+            place = place * length + i
+        return self.values[place]
+
+    def indices(self):
+        return itertools.product(*map(range, self.shape))
+
+    def like(self, values):
+        return Tensor(self.shape, values, self.dtype)
+
+    def transposed(self, axes):
+        shape = [self.shape[a] for a in axes]
+        inverse = [axes.index(i) for i in range(len(axes))]
+        values = [self.at(*(index[i] for i in inverse)) for index in itertools.product(*map(range, shape))]
+        return Tensor(shape, values, self.dtype)
+
+
+def encode(dtype, values):
+    if dtype == "BF16":  # to nearest even
+        bits = [struct.unpack("<I", struct.pack("<f", v))[0] for v in values]
+        return struct.pack(f"<{len(bits)}H", *((b + 0x7FFF + (b >> 16 & 1)) >> 16 for b in bits))
+    return struct.pack(f"<{len(values)}{CODES[dtype]}", *values)
+
+
+def decode(dtype, data):
+    if dtype == "BF16":
+        halves = struct.unpack(f"<{len(data) // 2}H", data)
+        return [struct.unpack("<f", struct.pack("<I", h << 16))[0] for h in halves]
+    return list(struct.unpack(f"<{len(data) // struct.calcsize(CODES[dtype])}{CODES[dtype]}", data))
+
+
+def write(path, **tensors):
+    header, data = {}, b""
+    for name, tensor in tensors.items():
+        part = encode(tensor.dtype, tensor.values)
+        header[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    with open(path, "wb") as stream:
+        stream.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def read(path):
+    with open(path, "rb") as stream:
+        content = stream.read()
+    length = struct.unpack("<Q", content[:8])[0]
+    assert length % 8 == 0
+    tensors = {}
+    for name, entry in json.loads(content[8:8 + length]).items():
+        begin, end = entry["data_offsets"]
+        values = decode(entry["dtype"], content[8 + length + begin:8 + length + end])
+        tensors[name] = Tensor(entry["shape"], values, entry["dtype"])
+    return tensors
+
+
+def stored(tensor):
+    """The tensor with the values that its type keeps."""
+    return tensor.like(decode(tensor.dtype, encode(tensor.dtype, tensor.values)))
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+ELEMENTWISE = {
+    "none": lambda x: x,
+    "relu": lambda x: max(x, 0.0),
+    "sigmoid": sigmoid,
+    "silu": lambda x: x * sigmoid(x),
+}
+
+
+def log_sum_exp(values):
+    top = max(values)
+    return top + math.log(sum(math.exp(v - top) for v in values))
+
+
+def row(x, index, axis):
+    return [x.at(*index[:axis], i, *index[axis + 1:]) for i in range(x.shape[axis])]
+
+
+def act(x, act="none", dim=-1):
+    if act != "softmax":
+        return x.like([ELEMENTWISE[act](v) for v in x.values])
+    axis = dim % len(x.shape)
+    return x.like([math.exp(x.at(*index) - log_sum_exp(row(x, index, axis))) for index in x.indices()])
+
+
+def lse_of_sequence(x):
+    b, n, h, d = x.shape
+    return Tensor((b, h, d), [log_sum_exp([x.at(i, t, j, k) for t in range(n)])
+                              for i in range(b) for j in range(h) for k in range(d)])
+
+
+def angles(theta, token, head, count, length, grid, offset, prefix, sections):
+    """The angles of a token and head, as docs/operators.md has them."""
+    if not prefix <= token < prefix + length:
+        return [0.0] * count
+    rest, position = token - prefix, []
+    for size in reversed(grid):
+        position.insert(0, rest % size)
+        rest //= size
+    position = [p + o for p, o in zip(position, (*offset, 0, 0, 0, 0))]
+    turns = [theta.at(head if theta.shape[0] > 1 else 0, e) for e in range(theta.shape[1])]
+    if sections:
+        of = [j for j, size in enumerate(sections) for _ in range(size)]
+        return [position[of[i]] * turns[i] for i in range(count)]
+    if len(grid) == 1 and len(turns) == 1:
+        turns = turns * count
+    phi = [p * t for p in position for t in turns]
+    return (phi + [0.0] * count)[:count]
+
+
+def lrpe(x, theta, variant, act="none", dim=-1, pairing="half", grid=None, offset=(), prefix=0, suffix=0, sections=(),
+         rotary_dim=0):
+    b, n, h, d = x.shape
+    y = globals()["act"](x, act, {0: 3}.get(dim, dim))
+    length = n - prefix - suffix
+    rotary_dim = rotary_dim or d
+    count = d if variant == "cosine" else rotary_dim // 2
+    values = []
+    for i, t, j in itertools.product(range(b), range(n), range(h)):
+        phi = angles(theta, t, j, count, length, grid or [length], offset, prefix, sections)
+        features = [y.at(i, t, j, k) for k in range(d)]
+        if variant == "cosine":
+            values += [v * math.cos(p) for v, p in zip(features, phi)] + [v * math.sin(p) for v, p in zip(features, phi)]
+            continue
+        for k, p in enumerate(phi):
+            first, second = (k, k + count) if pairing == "half" else (2 * k, 2 * k + 1)
+            u, v = features[first], features[second]
+            features[first] = u * math.cos(p) - v * math.sin(p)
+            features[second] = u * math.sin(p) + v * math.cos(p)
+        values += features
+    return Tensor((b, n, h, 2 * d if variant == "cosine" else d), values)
+
+
+def tpa(aq, bq, ak, bk, av, bv, kv_len=None, scale=0, scale_q=0, scale_k=0, scale_v=0, causal=False):
+    def factor(a, b, i, t, j, k, scale):
+        if len(a.shape) == 3:
+            return (scale or 1) * a.at(i, t, j) * b.at(i, t, k)
+        rank = a.shape[3]
+        return (scale or 1 / rank) * sum(a.at(i, t, j, r) * b.at(i, t, r, k) for r in range(rank))
+
+    b, n, h, _ = aq.shape
+    m, d, e = ak.shape[1], bq.shape[3], bv.shape[-1]
+    o, lse = [], []
+    for i, t, j in itertools.product(range(b), range(n), range(h)):
+        length = min(max(kv_len.values[i], 0), m) if kv_len else m
+        seen = max(0, length - n + t + 1) if causal else length
+        q = [factor(aq, bq, i, t, j, k, scale_q) for k in range(d)]
+        scores = [(scale or d ** -0.5) * sum(q[k] * factor(ak, bk, i, s, j, k, scale_k) for k in range(d))
+                  for s in range(seen)]
+        lse.append(log_sum_exp(scores) if scores else -math.inf)
+        o += [sum(math.exp(score - lse[-1]) * factor(av, bv, i, s, j, k, scale_v) for s, score in enumerate(scores))
+              for k in range(e)]
+    return Tensor((b, n, h, e), o), Tensor((b, n, h), lse)
+
+
+def gradient(function, x, grad_o, step=1e-5):
+    """Of sum(function(x) grad_o), by central differences."""
+    def loss(at, value):
+        moved = x.like(x.values[:at] + [value] + x.values[at + 1:])
+        return sum(o * g for o, g in zip(function(moved).values, grad_o.values, strict=True))
+
+    return x.like([(loss(i, v + step) - loss(i, v - step)) / (2 * step) for i, v in enumerate(x.values)])
