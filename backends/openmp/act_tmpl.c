@@ -1,0 +1,286 @@
+/* act: elementwise activations as one walk over memory in chunks, and softmax along an axis, either over rows (its elements
+ * are neighbours) or over columns (its neighbours belong to other rows of it). Elementwise is bound by memory, or by the
+ * exponential and the division; softmax over columns reads a slab twice, and finds it in the cache the second time. */
+#include "backends/openmp/rows.h"
+#include "backends/openmp/softmax.h"
+#include "backends/openmp/template.h"
+
+enum { CHUNK = 8192, ROW = 4096, COLUMNS = 128, TOKENS = 8 };
+
+/* Addresses of the three tensors at one position of all dimensions but the innermost ones. */
+typedef struct place {
+    const storage *src, *saved;
+    storage *dst;
+} place;
+
+static int64_t product(const int64_t *lengths, int count)
+{
+    int64_t all = 1;
+    for (int i = 0; i < count; i++)
+        all *= lengths[i];
+    return all;
+}
+
+/* The place that index `at` names, counted over the dimensions in `mask`, the last one fastest. */
+static place find_place(const copes_act_problem *problem, int64_t at, unsigned mask)
+{
+    int64_t src = 0, saved = 0, dst = 0;
+    for (int i = problem->rank - 1; i >= 0; i--) {
+        if ((mask >> i & 1) == 0)
+            continue;
+        const int64_t index = at % problem->shape[i];
+        at /= problem->shape[i];
+        src += index * problem->src.stride[i];
+        saved += index * problem->saved.stride[i];
+        dst += index * problem->dst.stride[i];
+    }
+    return (place){(const storage *)problem->src.data + src,
+                   problem->saved.data == NULL ? NULL : (const storage *)problem->saved.data + saved,
+                   (storage *)problem->dst.data + dst};
+}
+
+static void run_line(const copes_act_problem *problem, const place *at, int64_t count, bool stream)
+{
+    if (problem->backward)
+        backward_storage(problem->act, at->src, at->saved, at->dst, count, stream);
+    else
+        forward_storage(problem->act, at->src, at->dst, count, stream);
+}
+
+/* A line whose elements are not neighbours, in parts that fit the stack. */
+static void run_strided(const copes_act_problem *problem, place at, int64_t count)
+{
+    const int axis = problem->rank - 1;
+    const int64_t src = problem->src.stride[axis], saved = problem->saved.stride[axis], dst = problem->dst.stride[axis];
+    enum { PART = 1024 };
+    storage x[PART], y[PART], o[PART];
+    for (int64_t begin = 0; begin < count; begin += PART) {
+        const int64_t part = begin + PART < count ? PART : count - begin;
+        gather(at.src + begin * src, src, x, part);
+        if (at.saved != NULL)
+            gather(at.saved + begin * saved, saved, y, part);
+        run_line(problem, &(place){x, at.saved != NULL ? y : NULL, o}, part, false);
+        scatter(o, at.dst + begin * dst, dst, part);
+    }
+}
+
+static void run_elementwise(const copes_act_problem *problem, const copes_cpu_run *run, bool stream)
+{
+    const int axis = problem->rank - 1;
+    const int64_t length = problem->shape[axis], chunks = (length + CHUNK - 1) / CHUNK;
+    const int64_t tasks = product(problem->shape, axis) * chunks;
+    const bool compact = problem->src.stride[axis] == 1 && problem->dst.stride[axis] == 1 &&
+                         (problem->saved.data == NULL || problem->saved.stride[axis] == 1);
+#ifdef _OPENMP
+#pragma omp parallel num_threads(run->threads)
+#endif
+    {
+#ifdef _OPENMP
+#pragma omp for schedule(static)
+#endif
+        for (int64_t task = 0; task < tasks; task++) {
+            const int64_t begin = task % chunks * CHUNK, count = begin + CHUNK < length ? CHUNK : length - begin;
+            place at = find_place(problem, task / chunks, (1u << axis) - 1);
+            at.src += begin * problem->src.stride[axis];
+            at.saved += at.saved == NULL ? 0 : begin * problem->saved.stride[axis];
+            at.dst += begin * problem->dst.stride[axis];
+            if (compact)
+                run_line(problem, &at, count, stream);
+            else
+                run_strided(problem, at, count);
+        }
+        finish_streaming();
+    }
+}
+
+/* A part of a row along the softmax's axis, as reals, and back. */
+static void read_part(const storage *row, int64_t stride, int64_t begin, int64_t count, real *y)
+{
+    if (stride == 1) {
+        forward_reals(COPES_NONE, row + begin, y, count);
+    } else {
+        for (int64_t i = 0; i < count; i++)
+            y[i] = load_scalar(row + (begin + i) * stride);
+    }
+}
+
+static void write_part(storage *row, int64_t stride, int64_t begin, int64_t count, const real *y, bool stream)
+{
+    if (stride == 1) {
+        backward_reals(COPES_NONE, y, NULL, row + begin, count, stream);
+    } else {
+        for (int64_t i = 0; i < count; i++)
+            store_scalar(row + (begin + i) * stride, y[i]);
+    }
+}
+
+/* A row that fits the buffer is read once; of a longer one the parts are read again once the sum is known. */
+static void softmax_row(const copes_act_problem *problem, const place *at, real *y, bool stream)
+{
+    const int64_t length = problem->shape[problem->axis];
+    const int64_t src = problem->src.stride[problem->axis], dst = problem->dst.stride[problem->axis];
+    real most = -(real)INFINITY, sum = 0;
+    for (int64_t begin = 0; begin < length; begin += ROW) {
+        const int64_t count = begin + ROW < length ? ROW : length - begin;
+        read_part(at->src, src, begin, count, y);
+        row_pad(y, count, -(real)INFINITY);
+        const real part = row_max(y, count), next = part > most || part != part ? part : most;
+        const real shrink = sum == 0 ? 0 : vexp_term(vset(most - next))[0];
+        sum = sum * shrink + row_exp(y, count, next);
+        most = next;
+    }
+    for (int64_t begin = 0; begin < length; begin += ROW) {
+        const int64_t count = begin + ROW < length ? ROW : length - begin;
+        if (length > ROW) {
+            read_part(at->src, src, begin, count, y);
+            row_pad(y, count, -(real)INFINITY);
+            row_exp(y, count, most);
+        }
+        row_scale(y, count, 1 / sum);
+        write_part(at->dst, dst, begin, count, y, stream);
+    }
+}
+
+static void softmax_row_gradient(const copes_act_problem *problem, const place *at, real *y, real *g, bool stream)
+{
+    const int64_t length = problem->shape[problem->axis];
+    const int64_t src = problem->src.stride[problem->axis], saved = problem->saved.stride[problem->axis];
+    real dot = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t begin = 0; begin < length; begin += ROW) {
+            const int64_t count = begin + ROW < length ? ROW : length - begin;
+            if (pass == 0 || length > ROW) {
+                read_part(at->src, src, begin, count, g);
+                read_part(at->saved, saved, begin, count, y);
+                row_pad(g, count, 0);
+                row_pad(y, count, 0);
+            }
+            if (pass == 0) {
+                dot += row_dot(y, g, count);
+            } else {
+                row_gradient(y, g, count, dot);
+                write_part(at->dst, problem->dst.stride[problem->axis], begin, count, g, stream);
+            }
+        }
+}
+
+static void run_rows(const copes_act_problem *problem, const copes_cpu_run *run, bool stream)
+{
+    const unsigned others = ((1u << problem->rank) - 1) & ~(1u << problem->axis);
+    const int64_t tasks = product(problem->shape, problem->rank) / problem->shape[problem->axis];
+#ifdef _OPENMP
+#pragma omp parallel num_threads(run->threads)
+#endif
+    {
+        _Alignas(THREAD_ALIGNMENT) real y[ROW], g[ROW];
+#ifdef _OPENMP
+#pragma omp for schedule(static)
+#endif
+        for (int64_t task = 0; task < tasks; task++) {
+            const place at = find_place(problem, task, others);
+            if (problem->backward)
+                softmax_row_gradient(problem, &at, y, g, stream);
+            else
+                softmax_row(problem, &at, y, stream);
+        }
+        finish_streaming();
+    }
+}
+
+/* Columns: a slab of up to COLUMNS neighbours along the innermost dimension, and all of the axis. */
+typedef struct slab {
+    const copes_act_problem *problem;
+    place at;
+    int64_t width, stride; /* columns, and the same in whole pairs */
+    columns columns;
+    real *x, *g;
+    bool stream;
+} slab;
+
+static void read_block(const slab *s, const storage *base, const copes_view *view, int64_t first, int64_t count, real fill,
+                       real *x)
+{
+    const copes_act_problem *problem = s->problem;
+    for (int64_t i = 0; i < count; i++, x += s->stride) {
+        read_part(base + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width, x);
+        for (int64_t j = s->width; j < s->stride; j++)
+            x[j] = fill;
+    }
+}
+
+static void write_block(const slab *s, int64_t first, int64_t count, const real *x)
+{
+    const copes_act_problem *problem = s->problem;
+    const copes_view *view = &problem->dst;
+    for (int64_t i = 0; i < count; i++, x += s->stride)
+        write_part(s->at.dst + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width, x,
+                   s->stream);
+}
+
+static void run_slab(slab *s)
+{
+    const copes_act_problem *problem = s->problem;
+    const int64_t length = problem->shape[problem->axis];
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t first = 0; first < length; first += TOKENS) {
+            const int64_t count = first + TOKENS < length ? TOKENS : length - first;
+            if (problem->backward) {
+                read_block(s, s->at.src, &problem->src, first, count, 0, s->g);
+                read_block(s, s->at.saved, &problem->saved, first, count, 0, s->x);
+            } else {
+                read_block(s, s->at.src, &problem->src, first, count, -(real)INFINITY, s->x);
+            }
+            if (pass == 0 && problem->backward)
+                columns_add_product(&s->columns, s->x, s->g, count);
+            else if (pass == 0)
+                columns_add(&s->columns, s->x, NULL, count);
+            for (int64_t i = 0; i < count && pass == 1; i++)
+                if (problem->backward)
+                    columns_gradient(&s->columns, s->x + i * s->stride, s->g + i * s->stride);
+                else
+                    columns_apply(&s->columns, s->x + i * s->stride);
+            if (pass == 1)
+                write_block(s, first, count, problem->backward ? s->g : s->x);
+        }
+        if (pass == 0 && !problem->backward)
+            columns_finish(&s->columns);
+    }
+}
+
+static void run_columns(const copes_act_problem *problem, const copes_cpu_run *run, bool stream)
+{
+    const int last = problem->rank - 1;
+    const unsigned others = ((1u << last) - 1) & ~(1u << problem->axis);
+    const int64_t length = problem->shape[last], slabs = (length + COLUMNS - 1) / COLUMNS;
+    const int64_t tasks = product(problem->shape, last) / problem->shape[problem->axis] * slabs;
+#ifdef _OPENMP
+#pragma omp parallel num_threads(run->threads)
+#endif
+    {
+        _Alignas(THREAD_ALIGNMENT) real x[TOKENS * COLUMNS], g[TOKENS * COLUMNS], memory[5 * COLUMNS];
+#ifdef _OPENMP
+#pragma omp for schedule(dynamic)
+#endif
+        for (int64_t task = 0; task < tasks; task++) {
+            const int64_t begin = task % slabs * COLUMNS, width = begin + COLUMNS < length ? COLUMNS : length - begin;
+            slab s = {problem, find_place(problem, task / slabs, others), width, whole_pairs(width), {0}, x, g, stream};
+            s.at.src += begin * problem->src.stride[last];
+            s.at.saved += s.at.saved == NULL ? 0 : begin * problem->saved.stride[last];
+            s.at.dst += begin * problem->dst.stride[last];
+            s.columns = columns_open(s.stride, problem->backward, memory);
+            run_slab(&s);
+        }
+        finish_streaming();
+    }
+}
+
+void TEMPLATE(act)(const copes_act_problem *problem, const copes_cpu_run *run)
+{
+    const bool stream = product(problem->shape, problem->rank) * (int64_t)sizeof(storage) > run->cache;
+    if (problem->axis < 0)
+        run_elementwise(problem, run, stream);
+    else if (problem->axis == problem->rank - 1)
+        run_rows(problem, run, stream);
+    else
+        run_columns(problem, run, stream);
+}

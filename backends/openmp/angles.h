@@ -1,0 +1,133 @@
+/* Sines and cosines of one token's angles, for a block of heads: exact phases in integers, then polynomials. The turns
+ * per position are found once a thread; each token then costs a multiplication and two polynomials an angle, shared by
+ * every batch entry, and by every head where theta has one row. */
+#ifndef COPES_BACKENDS_OPENMP_ANGLES_H
+#define COPES_BACKENDS_OPENMP_ANGLES_H
+
+#include "backends/openmp/rows.h"
+#include "common/half.h"
+#include "common/phase.h"
+#include "common/problem.h"
+
+/* Angles of a block of heads, in rows of `stride`: K rounded up to whole pairs of vectors. One row where theta has one. */
+typedef struct angles {
+    int64_t rows, count, stride;
+    phase_word *high; /* turns per position: a phase's unit, and the 32 bits below it */
+    uint32_t *low;
+    phase_word *phase;
+    real *cosine, *sine;
+    bool finite; /* no theta of the block is inf or NaN */
+} angles;
+
+/* The bytes that the arrays of `rows` heads take. */
+static inline int64_t angles_bytes(int64_t rows, int64_t k)
+{
+    return rows * whole_pairs(k) * (int64_t)(2 * sizeof(real) + 2 * sizeof(phase_word) + sizeof(uint32_t));
+}
+
+static inline float theta_at(const copes_lrpe_problem *problem, int64_t head, int64_t e)
+{
+    const int64_t at = head * problem->theta.stride[0] + e * problem->theta.stride[1];
+    const char *base = problem->theta.data;
+    return copes_load_narrow(problem->theta_dtype, base + at * copes_dtype_size(problem->theta_dtype));
+}
+
+static inline void angles_set_step(angles *a, int64_t at, float theta)
+{
+    const copes_step step = copes_phase_step(theta);
+#ifdef COPES_TYPE_F64
+    a->high[at] = step.high;
+    a->low[at] = step.low;
+#else
+    a->high[at] = (uint32_t)(step.high >> 32);
+    a->low[at] = (uint32_t)step.high;
+#endif
+    a->finite = a->finite && isfinite(theta);
+}
+
+/* Lays the arrays out in `memory`, of angles_bytes, and finds the turns per position of heads first .. first + rows - 1. */
+static void angles_open(angles *a, const copes_lrpe_problem *problem, int64_t first, int64_t rows, void *memory)
+{
+    const int64_t stride = whole_pairs(problem->k);
+    *a = (angles){.rows = rows, .count = problem->k, .stride = stride, .finite = true};
+    a->cosine = memory;
+    a->sine = a->cosine + rows * stride;
+    a->high = (phase_word *)(a->sine + rows * stride);
+    a->phase = a->high + rows * stride;
+    a->low = (uint32_t *)(a->phase + rows * stride);
+    memset(a->high, 0, (size_t)(rows * stride) * (2 * sizeof(phase_word) + sizeof(uint32_t)));
+    for (int64_t row = 0; row < rows; row++)
+        for (int j = 0; j < problem->grid_rank; j++) {
+            const copes_segment *segment = &problem->segment[j];
+            for (int64_t i = segment->begin; i < segment->end; i++)
+                angles_set_step(a, row * stride + i,
+                                theta_at(problem, first + row, segment->theta_begin + i - segment->begin));
+        }
+}
+
+/* phase = p step, for the angles begin .. end - 1 of a row. */
+static inline void angles_multiply(const angles *a, int64_t begin, int64_t end, int64_t p)
+{
+    const phase_word *high = a->high, factor = (phase_word)p;
+    const uint32_t *low = a->low;
+    phase_word *phase = a->phase;
+#ifdef COPES_TYPE_F64
+    for (int64_t i = begin; i < end; i++)
+        phase[i] = factor * high[i] + (uint64_t)(p * (int64_t)low[i] >> 32);
+#else
+    const uint32_t borrow = p < 0 ? UINT32_MAX : 0; /* the factor is p + 2^32 then */
+    for (int64_t i = begin; i < end; i++)
+        phase[i] = factor * high[i] + (uint32_t)((uint64_t)factor * low[i] >> 32) - (low[i] & borrow);
+#endif
+}
+
+/* Where theta is not finite nothing is known of the angle. */
+static void angles_poison(const angles *a, const copes_lrpe_problem *problem, int64_t first)
+{
+    for (int64_t row = 0; row < a->rows; row++)
+        for (int j = 0; j < problem->grid_rank; j++) {
+            const copes_segment *segment = &problem->segment[j];
+            for (int64_t i = segment->begin; i < segment->end; i++)
+                if (!isfinite(theta_at(problem, first + row, segment->theta_begin + i - segment->begin)))
+                    a->cosine[row * a->stride + i] = a->sine[row * a->stride + i] = NAN;
+        }
+}
+
+/* Positions of a token in the dimensions of the grid; false for one of the prefix or suffix. */
+static inline bool find_positions(const copes_lrpe_problem *problem, int64_t token, int64_t position[COPES_MAX_GRID])
+{
+    int64_t rest = token - problem->prefix;
+    if (rest < 0 || rest >= problem->length)
+        return false;
+    for (int j = problem->grid_rank - 1; j >= 0; j--) {
+        position[j] = problem->offset[j] + rest % problem->grid[j];
+        rest /= problem->grid[j];
+    }
+    return true;
+}
+
+/* The sines and cosines of a token, 0 .. N - 1. */
+static void angles_at(const angles *a, const copes_lrpe_problem *problem, int64_t first, int64_t token)
+{
+    int64_t position[COPES_MAX_GRID];
+    if (!find_positions(problem, token, position)) {
+        for (int64_t i = 0; i < a->rows * a->stride; i += LANES) {
+            store_real(a->cosine + i, vset(1));
+            store_real(a->sine + i, vset(0));
+        }
+        return;
+    }
+    for (int64_t row = 0; row < a->rows; row++)
+        for (int j = 0; j < problem->grid_rank; j++)
+            angles_multiply(a, row * a->stride + problem->segment[j].begin, row * a->stride + problem->segment[j].end,
+                            position[j]);
+    for (int64_t i = 0; i < a->rows * a->stride; i += LANES) {
+        const sincos at = vsincos(load_phase(a->phase + i));
+        store_real(a->cosine + i, at.cosine);
+        store_real(a->sine + i, at.sine);
+    }
+    if (!a->finite)
+        angles_poison(a, problem, first);
+}
+
+#endif

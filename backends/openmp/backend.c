@@ -1,0 +1,130 @@
+/* The CPU as a backend: a context is a number of threads and the kernels of one instruction-set level. */
+#include "backends/backend.h"
+
+#include "backends/openmp/kernels.h"
+#include "common/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+typedef struct cpu_state {
+    copes_isa isa;
+    int threads;
+    int64_t cache; /* bytes */
+} cpu_state;
+
+static int32_t device_count(void)
+{
+    return 1;
+}
+
+static int available_threads(void)
+{
+#ifdef _OPENMP
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+static void summary(int32_t device, char *text, size_t size)
+{
+    (void)device;
+    copes_isa isa;
+    if (copes_isa_choose(&isa) != COPES_OK)
+        snprintf(text, size, "%s", copes_last_error());
+    else
+        snprintf(text, size, "CPU, %s, %d threads%s", copes_isa_name(isa), available_threads(),
+#ifdef _OPENMP
+                 ""
+#else
+                 " (built without OpenMP)"
+#endif
+        );
+}
+
+/* Results larger than this pass by the caches on their way to memory. */
+static int64_t last_level_cache(void)
+{
+    int64_t bytes = -1;
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return bytes > 0 ? bytes : INT64_C(32) << 20;
+}
+
+static copes_status open_state(int32_t device, const copes_context_options *options, void **state)
+{
+    (void)device;
+    copes_isa isa;
+    COPES_TRY(copes_isa_choose(&isa));
+    cpu_state *made = malloc(sizeof *made);
+    if (made == NULL)
+        return copes_fail(COPES_ERROR_MEMORY, "context: %zu bytes could not be allocated", sizeof *made);
+    *made = (cpu_state){.isa = isa, .threads = 1, .cache = last_level_cache()};
+#ifdef _OPENMP
+    made->threads = options->threads > 0 ? options->threads : available_threads();
+#else
+    (void)options;
+#endif
+    *state = made;
+    return COPES_OK;
+}
+
+static void close_state(void *state)
+{
+    free(state);
+}
+
+static void set_stream(void *state, void *stream)
+{
+    (void)state;
+    (void)stream;
+}
+
+static copes_status workspace_size(const void *state, const copes_problem *problem, size_t *size)
+{
+    const cpu_state *cpu = state;
+    const copes_cpu_kernels *kernels = copes_cpu_kernels_of(cpu->isa, copes_problem_dtype(problem));
+    switch (problem->kind) {
+    case COPES_ACT_FORWARD:
+    case COPES_ACT_BACKWARD: *size = 0; break;
+    case COPES_LRPE_FORWARD:
+    case COPES_LRPE_BACKWARD: *size = kernels->lrpe_workspace(&problem->lrpe, cpu->threads); break;
+    case COPES_TPA_DECODE: *size = kernels->tpa_workspace(&problem->tpa, cpu->threads); break;
+    }
+    return COPES_OK;
+}
+
+static copes_status run(void *state, const copes_problem *problem, void *workspace)
+{
+    const cpu_state *cpu = state;
+    const copes_cpu_kernels *kernels = copes_cpu_kernels_of(cpu->isa, copes_problem_dtype(problem));
+    const copes_cpu_run how = {cpu->threads, cpu->cache, workspace};
+    switch (problem->kind) {
+    case COPES_ACT_FORWARD:
+    case COPES_ACT_BACKWARD: kernels->act(&problem->act, &how); break;
+    case COPES_LRPE_FORWARD:
+    case COPES_LRPE_BACKWARD: kernels->lrpe(&problem->lrpe, &how); break;
+    case COPES_TPA_DECODE: kernels->tpa(&problem->tpa, &how); break;
+    }
+    return COPES_OK;
+}
+
+const copes_backend copes_backend_cpu = {
+    .name = "cpu",
+    .device_type = kDLCPU,
+    .dtypes = 1u << COPES_F32 | 1u << COPES_F16 | 1u << COPES_BF16 | 1u << COPES_F64,
+    .device_count = device_count,
+    .summary = summary,
+    .open = open_state,
+    .close = close_state,
+    .set_stream = set_stream,
+    .workspace_size = workspace_size,
+    .run = run,
+};

@@ -1,0 +1,55 @@
+/* Which level this processor runs. */
+#include "backends/openmp/isa.h"
+
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[COPES_ISAS] = {"baseline", "avx2", "avx512", "avx512bf16"};
+
+const char *copes_isa_name(copes_isa isa)
+{
+    return names[isa];
+}
+
+static bool available(copes_isa isa)
+{
+#ifdef __x86_64__
+    const bool avx2 =
+        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    switch (isa) {
+    case COPES_ISA_AVX2: return avx2;
+    case COPES_ISA_AVX512: return avx512;
+    case COPES_ISA_AVX512BF16: return avx512 && __builtin_cpu_supports("avx512bf16");
+    default: return true;
+    }
+#else
+    return isa == COPES_ISA_BASELINE;
+#endif
+}
+
+copes_status copes_isa_choose(copes_isa *isa)
+{
+    const char *asked = getenv("COPES_CPU_ISA");
+    *isa = COPES_ISA_BASELINE;
+    if (asked == NULL || asked[0] == '\0') {
+        for (int i = 0; i < COPES_ISAS; i++)
+            if (available((copes_isa)i))
+                *isa = (copes_isa)i;
+        return COPES_OK;
+    }
+    for (int i = 0; i < COPES_ISAS; i++)
+        if (strcmp(asked, names[i]) == 0) {
+            *isa = (copes_isa)i;
+            if (available(*isa))
+                return COPES_OK;
+            return copes_fail(COPES_ERROR_ATTRIBUTE,
+                              "COPES_CPU_ISA is %s, which this processor lacks; it must be a level that it has", asked);
+        }
+    return copes_fail(COPES_ERROR_ATTRIBUTE,
+                      "COPES_CPU_ISA is %s; it must be baseline, avx2, avx512 or avx512bf16, or not set", asked);
+}

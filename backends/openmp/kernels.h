@@ -1,0 +1,28 @@
+/* The kernels of one instruction-set level and storage type, as tables that the glue picks from at run time. */
+#ifndef COPES_BACKENDS_OPENMP_KERNELS_H
+#define COPES_BACKENDS_OPENMP_KERNELS_H
+
+#include "backends/openmp/isa.h"
+#include "common/problem.h"
+
+#include <stdbool.h>
+
+/* How a kernel is to run. Its results do not depend on any of it. */
+typedef struct copes_cpu_run {
+    int threads;
+    int64_t cache;   /* bytes of the last-level cache */
+    void *workspace; /* what the family's workspace function asks for, for this many threads */
+} copes_cpu_run;
+
+typedef struct copes_cpu_kernels {
+    void (*act)(const copes_act_problem *problem, const copes_cpu_run *run);
+    void (*lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run);
+    void (*tpa)(const copes_tpa_problem *problem, const copes_cpu_run *run);
+    size_t (*lrpe_workspace)(const copes_lrpe_problem *problem, int threads);
+    size_t (*tpa_workspace)(const copes_tpa_problem *problem, int threads);
+} copes_cpu_kernels;
+
+/* The table of a level that this build has, or NULL. */
+const copes_cpu_kernels *copes_cpu_kernels_of(copes_isa isa, copes_dtype dtype);
+
+#endif

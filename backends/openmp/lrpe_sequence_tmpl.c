@@ -1,0 +1,194 @@
+/* lrpe behind a softmax over the sequence. A column of N tokens must be read before any of it is written, so a task is a
+ * head of a few batch entries: a slab that its second reading finds in the cache. The first pass keeps each column's
+ * maximum, sum and, backward, its product with the gradient, all online; the second writes. Exponentials bind: two an
+ * element, forward and backward. */
+#include "backends/openmp/encode.h"
+#include "backends/openmp/softmax.h"
+#include "backends/openmp/template.h"
+
+enum { TOKENS = 8, MOST_ENTRIES = 4 }; /* tokens of a block, batch entries that share a task's angles */
+
+/* A task's memory. x and g hold a block of TOKENS rows of each entry; rows are `stride` reals. */
+typedef struct slab {
+    const copes_lrpe_problem *problem;
+    encoding encoding;
+    angles angles;
+    int64_t head, first, entries, stride;
+    columns columns[MOST_ENTRIES];
+    real *x, *g;
+    storage *line, *out; /* compact copies of strided rows */
+} slab;
+
+int64_t TEMPLATE(lrpe_sequence_memory)(const copes_lrpe_problem *problem)
+{
+    const int64_t stride = whole_pairs(problem->d);
+    return angles_bytes(1, problem->k) + MOST_ENTRIES * columns_bytes(stride) +
+           MOST_ENTRIES * TOKENS * stride * (int64_t)(2 * sizeof(real)) + 4 * stride * (int64_t)sizeof(storage);
+}
+
+static void slab_open(slab *s, char *memory)
+{
+    const copes_lrpe_problem *problem = s->problem;
+    s->stride = whole_pairs(problem->d);
+    angles_open(&s->angles, problem, s->head, 1, memory);
+    memory += angles_bytes(1, problem->k);
+    for (int64_t i = 0; i < s->entries; i++) {
+        s->columns[i] = columns_open(s->stride, problem->backward, memory);
+        memory += columns_bytes(s->stride);
+    }
+    s->x = (real *)memory;
+    s->g = s->x + MOST_ENTRIES * TOKENS * s->stride;
+    s->line = (storage *)(s->g + MOST_ENTRIES * TOKENS * s->stride);
+    s->out = s->line + 2 * s->stride;
+}
+
+static storage *row_at(const slab *s, const copes_view *view, int64_t entry, int64_t token)
+{
+    return (storage *)view->data + (s->first + entry) * view->stride[0] + token * view->stride[1] +
+           s->head * view->stride[2];
+}
+
+/* A row as compact elements: itself, or a copy. */
+static const storage *take_row(const slab *s, const copes_view *view, int64_t entry, int64_t token, int64_t width)
+{
+    const storage *row = row_at(s, view, entry, token);
+    if (view->stride[3] == 1)
+        return row;
+    gather(row, view->stride[3], s->line, width);
+    return s->line;
+}
+
+static void read_x(const slab *s, const copes_view *view, int64_t entry, int64_t token, real *x)
+{
+    forward_reals(COPES_NONE, take_row(s, view, entry, token, s->problem->d), x, s->problem->d);
+    for (int64_t i = s->problem->d; i < s->stride; i++)
+        x[i] = -(real)INFINITY;
+}
+
+static void read_g(const slab *s, int64_t entry, int64_t token, real *g)
+{
+    const int64_t width = s->problem->variant == COPES_COSINE ? 2 * s->problem->d : s->problem->d;
+    const storage *row = take_row(s, &s->problem->src, entry, token, width);
+    decode_reals(&s->encoding, (rows){(storage *)(uintptr_t)row, 0}, (rows){g, s->stride});
+    for (int64_t i = s->problem->d; i < s->stride; i++)
+        g[i] = 0;
+}
+
+/* A log sum exp that the caller kept stands for the maximum, and 1 for the sum. */
+static void take_lse(slab *s, int64_t entry)
+{
+    const copes_lrpe_problem *problem = s->problem;
+    if (!problem->backward || problem->lse.data == NULL)
+        return;
+    const real *lse = (const real *)problem->lse.data + (s->first + entry) * problem->lse.stride[0] +
+                      s->head * problem->lse.stride[1];
+    for (int64_t i = 0; i < problem->d; i++) {
+        memcpy(&s->columns[entry].most[i], lse + i * problem->lse.stride[2], sizeof(real));
+        s->columns[entry].sum[i] = 1;
+    }
+    s->columns[entry].fixed = true;
+}
+
+static void give_lse(const slab *s, int64_t entry)
+{
+    const copes_lrpe_problem *problem = s->problem;
+    if (problem->backward || problem->lse.data == NULL)
+        return;
+    real *lse = (real *)problem->lse.data + (s->first + entry) * problem->lse.stride[0] + s->head * problem->lse.stride[1];
+    for (int64_t i = 0; i < problem->d; i++) {
+        const real value = s->columns[entry].most[i] + (real)log((double)s->columns[entry].sum[i]);
+        memcpy(lse + i * problem->lse.stride[2], &value, sizeof value);
+    }
+}
+
+/* The first pass: statistics of every column. */
+static void read_columns(slab *s)
+{
+    const copes_lrpe_problem *problem = s->problem;
+    const copes_view *view = problem->backward ? &problem->x : &problem->src;
+    for (int64_t entry = 0; entry < s->entries; entry++)
+        take_lse(s, entry);
+    for (int64_t token = 0; token < problem->n; token += TOKENS) {
+        const int64_t count = token + TOKENS < problem->n ? TOKENS : problem->n - token;
+        for (int64_t i = 0; i < count; i++) {
+            if (problem->backward)
+                angles_at(&s->angles, problem, s->head, token + i);
+            for (int64_t entry = 0; entry < s->entries; entry++) {
+                const int64_t at = (entry * TOKENS + i) * s->stride;
+                read_x(s, view, entry, token + i, s->x + at);
+                if (problem->backward)
+                    read_g(s, entry, token + i, s->g + at);
+            }
+        }
+        for (int64_t entry = 0; entry < s->entries; entry++) {
+            const int64_t at = entry * TOKENS * s->stride;
+            columns_add(&s->columns[entry], s->x + at, problem->backward ? s->g + at : NULL, count);
+        }
+    }
+    for (int64_t entry = 0; entry < s->entries; entry++) {
+        give_lse(s, entry);
+        columns_finish(&s->columns[entry]);
+    }
+}
+
+/* The second pass: a row's softmax and its encoding, or the gradient. */
+static void write_row(const slab *s, int64_t entry, int64_t token)
+{
+    const copes_lrpe_problem *problem = s->problem;
+    const int64_t wide = problem->variant == COPES_COSINE ? 2 * problem->d : problem->d;
+    const bool compact = problem->dst.stride[3] == 1;
+    storage *row = row_at(s, &problem->dst, entry, token), *out = compact ? row : s->out;
+    read_x(s, problem->backward ? &problem->x : &problem->src, entry, token, s->x);
+    columns_apply(&s->columns[entry], s->x);
+    if (!problem->backward) {
+        encode_reals(&s->encoding, (rows){s->x, s->stride}, (rows){out, 0});
+    } else {
+        read_g(s, entry, token, s->g);
+        columns_gradient(&s->columns[entry], s->x, s->g);
+        backward_reals(COPES_NONE, s->g, NULL, out, problem->d, s->encoding.stream);
+    }
+    if (!compact)
+        scatter(out, row, problem->dst.stride[3], problem->backward ? problem->d : wide);
+}
+
+/* Batch entries of a task: as many slabs as the threads' share of the cache holds, and as leave work for every thread. */
+static int64_t choose_entries(const copes_lrpe_problem *problem, const copes_cpu_run *run)
+{
+    const int64_t slab_bytes = problem->n * problem->d * (int64_t)sizeof(storage) * (problem->backward ? 2 : 1) + 1;
+    const int64_t fits = run->cache / 2 / run->threads / slab_bytes, leaves = problem->b * problem->h / (2 * run->threads);
+    int64_t entries = fits < leaves ? fits : leaves;
+    entries = entries < MOST_ENTRIES ? entries : MOST_ENTRIES;
+    return entries > 1 ? entries : 1;
+}
+
+void TEMPLATE(lrpe_sequence)(const copes_lrpe_problem *problem, const copes_cpu_run *run)
+{
+    const int64_t entries = choose_entries(problem, run), groups = (problem->b + entries - 1) / entries;
+    const int64_t bytes = TEMPLATE(lrpe_sequence_memory)(problem);
+#ifdef _OPENMP
+#pragma omp parallel num_threads(run->threads)
+#endif
+    {
+        _Alignas(THREAD_ALIGNMENT) char stack[STACK_BYTES];
+        void *memory = thread_memory(run, bytes, stack);
+        slab s = {.problem = problem};
+        s.encoding = (encoding){problem->variant, problem->pairing,         1, problem->d,
+                                &s.angles,        copes_lrpe_output_bytes(problem) > run->cache};
+#ifdef _OPENMP
+#pragma omp for schedule(dynamic)
+#endif
+        for (int64_t task = 0; task < groups * problem->h; task++) {
+            s.first = task / problem->h * entries;
+            s.head = task % problem->h;
+            s.entries = s.first + entries < problem->b ? entries : problem->b - s.first;
+            slab_open(&s, memory);
+            read_columns(&s);
+            for (int64_t token = 0; token < problem->n; token++) {
+                angles_at(&s.angles, problem, s.head, token);
+                for (int64_t entry = 0; entry < s.entries; entry++)
+                    write_row(&s, entry, token);
+            }
+        }
+        finish_streaming();
+    }
+}

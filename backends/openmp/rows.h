@@ -1,0 +1,136 @@
+/* Rows of features on their way between memory and cache: elements of storage, or the reals that one step of a kernel
+ * leaves to the next. A row is walked in pairs of vectors; what is left at its end takes the same arithmetic through a
+ * buffer, so that an element's result does not depend on where in a row it stands. */
+#ifndef COPES_BACKENDS_OPENMP_ROWS_H
+#define COPES_BACKENDS_OPENMP_ROWS_H
+
+#include "backends/openmp/activation.h"
+
+enum { PAIR = 2 * LANES };
+
+/* Row lengths in cache are rounded up to whole pairs. */
+static inline int64_t whole_pairs(int64_t count)
+{
+    return (count + PAIR - 1) / PAIR * PAIR;
+}
+
+/* Elements i .. i + n - 1 of a row; n is PAIR, as a constant, or what is left of the row. */
+static ALWAYS_INLINE vpair load_from(bool reals, const void *row, int64_t i, int64_t n)
+{
+    if (n == PAIR)
+        return reals ? load_real_pair((const real *)row + i) : load_pair((const storage *)row + i);
+    real part[PAIR] = {0};
+    for (int64_t lane = 0; lane < n; lane++)
+        part[lane] = reals ? ((const real *)row)[i + lane] : load_scalar((const storage *)row + i + lane);
+    return load_real_pair(part);
+}
+
+static ALWAYS_INLINE void store_to(bool reals, void *row, int64_t i, int64_t n, vpair v, bool stream)
+{
+    if (n == PAIR && reals) {
+        store_real_pair((real *)row + i, v);
+    } else if (n == PAIR) {
+        store_pair((storage *)row + i, v, stream);
+    } else {
+        real part[PAIR];
+        store_real_pair(part, v);
+        for (int64_t lane = 0; lane < n; lane++)
+            if (reals)
+                ((real *)row)[i + lane] = part[lane];
+            else
+                store_scalar((storage *)row + i + lane, part[lane]);
+    }
+}
+
+static ALWAYS_INLINE void forward_part(copes_act act, const storage *x, bool to_reals, void *o, int64_t i, int64_t n,
+                                       bool stream)
+{
+    const vpair v = load_from(false, x, i, n);
+    store_to(to_reals, o, i, n, (vpair){act_forward(act, v.low), act_forward(act, v.high)}, stream);
+}
+
+static ALWAYS_INLINE void forward_row(copes_act act, const storage *x, bool to_reals, void *o, int64_t count, bool stream)
+{
+    int64_t i = 0;
+    for (; i + PAIR <= count; i += PAIR)
+        forward_part(act, x, to_reals, o, i, PAIR, stream);
+    if (i < count)
+        forward_part(act, x, to_reals, o, i, count - i, stream);
+}
+
+/* o = act(x), for one activation a loop; softmax passes x on. */
+static ALWAYS_INLINE void forward_any(copes_act act, const storage *x, bool to_reals, void *o, int64_t count, bool stream)
+{
+    switch (act) {
+    case COPES_RELU: forward_row(COPES_RELU, x, to_reals, o, count, stream); break;
+    case COPES_SIGMOID: forward_row(COPES_SIGMOID, x, to_reals, o, count, stream); break;
+    case COPES_SILU: forward_row(COPES_SILU, x, to_reals, o, count, stream); break;
+    default: forward_row(COPES_NONE, x, to_reals, o, count, stream);
+    }
+}
+
+static NOINLINE void forward_storage(copes_act act, const storage *x, storage *o, int64_t count, bool stream)
+{
+    forward_any(act, x, false, o, count, stream);
+}
+
+static NOINLINE void forward_reals(copes_act act, const storage *x, real *y, int64_t count)
+{
+    forward_any(act, x, true, y, count, false);
+}
+
+static ALWAYS_INLINE void backward_part(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
+                                        int64_t i, int64_t n, bool stream)
+{
+    const vpair d = load_from(from_reals, g, i, n);
+    const vpair v = act == COPES_NONE ? d : load_from(false, x, i, n);
+    store_to(false, o, i, n, (vpair){act_backward(act, d.low, v.low), act_backward(act, d.high, v.high)}, stream);
+}
+
+static ALWAYS_INLINE void backward_row(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
+                                       int64_t count, bool stream)
+{
+    int64_t i = 0;
+    for (; i + PAIR <= count; i += PAIR)
+        backward_part(act, from_reals, g, x, o, i, PAIR, stream);
+    if (i < count)
+        backward_part(act, from_reals, g, x, o, i, count - i, stream);
+}
+
+/* o = the gradient of act at x, times g; none and softmax pass g on. */
+static ALWAYS_INLINE void backward_any(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
+                                       int64_t count, bool stream)
+{
+    switch (act) {
+    case COPES_RELU: backward_row(COPES_RELU, from_reals, g, x, o, count, stream); break;
+    case COPES_SIGMOID: backward_row(COPES_SIGMOID, from_reals, g, x, o, count, stream); break;
+    case COPES_SILU: backward_row(COPES_SILU, from_reals, g, x, o, count, stream); break;
+    default: backward_row(COPES_NONE, from_reals, g, x, o, count, stream);
+    }
+}
+
+static NOINLINE void backward_storage(copes_act act, const storage *g, const storage *x, storage *o, int64_t count,
+                                      bool stream)
+{
+    backward_any(act, false, g, x, o, count, stream);
+}
+
+static NOINLINE void backward_reals(copes_act act, const real *g, const storage *x, storage *o, int64_t count, bool stream)
+{
+    backward_any(act, true, g, x, o, count, stream);
+}
+
+/* A strided line of elements to a compact one, and back. */
+static inline void gather(const storage *x, int64_t stride, storage *line, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        memcpy(line + i, x + i * stride, sizeof *x);
+}
+
+static inline void scatter(const storage *line, storage *x, int64_t stride, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        memcpy(x + i * stride, line + i, sizeof *x);
+}
+
+#endif

@@ -1,0 +1,189 @@
+/* Vectors of the widest registers of the level that this source is compiled for, in the compilers' vector extensions, and
+ * loads and stores that convert between them and the storage type. One source for x86-64 baseline, AVX2, AVX-512, NEON
+ * and whatever else has a C compiler; the few intrinsics are conversions that no portable expression reaches. */
+#ifndef COPES_BACKENDS_OPENMP_SIMD_H
+#define COPES_BACKENDS_OPENMP_SIMD_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline, unused))
+
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#elif defined(__AVX2__)
+#define VECTOR_BYTES 32
+#else
+#define VECTOR_BYTES 16
+#endif
+
+#ifdef COPES_TYPE_F64
+typedef double real;
+typedef int64_t integer;
+#else
+typedef float real;
+typedef int32_t integer;
+#endif
+
+#if defined(COPES_TYPE_F64)
+typedef double storage;
+#elif defined(COPES_TYPE_F32)
+typedef float storage;
+#else
+typedef uint16_t storage; /* the bits of a float16 or bfloat16 */
+#endif
+
+enum { LANES = VECTOR_BYTES / (int)sizeof(real) };
+
+typedef real vreal __attribute__((vector_size(VECTOR_BYTES)));
+typedef integer vint __attribute__((vector_size(VECTOR_BYTES)));
+
+/* Two vectors of neighbours: what one full-width store of a 16-bit type takes. */
+typedef struct vpair {
+    vreal low, high;
+} vpair;
+
+static ALWAYS_INLINE vreal vset(real x)
+{
+    return x - (vreal){0};
+}
+
+static ALWAYS_INLINE vint bits_of(vreal x)
+{
+    return (vint)x;
+}
+
+static ALWAYS_INLINE vreal real_of_bits(vint x)
+{
+    return (vreal)x;
+}
+
+/* Lanes of a where the mask is -1, of b where it is 0. Compilers make a blend of it. */
+static ALWAYS_INLINE vreal vselect(vint mask, vreal a, vreal b)
+{
+    return (vreal)((mask & bits_of(a)) | (~mask & bits_of(b)));
+}
+
+static ALWAYS_INLINE vreal vabs(vreal x)
+{
+    return real_of_bits(bits_of(x) & ~bits_of(vset((real)-0.0)));
+}
+
+/* The larger lane, and the smaller; b where either is NaN. */
+static ALWAYS_INLINE vreal vmax(vreal a, vreal b)
+{
+#if defined(__AVX512F__) && !defined(COPES_TYPE_F64)
+    return (vreal)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(COPES_TYPE_F64)
+    return (vreal)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return vselect(a > b, a, b);
+#endif
+}
+
+static ALWAYS_INLINE vreal vmin(vreal a, vreal b)
+{
+#if defined(__AVX512F__) && !defined(COPES_TYPE_F64)
+    return (vreal)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(COPES_TYPE_F64)
+    return (vreal)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    return vselect(a < b, a, b);
+#endif
+}
+
+static ALWAYS_INLINE vreal load_real(const real *p)
+{
+    vreal v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static ALWAYS_INLINE void store_real(real *p, vreal v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+static ALWAYS_INLINE vpair load_real_pair(const real *p)
+{
+    return (vpair){load_real(p), load_real(p + LANES)};
+}
+
+static ALWAYS_INLINE void store_real_pair(real *p, vpair v)
+{
+    store_real(p, v.low);
+    store_real(p + LANES, v.high);
+}
+
+/* Lanes summed, and the largest lane, always in the same order. */
+static inline real sum_lanes(vreal v)
+{
+    real part[LANES];
+    store_real(part, v);
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++)
+            part[i] += part[i + width];
+    return part[0];
+}
+
+static inline real max_lanes(vreal v)
+{
+    real most = v[0];
+    for (int i = 1; i < LANES; i++)
+        most = v[i] > most ? v[i] : most;
+    return most;
+}
+
+/* Lanes 0, 2, 4 .. and 1, 3, 5 .. of a pair, and the way back. */
+#if defined(__AVX512F__) && !defined(COPES_TYPE_F64)
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#define ZIP_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define ZIP_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif defined(__AVX512F__) || (defined(__AVX2__) && !defined(COPES_TYPE_F64))
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define ODD 1, 3, 5, 7, 9, 11, 13, 15
+#define ZIP_LOW 0, 8, 1, 9, 2, 10, 3, 11
+#define ZIP_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+#elif defined(__AVX2__) || !defined(COPES_TYPE_F64)
+#define EVEN 0, 2, 4, 6
+#define ODD 1, 3, 5, 7
+#define ZIP_LOW 0, 4, 1, 5
+#define ZIP_HIGH 2, 6, 3, 7
+#else
+#define EVEN 0, 2
+#define ODD 1, 3
+#define ZIP_LOW 0, 2
+#define ZIP_HIGH 1, 3
+#endif
+
+static ALWAYS_INLINE vreal even_lanes(vpair v)
+{
+    return __builtin_shufflevector(v.low, v.high, EVEN);
+}
+
+static ALWAYS_INLINE vreal odd_lanes(vpair v)
+{
+    return __builtin_shufflevector(v.low, v.high, ODD);
+}
+
+static ALWAYS_INLINE vpair interleave_lanes(vreal even, vreal odd)
+{
+    return (vpair){__builtin_shufflevector(even, odd, ZIP_LOW), __builtin_shufflevector(even, odd, ZIP_HIGH)};
+}
+
+#undef EVEN
+#undef ODD
+#undef ZIP_LOW
+#undef ZIP_HIGH
+
+#include "backends/openmp/simd_storage.h"
+
+#endif

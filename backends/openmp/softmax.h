@@ -1,0 +1,188 @@
+/* Softmax over rows of reals in cache, and the running statistics of columns of a slab that is read block by block.
+ * A largest term of -inf counts as 0, so that masked parts add nothing and a row of nothing else still ends as 0 / 0. */
+#ifndef COPES_BACKENDS_OPENMP_SOFTMAX_H
+#define COPES_BACKENDS_OPENMP_SOFTMAX_H
+
+#include "backends/openmp/vmath.h"
+
+static ALWAYS_INLINE vreal vfinite_max(vreal most)
+{
+    return vselect(most == vset(-(real)INFINITY), vset(0), most);
+}
+
+/* Adds `part` to a compensated sum (Kahan). */
+static ALWAYS_INLINE void vsum_add(vreal *sum, vreal *carry, vreal part)
+{
+    const vreal corrected = part - *carry, next = *sum + corrected;
+    const vreal lost = (next - *sum) - corrected;
+    *carry = vselect(lost == lost, lost, vset(0)); /* nothing is lost of an infinity */
+    *sum = next;
+}
+
+/* Rows are padded with -inf to whole vectors. */
+static inline void row_pad(real *row, int64_t count, real fill)
+{
+    for (int64_t i = count; i % LANES != 0; i++)
+        row[i] = fill;
+}
+
+static inline real row_max(const real *row, int64_t count)
+{
+    vreal most = load_real(row);
+    for (int64_t i = LANES; i < count; i += LANES)
+        most = vmax(load_real(row + i), most);
+    return max_lanes(most);
+}
+
+enum { ROW_SUM_BLOCK = 32 * LANES }; /* terms summed plainly between compensated additions */
+
+/* Turns a row into e^(x - most) and returns the sum. */
+static inline real row_exp(real *row, int64_t count, real most)
+{
+    const vreal shift = vfinite_max(vset(most));
+    vreal sum = vset(0), carry = vset(0);
+    for (int64_t begin = 0; begin < count; begin += ROW_SUM_BLOCK) {
+        const int64_t end = begin + ROW_SUM_BLOCK < count ? begin + ROW_SUM_BLOCK : count;
+        vreal part = vset(0);
+        for (int64_t i = begin; i < end; i += LANES) {
+            const vreal e = vexp_term(load_real(row + i) - shift);
+            store_real(row + i, e);
+            part += e;
+        }
+        vsum_add(&sum, &carry, part);
+    }
+    return sum_lanes(sum);
+}
+
+static inline void row_scale(real *row, int64_t count, real factor)
+{
+    for (int64_t i = 0; i < count; i += LANES)
+        store_real(row + i, load_real(row + i) * factor);
+}
+
+static inline real row_dot(const real *a, const real *b, int64_t count)
+{
+    vreal sum = vset(0), carry = vset(0);
+    for (int64_t begin = 0; begin < count; begin += ROW_SUM_BLOCK) {
+        const int64_t end = begin + ROW_SUM_BLOCK < count ? begin + ROW_SUM_BLOCK : count;
+        vreal part = vset(0);
+        for (int64_t i = begin; i < end; i += LANES)
+            part += load_real(a + i) * load_real(b + i);
+        vsum_add(&sum, &carry, part);
+    }
+    return sum_lanes(sum);
+}
+
+/* A row's softmax in place. */
+static inline void row_softmax(real *row, int64_t count)
+{
+    row_pad(row, count, -(real)INFINITY);
+    const real most = row_max(row, count);
+    row_scale(row, count, 1 / row_exp(row, count, most));
+}
+
+/* g becomes y (g - dot): the gradient of a softmax y, where dot is the row's sum of y g. */
+static inline void row_gradient(const real *y, real *g, int64_t count, real dot)
+{
+    for (int64_t i = 0; i < count; i += LANES)
+        store_real(g + i, load_real(y + i) * (load_real(g + i) - vset(dot)));
+}
+
+/* Running statistics of columns, `stride` of them (whole vectors) to an array: the largest value, the sum of
+ * e^(x - largest) and, for a gradient, the sum of e^(x - largest) g. */
+typedef struct columns {
+    int64_t stride;
+    bool fixed; /* the maximum is a log sum exp that the caller gave, and the sum is 1 */
+    real *most, *sum, *carry, *dot, *dot_carry; /* dot: absent in forward */
+} columns;
+
+static inline int64_t columns_bytes(int64_t stride)
+{
+    return 5 * stride * (int64_t)sizeof(real);
+}
+
+static inline columns columns_open(int64_t stride, bool backward, void *memory)
+{
+    real *base = memory;
+    const columns c = {stride, false, base, base + stride, base + 2 * stride, backward ? base + 3 * stride : NULL,
+                       base + 4 * stride};
+    for (int64_t i = 0; i < 5 * stride; i++)
+        base[i] = i < stride ? -(real)INFINITY : 0;
+    return c;
+}
+
+/* Takes a block of `count` rows of x, and of g for a gradient; rows are c->stride apart. */
+static inline void columns_add(const columns *c, const real *x, const real *g, int64_t count)
+{
+    const bool fixed = c->fixed;
+    for (int64_t i = 0; i < c->stride; i += LANES) {
+        const vreal before = load_real(c->most + i);
+        vreal most = before, part = vset(0), dot = vset(0);
+        for (int64_t row = 0; row < count && !fixed; row++)
+            most = vmax(load_real(x + row * c->stride + i), most);
+        const vreal shift = fixed ? most : vfinite_max(most), shrink = fixed ? vset(1) : vexp_term(before - shift);
+        for (int64_t row = 0; row < count; row++) {
+            const vreal below = load_real(x + row * c->stride + i) - shift;
+            const vreal e = fixed ? vexp(below) : vexp_term(below); /* a given log sum exp may be too small */
+            part += e;
+            if (g != NULL)
+                dot += e * load_real(g + row * c->stride + i);
+        }
+        vreal sum = load_real(c->sum + i) * shrink, carry = load_real(c->carry + i) * shrink;
+        vsum_add(&sum, &carry, part);
+        if (!fixed) {
+            store_real(c->most + i, most);
+            store_real(c->sum + i, sum);
+            store_real(c->carry + i, carry);
+        }
+        if (g == NULL)
+            continue;
+        vreal all = load_real(c->dot + i) * shrink, all_carry = load_real(c->dot_carry + i) * shrink;
+        vsum_add(&all, &all_carry, dot);
+        store_real(c->dot + i, all);
+        store_real(c->dot_carry + i, all_carry);
+    }
+}
+
+/* The same for a softmax y that is already known: only its products with g count. */
+static inline void columns_add_product(const columns *c, const real *y, const real *g, int64_t count)
+{
+    for (int64_t i = 0; i < c->stride; i += LANES) {
+        vreal part = vset(0), sum = load_real(c->dot + i), carry = load_real(c->dot_carry + i);
+        for (int64_t row = 0; row < count; row++)
+            part += load_real(y + row * c->stride + i) * load_real(g + row * c->stride + i);
+        vsum_add(&sum, &carry, part);
+        store_real(c->dot + i, sum);
+        store_real(c->dot_carry + i, carry);
+    }
+}
+
+/* After the last block: `most` becomes what is subtracted, `sum` a factor, and `dot` the mean of g under the softmax. */
+static inline void columns_finish(const columns *c)
+{
+    for (int64_t i = 0; i < c->stride; i += LANES) {
+        const vreal factor = 1 / load_real(c->sum + i), most = load_real(c->most + i);
+        store_real(c->sum + i, factor);
+        store_real(c->most + i, c->fixed ? most : vfinite_max(most));
+        if (c->dot != NULL)
+            store_real(c->dot + i, load_real(c->dot + i) * factor);
+    }
+}
+
+/* A row of the columns turned into its softmax. */
+static inline void columns_apply(const columns *c, real *x)
+{
+    for (int64_t i = 0; i < c->stride; i += LANES) {
+        const vreal below = load_real(x + i) - load_real(c->most + i);
+        store_real(x + i, (c->fixed ? vexp(below) : vexp_term(below)) * load_real(c->sum + i));
+    }
+}
+
+/* A row of g turned into the gradient, for the softmax y of its row. */
+static inline void columns_gradient(const columns *c, const real *y, real *g)
+{
+    for (int64_t i = 0; i < c->stride; i += LANES)
+        store_real(g + i, load_real(y + i) * (load_real(g + i) - load_real(c->dot + i)));
+}
+
+#endif

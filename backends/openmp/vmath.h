@@ -1,0 +1,128 @@
+/* Elementary functions on vectors: exp by a range reduction to half an octave, sine and cosine by polynomials on an
+ * eighth of a turn. Coefficients are those of Cephes (Moshier), whose errors stay under an ulp on these ranges;
+ * tests/test_vmath.c holds the bounds. */
+#ifndef COPES_BACKENDS_OPENMP_VMATH_H
+#define COPES_BACKENDS_OPENMP_VMATH_H
+
+#include "backends/openmp/simd.h"
+
+/* exp(x) = fraction 2^octaves with octaves a whole number, for x of moderate size. */
+typedef struct scaled {
+    vreal fraction, octaves;
+    vint exponent; /* octaves as an integer */
+} scaled;
+
+#ifdef COPES_TYPE_F64
+
+enum { FRACTION_BITS = 52, EXPONENT_BIAS = 1023 };
+static const real exp_least = -746, exp_most = 710, exp_least_normal = -708;
+
+static ALWAYS_INLINE scaled vexp_reduce(vreal x)
+{
+    const vreal magic = vset(0x1.8p52), shifted = x * 0x1.71547652b82fep0 + magic, octaves = shifted - magic;
+    const vreal r = (x - octaves * 0x1.62e42fee00000p-1) - octaves * 0x1.a39ef35793c76p-33;
+    static const real c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
+                             1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5};
+    vreal p = vset(c[0]);
+    for (int i = 1; i < 12; i++)
+        p = p * r + c[i];
+    return (scaled){p * r * r + r + 1, octaves, bits_of(shifted) - bits_of(magic)};
+}
+
+#else
+
+enum { FRACTION_BITS = 23, EXPONENT_BIAS = 127 };
+static const real exp_least = -104, exp_most = 89, exp_least_normal = -87;
+
+static ALWAYS_INLINE scaled vexp_reduce(vreal x)
+{
+    const vreal magic = vset(0x1.8p23f), shifted = x * 0x1.715476p0f + magic, octaves = shifted - magic;
+    const vreal r = (x - octaves * 0x1.62e4p-1f) - octaves * 0x1.7f7d1cp-20f;
+    vreal p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    return (scaled){p * (r * r) + r + 1, octaves, bits_of(shifted) - bits_of(magic)};
+}
+
+#endif
+
+static ALWAYS_INLINE vreal power_of_two(vint exponent)
+{
+    return real_of_bits((exponent + EXPONENT_BIAS) << FRACTION_BITS);
+}
+
+/* e^x for every x, denormal results included. */
+static ALWAYS_INLINE vreal vexp(vreal x)
+{
+    const scaled s = vexp_reduce(vmin(vset(exp_most), vmax(vset(exp_least), x)));
+#if defined(__AVX512F__) && defined(COPES_TYPE_F64)
+    return (vreal)_mm512_scalef_pd((__m512d)s.fraction, (__m512d)s.octaves);
+#elif defined(__AVX512F__)
+    return (vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)s.octaves);
+#else
+    const vint half = s.exponent >> 1; /* in two steps, neither of which leaves the normal range */
+    return s.fraction * power_of_two(half) * power_of_two(s.exponent - half);
+#endif
+}
+
+/* e^x for x <= 0, where what is below the normal range may as well be 0: a softmax's term beside a largest one of 1. */
+static ALWAYS_INLINE vreal vexp_term(vreal x)
+{
+    const scaled s = vexp_reduce(vmax(vset(exp_least_normal), x));
+    const vreal e = s.fraction * power_of_two(s.exponent);
+    return real_of_bits(bits_of(e) & ~(x < exp_least_normal));
+}
+
+typedef struct sincos {
+    vreal sine, cosine;
+} sincos;
+
+#ifdef COPES_TYPE_F64
+typedef uint64_t phase_word;
+#else
+typedef uint32_t phase_word; /* the top half of a phase: 2^-32 turn is fine enough for float */
+#endif
+enum { PHASE_BITS = 8 * (int)sizeof(phase_word) };
+
+typedef phase_word vphase __attribute__((vector_size(VECTOR_BYTES)));
+
+static ALWAYS_INLINE vphase load_phase(const phase_word *p)
+{
+    vphase v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* Of an angle given as a phase, in units of 2^-PHASE_BITS turn. */
+static ALWAYS_INLINE sincos vsincos(vphase phase)
+{
+    const vphase quarter = (phase + ((phase_word)1 << (PHASE_BITS - 3))) >> (PHASE_BITS - 2);
+    const vint offset = (vint)(phase - (quarter << (PHASE_BITS - 2))); /* from that quarter, an eighth either way */
+#ifdef COPES_TYPE_F64
+    const vreal x = __builtin_convertvector(offset, vreal) * 0x1.921fb54442d18p-62, z = x * x;
+    vreal sine = 1.58962301576546568060e-10 * z - 2.50507477628578072866e-8;
+    sine = sine * z + 2.75573136213857245213e-6;
+    sine = sine * z - 1.98412698295895385996e-4;
+    sine = sine * z + 8.33333333332211858878e-3;
+    sine = (sine * z - 1.66666666666666307295e-1) * z * x + x;
+    vreal cosine = -1.13585365213876817300e-11 * z + 2.08757008419747316778e-9;
+    cosine = cosine * z - 2.75573141792967388112e-7;
+    cosine = cosine * z + 2.48015872888517045348e-5;
+    cosine = cosine * z - 1.38888888888730564116e-3;
+    cosine = (cosine * z + 4.16666666666665929218e-2) * z * z - 0.5 * z + 1;
+#else
+    const vreal x = __builtin_convertvector(offset, vreal) * 0x1.921fb6p-30f, z = x * x;
+    vreal sine = -1.9515295891e-4f * z + 8.3321608736e-3f;
+    sine = (sine * z - 1.6666654611e-1f) * z * x + x;
+    vreal cosine = 2.443315711809948e-5f * z - 1.388731625493765e-3f;
+    cosine = (cosine * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1;
+#endif
+    const vint swap = -(vint)(quarter & 1);
+    const vphase sine_sign = (quarter & 2) << (PHASE_BITS - 2), cosine_sign = ((quarter + 1) & 2) << (PHASE_BITS - 2);
+    return (sincos){real_of_bits(bits_of(vselect(swap, cosine, sine)) ^ (vint)sine_sign),
+                    real_of_bits(bits_of(vselect(swap, sine, cosine)) ^ (vint)cosine_sign)};
+}
+
+#endif
