@@ -72,14 +72,14 @@ static void sweep_batch(plan *p, const check_case *cases, size_t count)
     free(problems);
 }
 
-static void list_cases(check_list *list, const char *family, uint64_t seed, int64_t cases)
+static void list_cases(case_list *list, const char *family, uint64_t seed, int64_t cases)
 {
     for (size_t f = 0; f < check_family_count; f++) {
         if (strcmp(check_families[f].name, family) == 0) {
             check_families[f].table(list);
             for (int64_t i = 0; i < cases; i++) {
                 check_case random = check_families[f].random(seed + (uint64_t)i);
-                check_list_add(list, &random);
+                case_list_add(list, &random);
             }
         }
     }
@@ -103,7 +103,7 @@ static int64_t close_and_count(plan *p)
 
 int64_t sweep(const char *family, uint64_t seed, int64_t cases)
 {
-    check_list list = {.cases = NULL};
+    case_list list = {.cases = NULL};
     plan *p = calloc(1, sizeof *p);
     if (p == NULL) {
         return 1;
@@ -114,7 +114,7 @@ int64_t sweep(const char *family, uint64_t seed, int64_t cases)
     for (size_t i = 0; i < list.count; i += BATCH) {
         sweep_batch(p, list.cases + i, list.count - i < BATCH ? list.count - i : BATCH);
     }
-    check_list_free(&list);
+    case_list_free(&list);
     int64_t failed = close_and_count(p);
     free(p);
     return failed;

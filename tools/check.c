@@ -71,17 +71,17 @@ static bool read_request(request *r, int argc, char **argv)
 
 static void check_family_on(const check_family *family, const request *r, copes_context *context, check_report *report)
 {
-    check_list list = {.cases = NULL};
+    case_list list = {.cases = NULL};
     family->table(&list);
     for (int64_t i = 0; i < r->cases; i++) {
         const check_case random = family->random((uint64_t)(r->seed + i));
-        check_list_add(&list, &random);
+        case_list_add(&list, &random);
     }
     for (size_t i = 0; i < list.count; i++) {
         const check_result result = check_run(&list.cases[i], context, r->device);
         check_report_add(report, &list.cases[i], &result, stdout);
     }
-    check_list_free(&list);
+    case_list_free(&list);
 }
 
 int command_check(int argc, char **argv)

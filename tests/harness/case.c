@@ -139,7 +139,7 @@ const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT])
     return text;
 }
 
-void check_list_add(check_list *list, const check_case *c)
+void case_list_add(case_list *list, const check_case *c)
 {
     if (list->count == list->capacity) {
         list->capacity = list->capacity * 2 + 64;
@@ -152,8 +152,8 @@ void check_list_add(check_list *list, const check_case *c)
     list->cases[list->count++] = *c;
 }
 
-void check_list_free(check_list *list)
+void case_list_free(case_list *list)
 {
     free(list->cases);
-    *list = (check_list){.cases = NULL};
+    *list = (case_list){.cases = NULL};
 }

@@ -64,28 +64,28 @@ enum { CHECK_CASE_TEXT = 512 };
 const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT]);
 
 /* A growing array of cases. Running out of memory ends the program. */
-typedef struct check_list {
+typedef struct case_list {
     check_case *cases;
     size_t count, capacity;
-} check_list;
+} case_list;
 
-void check_list_add(check_list *list, const check_case *c);
-void check_list_free(check_list *list);
+void case_list_add(case_list *list, const check_case *c);
+void case_list_free(case_list *list);
 
 /* What is checked under one name: its table, and cases made from a seed. */
 typedef struct check_family {
     const char *name;
-    void (*table)(check_list *list);
+    void (*table)(case_list *list);
     check_case (*random)(uint64_t seed);
 } check_family;
 
 extern const check_family check_families[];
 extern const size_t check_family_count;
 
-void check_act_table(check_list *list);
-void check_rotate_table(check_list *list);
-void check_cosine_table(check_list *list);
-void check_tpa_table(check_list *list);
+void check_act_table(case_list *list);
+void check_rotate_table(case_list *list);
+void check_cosine_table(case_list *list);
+void check_tpa_table(case_list *list);
 check_case check_act_random(uint64_t seed);
 check_case check_rotate_random(uint64_t seed);
 check_case check_cosine_random(uint64_t seed);

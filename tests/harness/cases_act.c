@@ -43,10 +43,10 @@ static check_case form_case(const form *f, copes_kind kind, copes_act act, int d
     return c;
 }
 
-static void add(check_list *list, check_case c)
+static void add(case_list *list, check_case c)
 {
     c.seed = list->count + 1;
-    check_list_add(list, &c);
+    case_list_add(list, &c);
 }
 
 /* Values that a gradient of a softmax, or a sum, takes past the range of the arithmetic say nothing: skip those. */
@@ -56,7 +56,7 @@ static bool makes_sense(const check_case *c)
     return c->op.kind == COPES_ACT_FORWARD || c->op.act.act != COPES_SOFTMAX || !huge || c->type == CHECK_F16;
 }
 
-static void add_fills(check_list *list, copes_kind kind, copes_act act, check_type type)
+static void add_fills(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     static const form row = {1, {257}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form rows = {2, {67, 5}, CHECK_DENSE, CHECK_DENSE, false, false};
@@ -70,7 +70,7 @@ static void add_fills(check_list *list, copes_kind kind, copes_act act, check_ty
 }
 
 /* Long enough to be shared between threads. */
-static void add_long(check_list *list, copes_kind kind, copes_act act, check_type type)
+static void add_long(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     static const form row = {1, {100003}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form short_rows = {2, {1009, 67}, CHECK_DENSE, CHECK_DENSE, false, false};
@@ -85,7 +85,7 @@ static void add_long(check_list *list, copes_kind kind, copes_act act, check_typ
     add(list, form_case(&columns, kind, act, 1, type));
 }
 
-static void add_all(check_list *list, copes_kind kind, copes_act act, check_type type)
+static void add_all(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         int first = act == COPES_SOFTMAX ? -forms[i].rank : 0, last = act == COPES_SOFTMAX ? forms[i].rank - 1 : 0;
@@ -99,7 +99,7 @@ static void add_all(check_list *list, copes_kind kind, copes_act act, check_type
     }
 }
 
-void check_act_table(check_list *list)
+void check_act_table(case_list *list)
 {
     for (int kind = COPES_ACT_FORWARD; kind <= COPES_ACT_BACKWARD; kind++) {
         for (int act = COPES_NONE; act <= COPES_SOFTMAX; act++) {

@@ -124,18 +124,18 @@ static bool makes_sense(const check_case *c)
     return c->op.kind == COPES_LRPE_FORWARD || c->op.lrpe.act <= COPES_RELU || !huge || c->type == CHECK_F16;
 }
 
-static void add(check_list *list, const sketch *s, check_case c, copes_act act, int dim)
+static void add(case_list *list, const sketch *s, check_case c, copes_act act, int dim)
 {
     c.op.lrpe.act = act;
     c.op.lrpe.dim = dim;
     c.lse = s->lse && act == COPES_SOFTMAX && (dim == 1 || dim == -3);
     c.seed = list->count + 1;
     if (makes_sense(&c)) {
-        check_list_add(list, &c);
+        case_list_add(list, &c);
     }
 }
 
-static void add_acts(check_list *list, const sketch *s, copes_variant variant, check_type type)
+static void add_acts(case_list *list, const sketch *s, copes_variant variant, check_type type)
 {
     check_case c = drawn(s, variant);
     c.type = type;
@@ -150,7 +150,7 @@ static void add_acts(check_list *list, const sketch *s, copes_variant variant, c
     }
 }
 
-static void add_table(check_list *list, copes_variant variant)
+static void add_table(case_list *list, copes_variant variant)
 {
     for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
         for (size_t i = 0; i < sizeof sketches / sizeof *sketches; i++) {
@@ -162,12 +162,12 @@ static void add_table(check_list *list, copes_variant variant)
     }
 }
 
-void check_rotate_table(check_list *list)
+void check_rotate_table(case_list *list)
 {
     add_table(list, COPES_ROTATE);
 }
 
-void check_cosine_table(check_list *list)
+void check_cosine_table(case_list *list)
 {
     add_table(list, COPES_COSINE);
 }

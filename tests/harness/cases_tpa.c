@@ -56,13 +56,13 @@ static check_case drawn(const sketch *s, check_type type)
     return c;
 }
 
-void check_tpa_table(check_list *list)
+void check_tpa_table(case_list *list)
 {
     for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
         for (size_t i = 0; i < sizeof sketches / sizeof *sketches; i++) {
             check_case c = drawn(&sketches[i], float_types[t]);
             c.seed = list->count + 1;
-            check_list_add(list, &c);
+            case_list_add(list, &c);
         }
     }
 }
