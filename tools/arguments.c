@@ -65,8 +65,8 @@ bool arguments_no_value(const arguments *walk)
 static bool read_integer(const char **text, int64_t low, int64_t high, int64_t *value)
 {
     char *end;
-    const char first = **text == '-' || **text == '+' ? (*text)[1] : **text;
-    if (first < '0' || first > '9')
+    const char *digit = **text == '-' || **text == '+' ? *text + 1 : *text;
+    if (*digit < '0' || *digit > '9')
         return false;
     errno = 0;
     const long long number = strtoll(*text, &end, 10);

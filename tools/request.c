@@ -15,18 +15,25 @@ static const char usage[] =
     "or not at all. `copes run OP --help` lists an operator's slots and flags. OP is one of\n"
     "  ";
 
+/* The form of an attribute's value, "" where its flag takes none. */
+static const char *value_form(const copes_attribute_info *attribute)
+{
+    if (attribute->choices != NULL)
+        return attribute->choices;
+    if (attribute->type == COPES_ATTRIBUTE_BOOL)
+        return "";
+    if (attribute->type == COPES_ATTRIBUTE_DOUBLE)
+        return "X";
+    return attribute->count > 1 ? "I[,I...]" : "I";
+}
+
 /* An attribute's line in the help: its flag with the value it takes, what it is, its default. */
 static void print_flag(const copes_attribute_info *attribute)
 {
     char flag[OPERATORS_NAME_SIZE], text[2 * OPERATORS_NAME_SIZE];
     if (!operators_flag(attribute, flag))
         return;
-    const char *value = attribute->choices != NULL                        ? attribute->choices
-                        : attribute->type == COPES_ATTRIBUTE_BOOL         ? ""
-                        : attribute->type == COPES_ATTRIBUTE_DOUBLE       ? "X"
-                        : attribute->count > 1                            ? "I[,I...]"
-                                                                          : "I";
-    snprintf(text, sizeof text, "--%s %s", flag, value);
+    snprintf(text, sizeof text, "--%s %s", flag, value_form(attribute));
     printf("  %-38s %s", text, attribute->summary);
     if (attribute->type != COPES_ATTRIBUTE_BOOL)
         printf("; default %s", attribute->fallback);
@@ -153,7 +160,8 @@ static bool read_flag(arguments *walk, request *wish)
     return false;
 }
 
-/* Finds the operator: --backward may stand anywhere, and decides which flags there are. */
+/* Finds the operator: --backward may stand anywhere, and decides which flags there are. Where wish->info stays NULL, the
+ * exit status is returned. */
 static int read_operator(int argc, char **argv, request *wish)
 {
     char names[512];
@@ -173,16 +181,14 @@ static int read_operator(int argc, char **argv, request *wish)
     if (help)
         return print_help(wish->name);
     wish->info = operators_find(wish->name, backward, &wish->op);
-    if (wish->info == NULL)
-        return complain(EXIT_USAGE, "%s has no backward", wish->name);
-    return -1;
+    return wish->info != NULL ? 0 : complain(EXIT_USAGE, "%s has no backward", wish->name);
 }
 
 int request_read(int argc, char **argv, request *wish)
 {
     *wish = (request){.device = {kDLCPU, 0}};
     const int status = read_operator(argc, argv, wish);
-    if (status >= 0)
+    if (wish->info == NULL)
         return status;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
         wish->wanted[i] = wish->info->out[i].name != NULL && wish->info->out[i].optional == 0;

@@ -2,14 +2,10 @@
 #include "tools/safetensors.h"
 
 #include <cJSON.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -158,36 +154,39 @@ static int compare_names(const void *a, const void *b)
 
 static int compare_offsets(const void *a, const void *b)
 {
-    const safetensors_tensor *const *left = a, *const *right = b;
-    if ((*left)->offset != (*right)->offset)
-        return (*left)->offset < (*right)->offset ? -1 : 1;
-    return (*left)->size < (*right)->size ? -1 : (*left)->size > (*right)->size;
+    const safetensors_tensor *left = a, *right = b;
+    if (left->offset != right->offset)
+        return left->offset < right->offset ? -1 : 1;
+    return left->size < right->size ? -1 : left->size > right->size;
 }
 
-/* The format has every byte of the data belong to exactly one tensor. */
-static bool check_cover(const safetensors_file *file, size_t data_size, char reason[SAFETENSORS_REASON])
+/* The format has every byte of the data belong to exactly one tensor. Sorts them by place. */
+static bool check_cover(safetensors_file *file, size_t data_size, char reason[SAFETENSORS_REASON])
 {
-    const safetensors_tensor **order = malloc((file->count + 1) * sizeof *order);
-    if (order == NULL)
-        return fail(reason, "out of memory");
-    for (size_t i = 0; i < file->count; i++)
-        order[i] = &file->tensors[i];
-    qsort(order, file->count, sizeof *order, compare_offsets);
     size_t end = 0;
-    bool ok = true;
-    for (size_t i = 0; i < file->count && ok; i++) {
-        if (order[i]->offset < end)
-            ok = fail(reason, "tensors \"%.100s\" and \"%.100s\" overlap in the data", order[i - 1]->name,
-                      order[i]->name);
-        else if (order[i]->offset > end)
-            ok = fail(reason, "bytes %zu to %zu of the data, before tensor \"%.100s\", belong to no tensor", end,
-                      order[i]->offset - 1, order[i]->name);
-        end = order[i]->offset + order[i]->size;
+    qsort(file->tensors, file->count, sizeof *file->tensors, compare_offsets);
+    for (size_t i = 0; i < file->count; i++) {
+        const safetensors_tensor *tensor = &file->tensors[i];
+        if (tensor->offset < end)
+            return fail(reason, "tensors \"%.100s\" and \"%.100s\" overlap in the data", tensor[-1].name, tensor->name);
+        if (tensor->offset > end)
+            return fail(reason, "bytes %zu to %zu of the data, before tensor \"%.100s\", belong to no tensor", end,
+                        tensor->offset - 1, tensor->name);
+        end += tensor->size;
     }
-    if (ok && end != data_size)
-        ok = fail(reason, "bytes %zu to %zu at the end of the data belong to no tensor", end, data_size - 1);
-    free(order);
-    return ok;
+    if (end != data_size)
+        return fail(reason, "bytes %zu to %zu at the end of the data belong to no tensor", end, data_size - 1);
+    return true;
+}
+
+/* Sorts the tensors by name. */
+static bool check_names(safetensors_file *file, char reason[SAFETENSORS_REASON])
+{
+    qsort(file->tensors, file->count, sizeof *file->tensors, compare_names);
+    for (size_t i = 1; i < file->count; i++)
+        if (strcmp(file->tensors[i - 1].name, file->tensors[i].name) == 0)
+            return fail(reason, "the header names tensor \"%.100s\" twice", file->tensors[i].name);
+    return true;
 }
 
 static bool read_tensors(const cJSON *header, const unsigned char *data, size_t data_size, safetensors_file *file,
@@ -216,11 +215,7 @@ static bool read_tensors(const cJSON *header, const unsigned char *data, size_t 
             return fail(reason, "out of memory");
         file->count++;
     }
-    qsort(file->tensors, file->count, sizeof *file->tensors, compare_names);
-    for (size_t i = 1; i < file->count; i++)
-        if (strcmp(file->tensors[i - 1].name, file->tensors[i].name) == 0)
-            return fail(reason, "the header names tensor \"%.100s\" twice", file->tensors[i].name);
-    return check_cover(file, data_size, reason);
+    return check_cover(file, data_size, reason) && check_names(file, reason);
 }
 
 /* cJSON ends a string at a NUL, written plainly or as an escape, so that two names could pass for one. */
@@ -279,43 +274,6 @@ bool safetensors_parse(const void *bytes, size_t size, safetensors_file *file, c
     cJSON_Delete(header);
     if (!ok)
         safetensors_close(file);
-    return ok;
-}
-
-/* Maps a file that is open, so that only what is used of it takes memory. */
-static bool map_file(int descriptor, void **map, size_t *size, char reason[SAFETENSORS_REASON])
-{
-    struct stat status;
-    if (fstat(descriptor, &status) != 0)
-        return fail(reason, "%s", strerror(errno));
-    if (!S_ISREG(status.st_mode))
-        return fail(reason, "not a regular file");
-    *size = (size_t)status.st_size;
-    if (*size == 0) /* an empty mapping is an error; safetensors_parse says what is wrong with an empty file */
-        return true;
-    *map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    return *map != MAP_FAILED || fail(reason, "%s", strerror(errno));
-}
-
-bool safetensors_open(const char *path, safetensors_file *file, char reason[SAFETENSORS_REASON])
-{
-    void *map = NULL;
-    size_t size = 0;
-    *file = (safetensors_file){0};
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0)
-        return fail(reason, "%s", strerror(errno));
-    const bool mapped = map_file(descriptor, &map, &size, reason);
-    close(descriptor);
-    if (!mapped)
-        return false;
-    const bool ok = safetensors_parse(map, size, file, reason);
-    if (ok) {
-        file->map = map;
-        file->map_size = size;
-    } else if (map != NULL) {
-        munmap(map, size);
-    }
     return ok;
 }
 

@@ -1,14 +1,11 @@
-/* Writing safetensors: the header through cJSON, and files that appear whole or not at all. */
+/* Writing safetensors to a stream, the header through cJSON. */
 #include "tools/safetensors.h"
 
 #include <cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static bool fail(char reason[SAFETENSORS_REASON], const char *text)
 {
@@ -21,7 +18,9 @@ static int compare_places(const void *a, const void *b)
 {
     const safetensors_tensor *left = a, *right = b;
     const size_t left_size = safetensors_dtype_size(left->dtype), right_size = safetensors_dtype_size(right->dtype);
-    return left_size != right_size ? (left_size > right_size ? -1 : 1) : strcmp(left->name, right->name);
+    if (left_size != right_size)
+        return left_size > right_size ? -1 : 1;
+    return strcmp(left->name, right->name);
 }
 
 /* A number as written: cJSON's own are doubles. */
@@ -102,73 +101,5 @@ bool safetensors_write(FILE *stream, const safetensors_tensor *tensors, size_t c
     }
     ok = ok ? write_placed(stream, placed, count, reason) : fail(reason, "the data would not fit 63 bits of bytes");
     free(placed);
-    return ok;
-}
-
-/* Where the file is to be in the end: behind a link, and never in the place of a device or a folder. */
-static char *resolve(const char *path, char reason[SAFETENSORS_REASON])
-{
-    struct stat status;
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
-        fail(reason, S_ISDIR(status.st_mode) ? "a folder is there" : "what is there is not a regular file");
-        return NULL;
-    }
-    char *target = realpath(path, NULL);
-    if (target == NULL && errno == ENOENT)
-        target = strdup(path);
-    if (target == NULL)
-        fail(reason, strerror(errno));
-    return target;
-}
-
-/* A new file beside `target`, for as long as it is being written. */
-static FILE *open_part(const char *target, char *part, size_t size, char reason[SAFETENSORS_REASON])
-{
-    int descriptor = -1;
-    errno = EEXIST;
-    for (int i = 0; i < 100 && descriptor < 0 && errno == EEXIST; i++) {
-        snprintf(part, size, "%s.%ld-%d.part", target, (long)getpid(), i);
-        descriptor = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    }
-    FILE *stream = descriptor < 0 ? NULL : fdopen(descriptor, "wb");
-    if (stream == NULL) {
-        fail(reason, strerror(errno));
-        if (descriptor >= 0) {
-            close(descriptor);
-            unlink(part);
-        }
-    }
-    return stream;
-}
-
-static bool save_beside(const char *target, char *part, size_t part_size, const safetensors_tensor *tensors,
-                        size_t count, char reason[SAFETENSORS_REASON])
-{
-    FILE *stream = open_part(target, part, part_size, reason);
-    if (stream == NULL)
-        return false;
-    bool ok = safetensors_write(stream, tensors, count, reason);
-    if (ok && fsync(fileno(stream)) != 0)
-        ok = fail(reason, strerror(errno));
-    if (fclose(stream) != 0 && ok)
-        ok = fail(reason, strerror(errno));
-    if (ok && rename(part, target) != 0)
-        ok = fail(reason, strerror(errno));
-    if (!ok)
-        unlink(part);
-    return ok;
-}
-
-bool safetensors_save(const char *path, const safetensors_tensor *tensors, size_t count,
-                      char reason[SAFETENSORS_REASON])
-{
-    char *target = resolve(path, reason);
-    if (target == NULL)
-        return false;
-    const size_t size = strlen(target) + 64;
-    char *part = malloc(size);
-    const bool ok = part != NULL ? save_beside(target, part, size, tensors, count, reason) : fail(reason, "out of memory");
-    free(part);
-    free(target);
     return ok;
 }

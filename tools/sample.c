@@ -75,7 +75,7 @@ static void put(void *data, size_t index, int32_t dtype, double value)
     }
 }
 
-static int write_sample(const sample *wish, float *theta, safetensors_tensor *x)
+static int write_sample(const sample *wish, const float *theta, safetensors_tensor *x)
 {
     char reason[SAFETENSORS_REASON];
     uint64_t state = (uint64_t)wish->seed;
