@@ -6,25 +6,29 @@
 #include "backends/openmp/vmath.h"
 #include "common/problem.h"
 
-/* The logistic function s and its slope s (1 - s), both from e = e^-|x|, which never overflows and cancels nothing:
- * with r = 1 / (1 + e), s is r or e r by the sign of x, and the slope is e r^2 by either. */
-typedef struct logistic {
-    vreal value, slope;
-} logistic;
-
-static ALWAYS_INLINE logistic vlogistic(vreal x)
+/* The logistic function s and its slope s (1 - s), from e = e^-|x|, which never overflows and cancels nothing: s is 1 or e,
+ * by the sign of x, over 1 + e; the slope is e / (1 + e)^2 by either, with few roundings as e / (1 + e (2 + e)). */
+static ALWAYS_INLINE vreal vlogistic_decay(vreal x)
 {
-    const vreal e = vexp(-vabs(x));
-    const vreal r = 1 / (1 + e);
-    return (logistic){vselect(x < 0, e * r, r), e * r * r};
+    return vexp(-vabs(x));
+}
+
+static ALWAYS_INLINE vreal vlogistic(vreal x, vreal e)
+{
+    return vselect(x < 0, e, vset(1)) / (1 + e);
+}
+
+static ALWAYS_INLINE vreal vlogistic_slope(vreal e)
+{
+    return e / (1 + e * (2 + e));
 }
 
 static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
 {
     switch (act) {
     case COPES_RELU: return vselect(x < 0, vset(0), x); /* a NaN is not less than 0, and stays */
-    case COPES_SIGMOID: return vlogistic(x).value;
-    case COPES_SILU: return x * vlogistic(x).value;
+    case COPES_SIGMOID: return vlogistic(x, vlogistic_decay(x));
+    case COPES_SILU: return x * vlogistic(x, vlogistic_decay(x));
     default: return x;
     }
 }
@@ -34,10 +38,10 @@ static ALWAYS_INLINE vreal act_backward(copes_act act, vreal g, vreal x)
 {
     switch (act) {
     case COPES_RELU: return vselect(x > 0, g, vset(0));
-    case COPES_SIGMOID: return g * vlogistic(x).slope;
+    case COPES_SIGMOID: return g * vlogistic_slope(vlogistic_decay(x));
     case COPES_SILU: {
-        const logistic s = vlogistic(x);
-        return g * (s.value + x * s.slope);
+        const vreal e = vlogistic_decay(x);
+        return g * (x * vlogistic_slope(e) + vlogistic(x, e));
     }
     default: return g;
     }

@@ -1,5 +1,5 @@
 /* Elementary functions on vectors: exp by a range reduction to half an octave, sine and cosine by polynomials on an
- * eighth of a turn. Coefficients are those of Cephes (Moshier), whose errors stay under an ulp on these ranges;
+ * eighth of a turn. Coefficients are Cephes's (Moshier; scaled to turns for sine and cosine) and Taylor's;
  * tests/test_vmath.c holds the bounds. */
 #ifndef COPES_BACKENDS_OPENMP_VMATH_H
 #define COPES_BACKENDS_OPENMP_VMATH_H
@@ -100,24 +100,30 @@ static ALWAYS_INLINE sincos vsincos(vphase phase)
 {
     const vphase quarter = (phase + ((phase_word)1 << (PHASE_BITS - 3))) >> (PHASE_BITS - 2);
     const vint offset = (vint)(phase - (quarter << (PHASE_BITS - 2))); /* from that quarter, an eighth either way */
+    /* Polynomials in turns, scaled exactly from the integer, so that no rounded angle comes first; 2 pi is two parts. */
 #ifdef COPES_TYPE_F64
-    const vreal x = __builtin_convertvector(offset, vreal) * 0x1.921fb54442d18p-62, z = x * x;
-    vreal sine = 1.58962301576546568060e-10 * z - 2.50507477628578072866e-8;
-    sine = sine * z + 2.75573136213857245213e-6;
-    sine = sine * z - 1.98412698295895385996e-4;
-    sine = sine * z + 8.33333333332211858878e-3;
-    sine = (sine * z - 1.66666666666666307295e-1) * z * x + x;
-    vreal cosine = -1.13585365213876817300e-11 * z + 2.08757008419747316778e-9;
-    cosine = cosine * z - 2.75573141792967388112e-7;
-    cosine = cosine * z + 2.48015872888517045348e-5;
-    cosine = cosine * z - 1.38888888888730564116e-3;
-    cosine = (cosine * z + 4.16666666666665929218e-2) * z * z - 0.5 * z + 1;
+    const vreal t = __builtin_convertvector(offset, vreal) * 0x1p-64, z = t * t;
+    vreal sine = 0x1.e3ff27ba6d6b7p+1 * z - 0x1.e3009897559ebp+3;
+    sine = sine * z + 0x1.5078300c42121p+5;
+    sine = sine * z - 0x1.32d2cce324133p+6;
+    sine = sine * z + 0x1.466bc67758cb2p+6;
+    sine = sine * z - 0x1.4abbce625be46p+5;
+    sine = t * 0x1.921fb54442d18p+2 + t * (sine * z + 0x1.1a62633145c07p-52);
+    vreal cosine = -0x1.b2973ce18358fp+0 * z + 0x1.f9ccfd2e5169ep+2;
+    cosine = cosine * z - 0x1.a6d1ed8f6cea8p+4;
+    cosine = cosine * z + 0x1.e1f50684f4bb7p+5;
+    cosine = cosine * z - 0x1.55d3c7e3ca533p+6;
+    cosine = cosine * z + 0x1.03c1f081b5abcp+6;
+    cosine = (cosine * z - 0x1.3bd3cc9be45dep+4) * z + 1;
 #else
-    const vreal x = __builtin_convertvector(offset, vreal) * 0x1.921fb6p-30f, z = x * x;
-    vreal sine = -1.9515295891e-4f * z + 8.3321608736e-3f;
-    sine = (sine * z - 1.6666654611e-1f) * z * x + x;
-    vreal cosine = 2.443315711809948e-5f * z - 1.388731625493765e-3f;
-    cosine = (cosine * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1;
+    const vreal t = __builtin_convertvector(offset, vreal) * 0x1p-32f, z = t * t;
+    vreal sine = 0x1.507834p+5f * z - 0x1.32d2ccp+6f;
+    sine = sine * z + 0x1.466bc6p+6f;
+    sine = sine * z - 0x1.4abbcep+5f;
+    sine = t * 0x1.921fb6p+2f + t * (sine * z - 0x1.777a5cp-23f);
+    vreal cosine = 0x1.dacc30p+5f * z - 0x1.55c9e0p+6f;
+    cosine = cosine * z + 0x1.03c1e8p+6f;
+    cosine = (cosine * z - 0x1.3bd3ccp+4f) * z + 1;
 #endif
     const vint swap = -(vint)(quarter & 1);
     const vphase sine_sign = (quarter & 2) << (PHASE_BITS - 2), cosine_sign = ((quarter + 1) & 2) << (PHASE_BITS - 2);
