@@ -20,7 +20,7 @@ static const sketch sketches[] = {
     {.shape = {2, 1, 127, 4, 64, 64, 6, 1, 1}, .bare_keys = true, .bare_values = true, .attributes = {.scale_k = 1, .scale_v = 1}},
     {.shape = {2, 1, 257, 4, 128, 128, 16, 1, 1}, .bare_keys = true, .lengths = true, .lse = true},
     {.shape = {1, 1, 67, 2, 33, 129, 3, 5, 4}, .in = CHECK_SWAPPED, .out = CHECK_SWAPPED},
-    {.shape = {3, 1, 3, 5, 7, 5, 1, 3, 2}, .bare_values = false, .in = CHECK_PADDED, .out = CHECK_NEGATIVE, .lse = true},
+    {.shape = {3, 1, 3, 5, 7, 5, 1, 3, 2}, .in = CHECK_PADDED, .out = CHECK_NEGATIVE, .lse = true},
     {.shape = {2, 3, 50, 2, 32, 16, 2, 2, 2}, .attributes = {.causal = 1}, .lse = true},
     {.shape = {2, 4, 31, 3, 16, 32, 2, 2, 2}, .attributes = {.causal = 1}, .lengths = true, .lse = true},
     {.shape = {1, 5, 3, 2, 8, 8, 2, 1, 2}, .attributes = {.causal = 1}, .bare_keys = true, .lse = true},
@@ -38,7 +38,12 @@ static const sketch sketches[] = {
     {.shape = {2, 1, 9, 0, 16, 8, 2, 2, 2}, .lse = true},
     {.shape = {2, 1, 9, 3, 16, 0, 2, 2, 2}},
     {.shape = {1, 1, 37, 17, 48, 40, 5, 7, 3}, .lse = true},
-    {.shape = {1, 1, 1531, 5, 64, 32, 2, 2, 2}, .lengths = false, .lse = true},
+    {.shape = {1, 1, 1531, 5, 64, 32, 2, 2, 2}, .lse = true},
+    {.shape = {1, 1, 4099, 8, 32, 32, 3, 1, 1}, .bare_keys = true, .bare_values = true, .lse = true},
+    {.shape = {3, 1, 700, 3, 40, 24, 2, 1, 2}, .bare_keys = true, .lengths = true, .lse = true},
+    {.shape = {1, 8, 129, 33, 8, 8, 1, 1, 1}, .attributes = {.causal = 1}, .lse = true},
+    {.shape = {1, 1, 33, 1, 256, 512, 8, 2, 2}, .lse = true},
+    {.shape = {5, 1, 17, 2, 1, 16, 2, 1, 1}, .attributes = {.scale = 4}},
 };
 
 static check_case drawn(const sketch *s, check_type type)
