@@ -49,7 +49,7 @@ check_verdict check_compare(oracle_rule rule, check_type type, double value, dou
         verdict.beyond = got != value;
     } else {
         verdict.beyond = !within(rule, type, value, slack(rule, type, term, turn), got);
-        double size = stores_short(type) && rule != ORACLE_BY_ATTENTION ? value : term;
+        double size = stores_short(type) && rule == ORACLE_BY_TERM ? value : term;
         double error = fabs(got - value) - phase_part(type, turn);
         verdict.ulps = error > 0 && isfinite(got) ? error / check_ulp(type, size) : 0;
     }

@@ -4,8 +4,9 @@
  *   arithmetic   float32 for f32, f16 and bf16, float64 for f64; "ulp" is its ulp unless the storage's is named
  *   phase        the promise is 2^-30 turn (f64: 2^-60): 2 pi 2^-30 times `turn` is allowed on top of the rest, as no
  *                cosine near its zero can be better
- *   by term      act and lrpe, elementwise: 4 ulp of the largest term. In a backward that is the largest of the formula's
- *                products, as g s and g s x (1 - s) of silu. A factor below the smallest normal number counts as that one
+ *   by term      act and lrpe, elementwise: 4 ulp of the largest term: of the formula's products, as a cos and b sin, or g s
+ *                and g s x (1 - s) of silu's gradient, and of their sums. A factor below the smallest normal number
+ *                counts as that one
  *   by row       softmax, alone or in lrpe: 1e-6 (f64: 1e-14) of the largest term in the softmax's row; forward that is
  *                the largest output, backward the largest of o g and o sum(o g)
  *   attention    tpa_decode: 1e-6 (f64: 1e-14) of the largest output of the (batch, token, head); f16 and bf16: 2 ulp of
@@ -14,8 +15,8 @@
  *   storage      f16 and bf16 (but attention): the result must be what rounding, to nearest even, makes of a number within
  *                the bounds above: half an ulp of the storage type more. Past its largest number that is infinity
  *
- * NaN must be NaN, and infinity the same infinity. Where an infinity was turned by an angle, which of inf and NaN comes
- * out hangs on whether a sine is 0 or tiny: either will do, nothing finite will. */
+ * NaN must be NaN, and infinity the same infinity. Where an infinity was turned by an angle, or met a factor below
+ * the normal range, which of inf and NaN comes out hangs on whether that factor is 0: either will do, nothing finite. */
 #ifndef COPES_TESTS_HARNESS_BOUNDS_H
 #define COPES_TESTS_HARNESS_BOUNDS_H
 
@@ -26,7 +27,7 @@
 
 typedef struct check_verdict {
     bool beyond;
-    double ulps; /* of the storage type, at the value for f16 and bf16 and at `term` for the rest; less the phase's part */
+    double ulps; /* of the storage type, at `term`, or by term at the value for f16 and bf16; less the phase's part */
 } check_verdict;
 
 check_verdict check_compare(oracle_rule rule, check_type type, double value, double term, double turn, double got);

@@ -74,21 +74,27 @@ void oracle_activate(copes_act act, oracle_axis axis, real tiny, const double *x
     }
 }
 
-/* 1 - s is sigmoid(-x), which loses nothing where s is near 1. */
+/* 1 - s is sigmoid(-x), which loses nothing where s is near 1. An infinity times a factor that may be rounded to 0 is an
+ * infinity or NaN, which an infinite `turn` says. */
 static oracle_number derivative(copes_act act, real tiny, real x, oracle_number g)
 {
     real s = sigmoid(x), rest = sigmoid(-x);
     real scaled = at_least(g.term * at_least(s, tiny), tiny);
+    int open = isinf(g.value) && (s < tiny || rest < tiny);
+    oracle_number d = g;
     switch (act) {
     case COPES_NONE:
-    case COPES_SOFTMAX: break;
+    case COPES_SOFTMAX: return g;
     case COPES_RELU: return x > 0 ? g : (oracle_number){0, 0, 0};
-    case COPES_SIGMOID: return (oracle_number){g.value * s * rest, scaled * at_least(rest, tiny), g.turn * s * rest};
+    case COPES_SIGMOID: d = (oracle_number){g.value * s * rest, scaled * at_least(rest, tiny), g.turn * s * rest}; break;
     case COPES_SILU:
-        return (oracle_number){g.value * s * (1 + x * rest), oracle_larger(scaled, scaled * fabsl(x) * rest),
-                               g.turn * fabsl(s * (1 + x * rest))};
+        d = (oracle_number){g.value * s * (1 + x * rest), oracle_larger(scaled, scaled * fabsl(x) * rest),
+                            g.turn * fabsl(s * (1 + x * rest))};
+        break;
     }
-    return g;
+    d.term = oracle_larger(d.term, fabsl(d.value));
+    d.turn = open && !isnan(x) ? (real)INFINITY : d.turn;
+    return d;
 }
 
 void oracle_gradient(copes_act act, int64_t count, real tiny, const double *x, oracle_number *g)

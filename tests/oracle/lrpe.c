@@ -80,7 +80,7 @@ static oracle_number turned(const encoding *c, oracle_number a, real cosine, ora
     oracle_number r = {a.value * cosine + b.value * sine, 0, hypotl(a.value, b.value)};
     int by_row = c->op->act == COPES_SOFTMAX && !c->backward;
     r.term = by_row ? oracle_larger(a.term, b.term)
-                    : oracle_larger(a.term * fabsl(cosine), b.term * fabsl(sine));
+                    : oracle_larger(oracle_larger(a.term * fabsl(cosine), b.term * fabsl(sine)), fabsl(r.value));
     return r;
 }
 

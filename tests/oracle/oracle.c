@@ -1,6 +1,9 @@
 /* The oracle's entry points: which function runs an operator, and by what rule its outputs are judged. */
 #include "tests/oracle/internal.h"
 
+#include <float.h>
+#include <math.h>
+
 int64_t oracle_count(const oracle_tensor *tensor)
 {
     int64_t count = 1;
@@ -55,12 +58,18 @@ int oracle_run(const copes_op *op, const oracle_args *args)
     return -1;
 }
 
+/* Sizes stay finite where the number is. */
+static double size_of(real size)
+{
+    return isfinite(size) && size > (real)DBL_MAX ? DBL_MAX : (double)size;
+}
+
 void oracle_store(const oracle_number *numbers, oracle_tensor *out)
 {
     int64_t count = oracle_count(out);
     for (int64_t i = 0; i < count; i++) {
         out->value[i] = (double)numbers[i].value;
-        out->term[i] = (double)numbers[i].term;
-        out->turn[i] = (double)numbers[i].turn;
+        out->term[i] = size_of(numbers[i].term);
+        out->turn[i] = size_of(numbers[i].turn);
     }
 }
