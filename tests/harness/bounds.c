@@ -49,9 +49,10 @@ check_verdict check_compare(oracle_rule rule, check_type type, double value, dou
         verdict.beyond = got != value;
     } else {
         verdict.beyond = !within(rule, type, value, slack(rule, type, term, turn), got);
-        double size = stores_short(type) && rule == ORACLE_BY_TERM ? value : term;
+        bool at_value = stores_short(type) && rule == ORACLE_BY_TERM;
+        double ulp = at_value ? fmax(check_ulp(type, value), check_ulp(CHECK_F32, term)) : check_ulp(type, term);
         double error = fabs(got - value) - phase_part(type, turn);
-        verdict.ulps = error > 0 && isfinite(got) ? error / check_ulp(type, size) : 0;
+        verdict.ulps = error > 0 && isfinite(got) ? error / ulp : 0;
     }
     if (verdict.beyond && verdict.ulps == 0) {
         verdict.ulps = INFINITY;

@@ -27,7 +27,8 @@
 
 typedef struct check_verdict {
     bool beyond;
-    double ulps; /* of the storage type, at `term`, or by term at the value for f16 and bf16; less the phase's part */
+    double ulps; /* of the storage type, at `term`, or by term at the value for f16 and bf16 where that is larger than
+                  * the arithmetic's at `term`; less the phase's part */
 } check_verdict;
 
 check_verdict check_compare(oracle_rule rule, check_type type, double value, double term, double turn, double got);

@@ -16,6 +16,8 @@ typedef enum check_fill {
     CHECK_LARGE,     /* within a factor 8 of the largest number */
     CHECK_EQUAL,     /* one value */
     CHECK_MASKED,    /* normal ones, half of them replaced by -infinity */
+    CHECK_LATE,      /* -infinity, but in the last eighth of every entry of the first axis */
+    CHECK_RISING,    /* from -100 to 100 along every entry of the first axis */
     CHECK_FILLS
 } check_fill;
 

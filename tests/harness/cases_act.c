@@ -28,6 +28,8 @@ static const form forms[] = {
     {4, {2, 3, 4, 33}, CHECK_DENSE, CHECK_STRIDED, true, false},
     {5, {2, 3, 1, 5, 7}, CHECK_SWAPPED, CHECK_ODD, true, true},
     {8, {2, 1, 3, 2, 1, 2, 3, 5}, CHECK_REVERSED, CHECK_PADDED, true, false},
+    {1, {2503}, CHECK_STRIDED, CHECK_DENSE, false, false},
+    {3, {2, 9, 151}, CHECK_DENSE, CHECK_PADDED, false, false},
     {1, {0}, CHECK_COMPACT, CHECK_COMPACT, false, false},
     {3, {3, 0, 2}, CHECK_DENSE, CHECK_DENSE, false, true},
 };
@@ -69,7 +71,7 @@ static void add_fills(case_list *list, copes_kind kind, copes_act act, check_typ
     }
 }
 
-/* Long enough to be shared between threads. */
+/* Long enough to be shared between threads, and for statistics to be kept along the way. */
 static void add_long(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     static const form row = {1, {100003}, CHECK_DENSE, CHECK_DENSE, false, false};
@@ -83,6 +85,12 @@ static void add_long(case_list *list, copes_kind kind, copes_act act, check_type
     add(list, form_case(&short_rows, kind, act, -1, type));
     add(list, form_case(&long_rows, kind, act, 1, type));
     add(list, form_case(&columns, kind, act, 1, type));
+    for (int fill = CHECK_MASKED; fill <= CHECK_RISING && kind == COPES_ACT_FORWARD; fill++) {
+        check_case rows = form_case(&long_rows, kind, act, 1, type), slabs = form_case(&columns, kind, act, 1, type);
+        rows.fill = slabs.fill = (check_fill)fill;
+        add(list, rows);
+        add(list, slabs);
+    }
 }
 
 static void add_all(case_list *list, copes_kind kind, copes_act act, check_type type)

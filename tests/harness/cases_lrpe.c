@@ -58,6 +58,10 @@ static const sketch sketches[] = {
     {.b = 1, .h = 3, .d = 16, .grid = {31}, .fill = CHECK_LARGE, .angles = CHECK_ANY_ANGLE},
     {.b = 1, .h = 3, .d = 16, .grid = {31}, .fill = CHECK_EQUAL, .lse = true},
     {.b = 1, .h = 3, .d = 16, .grid = {31}, .fill = CHECK_MASKED},
+    {.b = 2, .h = 3, .d = 16, .grid = {41}, .fill = CHECK_LATE, .lse = true},
+    {.b = 2, .h = 3, .d = 16, .grid = {41}, .fill = CHECK_RISING, .lse = true},
+    {.b = 7, .h = 3, .d = 6, .grid = {9}, .prefix = 1, .lse = true},
+    {.b = 1, .h = 19, .d = 130, .grid = {3}, .offset = {555}},
     {.b = 0, .h = 3, .d = 16, .grid = {5}},
     {.b = 2, .h = 0, .d = 16, .grid = {5}, .shared = true},
     {.b = 2, .h = 3, .d = 16, .grid = {0}, .prefix = 2, .suffix = 1, .lse = true},
@@ -67,6 +71,7 @@ static const sketch sketches[] = {
 /* Long enough to be shared between threads; two types are enough. */
 static const sketch long_sketches[] = {
     {.b = 2, .h = 4, .d = 64, .grid = {211}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
+    {.b = 2, .h = 1, .d = 6002, .grid = {9}, .width = 1, .lse = true},
     {.b = 1, .h = 3, .d = 128, .grid_rank = 2, .grid = {13, 19}, .width = -2, .prefix = 10, .in = CHECK_SWAPPED,
      .out = CHECK_SWAPPED, .shared = true},
 };
@@ -120,7 +125,8 @@ static check_case drawn(const sketch *s, copes_variant variant)
 /* A backward whose sums leave the range of the arithmetic, only to come back in the activation's gradient, says nothing. */
 static bool makes_sense(const check_case *c)
 {
-    bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL || c->fill == CHECK_MASKED;
+    bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL || c->fill == CHECK_MASKED ||
+                c->fill == CHECK_LATE;
     return c->op.kind == COPES_LRPE_FORWARD || c->op.lrpe.act <= COPES_RELU || !huge || c->type == CHECK_F16;
 }
 

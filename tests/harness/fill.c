@@ -25,7 +25,8 @@ static double special(check_type type, bool finite, uint64_t *state)
     return check_random(state) & 1 ? plain(state) : sign(state) * values[check_below(state, count)];
 }
 
-static double one_value(check_type type, check_fill fill, uint64_t *state)
+/* `at` is where the value stands in its entry of the first axis, from 0 to 1. */
+static double one_value(check_type type, check_fill fill, double at, uint64_t *state)
 {
     const check_type_info *info = check_type_of(type);
     switch (fill) {
@@ -38,21 +39,22 @@ static double one_value(check_type type, check_fill fill, uint64_t *state)
     case CHECK_SUBNORMAL: return sign(state) * info->normal * exp2(2 - (info->digits + 2) * check_uniform(state));
     case CHECK_LARGE: return sign(state) * info->most / exp2(3 * check_uniform(state));
     case CHECK_MASKED: return check_random(state) & 1 ? -(double)INFINITY : plain(state);
+    case CHECK_LATE: return at < 0.875 ? -(double)INFINITY : plain(state);
+    case CHECK_RISING: return 200 * at - 100 + plain(state);
     }
     return plain(state);
 }
 
 void check_fill_values(oracle_tensor *tensor, check_type type, check_fill fill, check_layout layout, uint64_t *state)
 {
-    int64_t count = oracle_count(tensor), period = count;
-    if (layout == CHECK_BROADCAST && tensor->rank > 0 && tensor->shape[0] > 0) {
-        period = count / tensor->shape[0];
-    }
+    int64_t count = oracle_count(tensor), entry = tensor->rank > 1 && count > 0 ? count / tensor->shape[0] : count;
+    int64_t period = layout == CHECK_BROADCAST && count > 0 ? count / tensor->shape[0] : count;
     for (int64_t i = 0; i < count; i++) {
         bool again = fill == CHECK_EQUAL && i > 0;
+        double at = (double)(i % entry) / (double)entry;
         tensor->value[i] = i >= period ? tensor->value[i - period]
                            : again     ? tensor->value[0]
-                                       : check_round(type, one_value(type, fill, state));
+                                       : check_round(type, one_value(type, fill, at, state));
     }
 }
 
