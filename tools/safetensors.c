@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the data are used as they lie in the file");
+
 static const struct {
     const char *name;
     size_t size;

@@ -40,6 +40,7 @@ static bool add_entry(cJSON *header, const safetensors_tensor *tensor)
     cJSON *entry = cJSON_AddObjectToObject(header, tensor->name);
     bool ok = cJSON_AddStringToObject(entry, "dtype", safetensors_dtype_name(tensor->dtype)) != NULL;
     cJSON *shape = cJSON_AddArrayToObject(entry, "shape");
+    ok = ok && shape != NULL;
     for (int i = 0; i < tensor->rank; i++)
         ok = add_integer(shape, tensor->shape[i]) && ok;
     cJSON *offsets = cJSON_AddArrayToObject(entry, "data_offsets");
