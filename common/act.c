@@ -97,8 +97,13 @@ static void plan(const copes_call *call, copes_problem *out)
         saved = &call->in[COPES_ACT_X];
     else if (copes_present(&call->in[COPES_ACT_O]))
         saved = &call->in[COPES_ACT_O];
-    *problem = (copes_act_problem){.act = call->op->act.act, .backward = call->info->backward, .dtype = src->dtype,
-                                   .axis = -1, .src.data = src->data, .saved.data = saved->data, .dst.data = dst->data};
+    *problem = (copes_act_problem){.act = call->op->act.act,
+                                   .backward = call->info->backward,
+                                   .dtype = src->dtype,
+                                   .axis = -1,
+                                   .src.data = src->data,
+                                   .saved.data = saved->data,
+                                   .dst.data = dst->data};
     const copes_tensor *const tensors[3] = {src, saved, dst};
     const int dim = call->op->act.dim, axis = dim < 0 ? dim + dst->rank : dim;
     bool used[COPES_MAX_RANK] = {false};

@@ -8,7 +8,8 @@ static copes_status read_slots(const copes_call *call, const copes_slot_info *sl
 {
     for (int i = 0; i < count; i++) {
         if (slots[i].name == NULL && given[i] != NULL)
-            return copes_fail(COPES_ERROR_NULL, "%s: %s[%d] is given; the operator has no such slot, so it must be NULL",
+            return copes_fail(COPES_ERROR_NULL,
+                              "%s: %s[%d] is given; the operator has no such slot, so it must be NULL",
                               call->info->name, row, i);
         if (slots[i].name == NULL || (given[i] == NULL && slots[i].optional))
             continue;
@@ -65,7 +66,8 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
         if (args->out[i] == NULL)
             continue;
         if (call.info->out[i].name == NULL)
-            return copes_fail(COPES_ERROR_NULL, "%s: out[%d] is given; the operator has no such slot, so it must be NULL",
+            return copes_fail(COPES_ERROR_NULL,
+                              "%s: out[%d] is given; the operator has no such slot, so it must be NULL",
                               call.info->name, i);
         if (args->out[i]->shape == NULL)
             return copes_fail(COPES_ERROR_NULL, "%s: %s has a NULL shape; it must point to room for %d lengths",
@@ -74,8 +76,11 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
     }
     COPES_TRY(check_inputs_together(&call));
     COPES_TRY(family->check(&call));
-    static const DLDataType types[COPES_DTYPES] = {
-        {kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}, {kDLFloat, 64, 1}, {kDLInt, 32, 1}};
+    static const DLDataType types[COPES_DTYPES] = {{kDLFloat, 32, 1},
+                                                   {kDLFloat, 16, 1},
+                                                   {kDLBfloat, 16, 1},
+                                                   {kDLFloat, 64, 1},
+                                                   {kDLInt, 32, 1}};
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         DLTensor *out = args->out[i];
         if (out == NULL)
@@ -121,8 +126,9 @@ static copes_status check_aliases(const copes_call *call)
             if (!copes_present(out) || !copes_present(other) || !copes_tensor_may_overlap(out, other) ||
                 (may_replace(call, j, i) && copes_tensor_same(out, other)))
                 continue;
-            return copes_fail(COPES_ERROR_ALIAS, "%s: %s overlaps %s; it must have memory of its own%s", call->info->name,
-                              out->name, other->name, may_replace(call, j, i) ? ", or be exactly that tensor" : "");
+            return copes_fail(COPES_ERROR_ALIAS, "%s: %s overlaps %s; it must have memory of its own%s",
+                              call->info->name, out->name, other->name,
+                              may_replace(call, j, i) ? ", or be exactly that tensor" : "");
         }
     }
     return COPES_OK;
@@ -140,8 +146,8 @@ static copes_status check_data(const copes_call *call)
 }
 
 /* Everything about a call that does not need its data. `empty`: no output has an element, so there is nothing to do. */
-static copes_status check_call(const copes_context *context, const copes_op *op, const copes_args *args, copes_call *call,
-                               copes_problem *problem, bool *empty)
+static copes_status check_call(const copes_context *context, const copes_op *op, const copes_args *args,
+                               copes_call *call, copes_problem *problem, bool *empty)
 {
     const copes_family *family;
     if (context == NULL)

@@ -25,7 +25,8 @@ typedef struct copes_family {
 } copes_family;
 
 extern const copes_family copes_family_act, copes_family_lrpe, copes_family_tpa;
-extern const copes_attribute_info copes_act_attribute_table[], copes_lrpe_attribute_table[], copes_tpa_attribute_table[];
+extern const copes_attribute_info copes_act_attribute_table[], copes_lrpe_attribute_table[],
+    copes_tpa_attribute_table[];
 enum { COPES_ACT_ATTRIBUTES = 2, COPES_LRPE_ATTRIBUTES = 10, COPES_TPA_ATTRIBUTES = 5 };
 
 /* The table's entry of a kind and its family; NULL for an unknown kind. */

@@ -29,11 +29,12 @@ static copes_status check_enums(const copes_call *call)
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
     const char *op = call->info->name;
     if (attributes->variant != COPES_ROTATE && attributes->variant != COPES_COSINE)
-        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: variant is %d; it must be COPES_ROTATE (0) or COPES_COSINE (1)", op,
-                          (int)attributes->variant);
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: variant is %d; it must be COPES_ROTATE (0) or COPES_COSINE (1)",
+                          op, (int)attributes->variant);
     if (attributes->pairing != COPES_HALF && attributes->pairing != COPES_INTERLEAVED)
-        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: pairing is %d; it must be COPES_HALF (0) or COPES_INTERLEAVED (1)",
-                          op, (int)attributes->pairing);
+        return copes_fail(COPES_ERROR_ATTRIBUTE,
+                          "%s: pairing is %d; it must be COPES_HALF (0) or COPES_INTERLEAVED (1)", op,
+                          (int)attributes->pairing);
     if (attributes->act < COPES_NONE || attributes->act > COPES_SOFTMAX)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: act is %d; it must be COPES_NONE (0) to COPES_SOFTMAX (%d)", op,
                           (int)attributes->act, COPES_SOFTMAX);
@@ -75,7 +76,8 @@ static copes_status read_shape(const copes_call *call, copes_lrpe_shape *shape)
                                 .h = lead->rank == 4 ? lead->shape[2] : 1,
                                 .d = lead->shape[lead->rank - 1]};
     if (doubled && shape->d % 2 != 0)
-        return copes_fail(COPES_ERROR_SHAPE, "%s: grad_o has %lld features; for variant cosine it must be 2D, an even number",
+        return copes_fail(COPES_ERROR_SHAPE,
+                          "%s: grad_o has %lld features; for variant cosine it must be 2D, an even number",
                           call->info->name, (long long)shape->d);
     if (doubled)
         shape->d /= 2;
@@ -87,11 +89,12 @@ static copes_status read_angles(const copes_call *call, copes_lrpe_shape *shape)
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
     const int64_t rotary_dim = attributes->rotary_dim == 0 ? shape->d : attributes->rotary_dim;
     if (attributes->variant == COPES_COSINE && attributes->rotary_dim != 0 && rotary_dim != shape->d)
-        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: rotary_dim is %lld; for variant cosine it must be 0", call->info->name,
-                          (long long)rotary_dim);
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: rotary_dim is %lld; for variant cosine it must be 0",
+                          call->info->name, (long long)rotary_dim);
     if (attributes->variant == COPES_ROTATE && (rotary_dim < 0 || rotary_dim > shape->d || rotary_dim % 2 != 0))
-        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: rotary_dim is %lld; with %lld features it must be even and 0 to %lld",
-                          call->info->name, (long long)rotary_dim, (long long)shape->d, (long long)shape->d);
+        return copes_fail(COPES_ERROR_ATTRIBUTE,
+                          "%s: rotary_dim is %lld; with %lld features it must be even and 0 to %lld", call->info->name,
+                          (long long)rotary_dim, (long long)shape->d, (long long)shape->d);
     shape->k = attributes->variant == COPES_COSINE ? shape->d : rotary_dim / 2;
     return COPES_OK;
 }
@@ -102,9 +105,10 @@ static copes_status check_grid(const copes_call *call, copes_lrpe_shape *shape)
     const char *op = call->info->name;
     if (attributes->prefix < 0 || attributes->suffix < 0 || attributes->prefix > shape->n ||
         attributes->suffix > shape->n - attributes->prefix)
-        return copes_fail(COPES_ERROR_ATTRIBUTE,
-                          "%s: prefix is %lld and suffix is %lld; each must be 0 or more, and their sum at most N, %lld", op,
-                          (long long)attributes->prefix, (long long)attributes->suffix, (long long)shape->n);
+        return copes_fail(
+            COPES_ERROR_ATTRIBUTE,
+            "%s: prefix is %lld and suffix is %lld; each must be 0 or more, and their sum at most N, %lld", op,
+            (long long)attributes->prefix, (long long)attributes->suffix, (long long)shape->n);
     if (attributes->grid_rank < 0 || attributes->grid_rank > COPES_MAX_GRID)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: grid_rank is %d; it must be 0 to %d", op, attributes->grid_rank,
                           COPES_MAX_GRID);
@@ -118,8 +122,8 @@ static copes_status check_grid(const copes_call *call, copes_lrpe_shape *shape)
     if (product != shape->length) {
         char text[COPES_SHAPE_TEXT];
         return copes_fail(COPES_ERROR_ATTRIBUTE,
-                          "%s: grid is %s; its lengths must multiply to N - prefix - suffix, %lld - %lld - %lld = %lld", op,
-                          copes_shape_text(shape->grid_rank, attributes->grid, text), (long long)shape->n,
+                          "%s: grid is %s; its lengths must multiply to N - prefix - suffix, %lld - %lld - %lld = %lld",
+                          op, copes_shape_text(shape->grid_rank, attributes->grid, text), (long long)shape->n,
                           (long long)attributes->prefix, (long long)attributes->suffix, (long long)shape->length);
     }
     return COPES_OK;
@@ -131,10 +135,11 @@ static copes_status check_positions(const copes_call *call, const copes_lrpe_sha
     for (int j = 0; j < shape->grid_rank; j++) {
         const int64_t offset = call->op->lrpe.offset[j], length = shape->grid[j];
         if (offset <= -limit || offset >= limit || (length > 0 && offset > limit - length))
-            return copes_fail(COPES_ERROR_ATTRIBUTE,
-                              "%s: offset[%d] is %lld; with %lld positions from there all must lie between -2^31 and 2^31, "
-                              "both excluded",
-                              call->info->name, j, (long long)offset, (long long)length);
+            return copes_fail(
+                COPES_ERROR_ATTRIBUTE,
+                "%s: offset[%d] is %lld; with %lld positions from there all must lie between -2^31 and 2^31, "
+                "both excluded",
+                call->info->name, j, (long long)offset, (long long)length);
     }
     return COPES_OK;
 }
@@ -153,11 +158,12 @@ static copes_status check_sections(const copes_call *call, copes_lrpe_shape *sha
     if (!shape->sectioned || (fits && sum == shape->k))
         return COPES_OK;
     char text[COPES_SHAPE_TEXT];
-    return copes_fail(COPES_ERROR_ATTRIBUTE,
-                      "%s: sections is %s; with a grid of %d dimensions and %lld angles it must be %d lengths of 0 or more "
-                      "that sum to %lld",
-                      call->info->name, copes_shape_text(COPES_MAX_GRID, attributes->sections, text), shape->grid_rank,
-                      (long long)shape->k, shape->grid_rank, (long long)shape->k);
+    return copes_fail(
+        COPES_ERROR_ATTRIBUTE,
+        "%s: sections is %s; with a grid of %d dimensions and %lld angles it must be %d lengths of 0 or more "
+        "that sum to %lld",
+        call->info->name, copes_shape_text(COPES_MAX_GRID, attributes->sections, text), shape->grid_rank,
+        (long long)shape->k, shape->grid_rank, (long long)shape->k);
 }
 
 static copes_status check_theta(const copes_call *call, copes_lrpe_shape *shape)
@@ -172,17 +178,18 @@ static copes_status check_theta(const copes_call *call, copes_lrpe_shape *shape)
     char text[COPES_SHAPE_TEXT];
     copes_shape_text(theta->rank, theta->shape, text);
     if (theta->rank != 2 || (theta->shape[0] != 1 && theta->shape[0] != shape->h))
-        return copes_fail(COPES_ERROR_SHAPE, "%s: theta has shape %s; with %lld heads it must be (%lld, E) or (1, E)", op,
-                          text, (long long)shape->h, (long long)shape->h);
+        return copes_fail(COPES_ERROR_SHAPE, "%s: theta has shape %s; with %lld heads it must be (%lld, E) or (1, E)",
+                          op, text, (long long)shape->h, (long long)shape->h);
     shape->e = theta->shape[1];
     const int m = shape->grid_rank;
     if (shape->sectioned && shape->e != shape->k)
-        return copes_fail(COPES_ERROR_SHAPE, "%s: theta has shape %s; with sections E must be %lld, their sum", op, text,
-                          (long long)shape->k);
+        return copes_fail(COPES_ERROR_SHAPE, "%s: theta has shape %s; with sections E must be %lld, their sum", op,
+                          text, (long long)shape->k);
     const int64_t least = shape->sectioned ? shape->k : m > 1 ? (shape->k + m - 1) / m : 1;
     if (shape->k > 0 && (shape->e < least || shape->e > shape->k))
-        return copes_fail(COPES_ERROR_SHAPE, "%s: theta has shape %s; with %lld angles and a %d-d grid E must be %lld to %lld",
-                          op, text, (long long)shape->k, m, (long long)least, (long long)shape->k);
+        return copes_fail(COPES_ERROR_SHAPE,
+                          "%s: theta has shape %s; with %lld angles and a %d-d grid E must be %lld to %lld", op, text,
+                          (long long)shape->k, m, (long long)least, (long long)shape->k);
     return COPES_OK;
 }
 
@@ -198,7 +205,8 @@ static copes_status check_optional(copes_call *call, const copes_lrpe_shape *sha
             const int64_t four[4] = {shape->b, shape->n, shape->h, shape->d}, three[3] = {shape->b, shape->n, shape->d};
             COPES_TRY(copes_require(call, x, "x", "the backward of an activation needs the forward's input"));
             COPES_TRY(copes_check_dtype(call, x, grad->dtype, "grad_o"));
-            COPES_TRY(copes_check_shape(call, x, shape->rank, shape->rank == 4 ? four : three, "as the forward's input"));
+            COPES_TRY(
+                copes_check_shape(call, x, shape->rank, shape->rank == 4 ? four : three, "as the forward's input"));
         }
     }
     if (softmax != COPES_OVER_SEQUENCE && (copes_present(lse) || copes_present(&call->out[COPES_OUT_LSE])))

@@ -5,11 +5,11 @@
 #include "common/family.h"
 
 typedef struct copes_lrpe_shape {
-    int rank;               /* of x: 3 or 4 */
-    int64_t b, n, h, d;     /* of x */
-    int64_t k, e;           /* angles of a head; features of theta */
-    int64_t length;         /* tokens in the grid */
-    int grid_rank;          /* at least 1 */
+    int rank;           /* of x: 3 or 4 */
+    int64_t b, n, h, d; /* of x */
+    int64_t k, e;       /* angles of a head; features of theta */
+    int64_t length;     /* tokens in the grid */
+    int grid_rank;      /* at least 1 */
     int64_t grid[COPES_MAX_GRID];
     bool sectioned;
 } copes_lrpe_shape;

@@ -51,8 +51,9 @@ static void plan_segments(const copes_call *call, const copes_lrpe_shape *shape,
         begin = end;
     }
     const copes_tensor *theta = &call->in[COPES_LRPE_THETA];
-    problem->theta = (copes_view){.data = theta->data,
-                                  .stride = {theta->shape[0] == 1 ? 0 : theta->stride[0], scalar ? 0 : theta->stride[1]}};
+    problem->theta =
+        (copes_view){.data = theta->data,
+                     .stride = {theta->shape[0] == 1 ? 0 : theta->stride[0], scalar ? 0 : theta->stride[1]}};
 }
 
 static void plan(const copes_call *call, copes_problem *out)

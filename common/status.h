@@ -7,13 +7,14 @@
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
-copes_status copes_fail(copes_status status, const char *format, ...);
+copes_status
+copes_fail(copes_status status, const char *format, ...);
 
-#define COPES_TRY(call)                          \
-    do {                                         \
-        const copes_status try_status = (call);  \
-        if (try_status != COPES_OK)              \
-            return try_status;                   \
+#define COPES_TRY(call)                                                                                                \
+    do {                                                                                                               \
+        const copes_status try_status = (call);                                                                        \
+        if (try_status != COPES_OK)                                                                                    \
+            return try_status;                                                                                         \
     } while (0)
 
 #endif

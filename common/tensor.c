@@ -20,8 +20,8 @@ const char *copes_shape_text(int rank, const int64_t *shape, char text[COPES_SHA
 {
     int used = snprintf(text, COPES_SHAPE_TEXT, "(");
     for (int i = 0; i < rank && used < COPES_SHAPE_TEXT; i++)
-        used += snprintf(text + used, (size_t)(COPES_SHAPE_TEXT - used), i == 0 ? "%lld" : ", %lld",
-                         (long long)shape[i]);
+        used +=
+            snprintf(text + used, (size_t)(COPES_SHAPE_TEXT - used), i == 0 ? "%lld" : ", %lld", (long long)shape[i]);
     if (used < COPES_SHAPE_TEXT)
         snprintf(text + used, (size_t)(COPES_SHAPE_TEXT - used), rank == 1 ? ",)" : ")");
     return text;
@@ -79,8 +79,8 @@ static copes_status read_shape(const char *op, const char *slot, const DLTensor 
     for (int i = 0; i < tensor->rank; i++) {
         const int64_t length = source->shape[i];
         if (length < 0)
-            return copes_fail(COPES_ERROR_SHAPE, "%s: %s has length %lld in dimension %d; it must be 0 or more", op, slot,
-                              (long long)length, i);
+            return copes_fail(COPES_ERROR_SHAPE, "%s: %s has length %lld in dimension %d; it must be 0 or more", op,
+                              slot, (long long)length, i);
         tensor->shape[i] = length;
         tensor->count = length == 0 ? 0 : tensor->count;
         bound = copes_multiply(bound, length > 0 ? length : 1);
@@ -120,10 +120,11 @@ copes_status copes_tensor_read(const char *op, const char *slot, const DLTensor 
     if (!find_extent(tensor) || source->byte_offset > INT64_MAX / 16 || base > UINTPTR_MAX - source->byte_offset ||
         (base != 0 && base + source->byte_offset < (uintptr_t)-tensor->low) ||
         base + source->byte_offset > UINTPTR_MAX - (uintptr_t)tensor->high)
-        return copes_fail(COPES_ERROR_SIZE,
-                          "%s: %s has strides or a byte offset that reach past the address space; all its bytes must fit "
-                          "63 bits",
-                          op, slot);
+        return copes_fail(
+            COPES_ERROR_SIZE,
+            "%s: %s has strides or a byte offset that reach past the address space; all its bytes must fit "
+            "63 bits",
+            op, slot);
     tensor->data = source->data == NULL ? NULL : (char *)source->data + source->byte_offset;
     return COPES_OK;
 }
@@ -204,7 +205,8 @@ bool copes_tensor_may_overlap(const copes_tensor *a, const copes_tensor *b)
     if (a->count == 0 || b->count == 0)
         return false;
     const uintptr_t a_data = (uintptr_t)a->data, b_data = (uintptr_t)b->data;
-    if (a_data + (uintptr_t)a->high <= b_data + (uintptr_t)b->low || b_data + (uintptr_t)b->high <= a_data + (uintptr_t)a->low)
+    if (a_data + (uintptr_t)a->high <= b_data + (uintptr_t)b->low ||
+        b_data + (uintptr_t)b->high <= a_data + (uintptr_t)a->low)
         return false;
     for (int i = 0; i < a->rank; i++) {
         const int64_t pitch = magnitude(a->stride[i]) * copes_dtype_size(a->dtype);

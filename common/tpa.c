@@ -42,7 +42,8 @@ static copes_status check_rank(const copes_call *call, int slot, bool may_lack)
                       copes_shape_text(tensor->rank, tensor->shape, text), call->info->in[slot].shape);
 }
 
-static copes_status check_factor(const copes_call *call, int slot, const int64_t shape[4], int rank_axis, const char *like)
+static copes_status check_factor(const copes_call *call, int slot, const int64_t shape[4], int rank_axis,
+                                 const char *like)
 {
     const copes_tensor *tensor = &call->in[slot];
     int64_t wanted[4];
@@ -111,8 +112,8 @@ static copes_status check(copes_call *call)
         COPES_TRY(copes_check_shape(call, kv_len, 1, &s.b, "(B)"));
     }
     call->spec[COPES_OUT] = (copes_spec){.dtype = aq->dtype, .rank = 4, .shape = {s.b, s.n, s.h, s.e}};
-    call->spec[COPES_OUT_LSE] = (copes_spec){
-        .dtype = call->accumulate_double ? COPES_F64 : COPES_F32, .rank = 3, .shape = {s.b, s.n, s.h}};
+    call->spec[COPES_OUT_LSE] =
+        (copes_spec){.dtype = call->accumulate_double ? COPES_F64 : COPES_F32, .rank = 3, .shape = {s.b, s.n, s.h}};
     return COPES_OK;
 }
 
@@ -142,7 +143,15 @@ static void plan(const copes_call *call, copes_problem *out)
     const double scale_k = attributes->scale_k != 0 ? attributes->scale_k : 1 / (double)s.rk;
     out->tpa = (copes_tpa_problem){
         .dtype = call->in[COPES_TPA_AQ].dtype,
-        .b = s.b, .n = s.n, .m = s.m, .h = s.h, .d = s.d, .e = s.e, .rq = s.rq, .rk = s.rk, .rv = s.rv,
+        .b = s.b,
+        .n = s.n,
+        .m = s.m,
+        .h = s.h,
+        .d = s.d,
+        .e = s.e,
+        .rq = s.rq,
+        .rk = s.rk,
+        .rv = s.rv,
         .score_scale = scale * scale_q * scale_k,
         .value_scale = attributes->scale_v != 0 ? attributes->scale_v : 1 / (double)s.rv,
         .causal = attributes->causal,

@@ -66,17 +66,21 @@ START_TEST(bounds_refuse_what_is_past_them)
     ck_assert(refused(ORACLE_BY_TERM, CHECK_F32, 1, 1, 0, 1 + 5 * ulp));
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_F32, 1, 8, 0, 1 + 30 * ulp));
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_F32, 0, 0, 1, 5e-9) && refused(ORACLE_BY_TERM, CHECK_F32, 0, 0, 1, 7e-9));
-    ck_assert(!refused(ORACLE_BY_TERM, CHECK_BF16, 1.00390625, 1, 0, 1) && refused(ORACLE_BY_TERM, CHECK_BF16, 1.005, 1, 0, 1));
+    ck_assert(!refused(ORACLE_BY_TERM, CHECK_BF16, 1.00390625, 1, 0, 1) &&
+              refused(ORACLE_BY_TERM, CHECK_BF16, 1.005, 1, 0, 1));
     ck_assert(!refused(ORACLE_BY_ROW, CHECK_F32, 0.1, 1, 0, 0.1 + 9e-7));
     ck_assert(refused(ORACLE_BY_ROW, CHECK_F32, 0.1, 1, 0, 0.1 + 1.1e-6));
-    ck_assert(!refused(ORACLE_BY_ATTENTION, CHECK_BF16, 0, 1, 0, 0x1p-6) && refused(ORACLE_BY_ATTENTION, CHECK_BF16, 0, 1, 0, 0.016));
+    ck_assert(!refused(ORACLE_BY_ATTENTION, CHECK_BF16, 0, 1, 0, 0x1p-6) &&
+              refused(ORACLE_BY_ATTENTION, CHECK_BF16, 0, 1, 0, 0.016));
     ck_assert(refused(ORACLE_BY_ROW, CHECK_F64, 0, 1, 0, 1.1e-14));
-    ck_assert(refused(ORACLE_BY_TERM, CHECK_F32, 1, 1, 0, (double)NAN) && refused(ORACLE_BY_TERM, CHECK_F32, (double)NAN, 1, 0, 1));
+    ck_assert(refused(ORACLE_BY_TERM, CHECK_F32, 1, 1, 0, (double)NAN) &&
+              refused(ORACLE_BY_TERM, CHECK_F32, (double)NAN, 1, 0, 1));
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_F32, (double)NAN, 1, 0, (double)NAN));
     ck_assert(refused(ORACLE_BY_TERM, CHECK_F32, (double)INFINITY, 1, 0, -(double)INFINITY));
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_F16, 65530, 65530, 0, (double)INFINITY));
     ck_assert(refused(ORACLE_BY_TERM, CHECK_F16, 65510, 65510, 0, (double)INFINITY));
-    ck_assert(!refused(ORACLE_BY_TERM, CHECK_F32, 1e39, 1e39, 0, (double)INFINITY) && refused(ORACLE_BY_TERM, CHECK_F32, 3e38, 3e38, 0, (double)INFINITY));
+    ck_assert(!refused(ORACLE_BY_TERM, CHECK_F32, 1e39, 1e39, 0, (double)INFINITY) &&
+              refused(ORACLE_BY_TERM, CHECK_F32, 3e38, 3e38, 0, (double)INFINITY));
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_F32, (double)NAN, 1, (double)INFINITY, (double)INFINITY));
     ck_assert(refused(ORACLE_BY_TERM, CHECK_F32, (double)INFINITY, 1, (double)INFINITY, 1));
 }
@@ -93,7 +97,9 @@ START_TEST(buffers_see_stray_bytes)
     for (int layout = 0; layout < CHECK_BROADCAST; layout++) {
         check_buffer buffer;
         uint64_t hash = 0;
-        ck_assert_int_eq(check_buffer_create(&buffer, (DLDevice){kDLCPU, 0}, CHECK_BF16, 3, shape, (check_layout)layout, 0x5a), 0);
+        ck_assert_int_eq(check_buffer_create(&buffer, (DLDevice){kDLCPU, 0}, CHECK_BF16, 3, shape, (check_layout)layout,
+                                             0x5a),
+                         0);
         ck_assert_int_eq(check_buffer_write(&buffer, values), 0);
         ck_assert_int_eq(check_buffer_read(&buffer, back, &hash), 0);
         ck_assert(memcmp(values, back, sizeof values) == 0);

@@ -55,7 +55,8 @@ static void fill(repeated *r, check_type type, uint64_t seed)
 }
 
 /* Slots of the two families' forward and backward: x, what comes second, and grad_o. */
-static void run(const copes_op *op, check_type type, copes_context *context, const int64_t *shape, size_t shift, repeated *out)
+static void run(const copes_op *op, check_type type, copes_context *context, const int64_t *shape, size_t shift,
+                repeated *out)
 {
     bool lrpe = op->kind == COPES_LRPE_FORWARD || op->kind == COPES_LRPE_BACKWARD;
     bool backward = op->kind == COPES_ACT_BACKWARD || op->kind == COPES_LRPE_BACKWARD;
@@ -71,7 +72,8 @@ static void run(const copes_op *op, check_type type, copes_context *context, con
     fill(&theta, CHECK_F32, 3);
     theta.tensor.ndim = 2;
     theta.tensor.shape = theta.shape + 2;
-    copes_args args = {.in = {backward && op->act.act == COPES_SOFTMAX && !lrpe ? NULL : &x.tensor}, .out = {&out->tensor}};
+    copes_args args = {.in = {backward && op->act.act == COPES_SOFTMAX && !lrpe ? NULL : &x.tensor},
+                       .out = {&out->tensor}};
     args.in[1] = lrpe ? &theta.tensor : backward ? &grad.tensor : NULL;
     args.in[2] = lrpe && backward ? &grad.tensor : NULL;
     args.in[2] = args.in[0] == NULL ? &x.tensor : args.in[2]; /* any o will do */
@@ -96,8 +98,9 @@ static void expect_repeats(copes_op op, check_type type, int64_t features, size_
     run(&op, type, context, shape, shift, &often);
     for (int64_t i = 0; i < shape[0]; i++) {
         const unsigned char *entry = (const unsigned char *)often.tensor.data + (size_t)i * often.entry;
-        ck_assert_msg(memcmp(entry, once.tensor.data, once.entry) == 0, "kind %d, %s, %lld features: entry %lld differs",
-                      (int)op.kind, check_type_of(type)->name, (long long)features, (long long)i);
+        ck_assert_msg(memcmp(entry, once.tensor.data, once.entry) == 0,
+                      "kind %d, %s, %lld features: entry %lld differs", (int)op.kind, check_type_of(type)->name,
+                      (long long)features, (long long)i);
     }
     free(once.memory);
     free(often.memory);
@@ -108,7 +111,8 @@ static void expect_repeats(copes_op op, check_type type, int64_t features, size_
 START_TEST(act_streams)
 {
     expect_repeats((copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_SILU}}, CHECK_F32, 128, 0);
-    expect_repeats((copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_SOFTMAX, .dim = -1}}, CHECK_BF16, 130, 6);
+    expect_repeats((copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_SOFTMAX, .dim = -1}}, CHECK_BF16, 130,
+                   6);
     expect_repeats((copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_SOFTMAX, .dim = 1}}, CHECK_BF16, 128, 2);
 }
 END_TEST

@@ -146,8 +146,9 @@ END_TEST
 START_TEST(cosine_follows_heads_and_sections)
 {
     static room x, theta, out;
-    copes_op op = {.kind = COPES_LRPE_FORWARD,
-                   .lrpe = {.variant = COPES_COSINE, .grid_rank = 2, .grid = {1, 2}, .offset = {3, 7}, .sections = {1, 2}}};
+    copes_op op =
+        {.kind = COPES_LRPE_FORWARD,
+         .lrpe = {.variant = COPES_COSINE, .grid_rank = 2, .grid = {1, 2}, .offset = {3, 7}, .sections = {1, 2}}};
     oracle_tensor *t = filled(&x, 4, (int64_t[]){1, 2, 2, 3}, (double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
     oracle_tensor *rates = filled(&theta, 2, (int64_t[]){2, 3}, (double[]){.5, .25, .125, 1, 2, 3});
     const double *o = lrpe(&op, t, rates, &out);

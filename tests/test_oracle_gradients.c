@@ -58,8 +58,8 @@ static void expect_slopes(const copes_op *op, oracle_args *args)
         x.value[i] = kept - step;
         double difference = (above - loss(op, args)) / (2 * step);
         x.value[i] = kept;
-        ck_assert_msg(fabs(difference - slope.value[i]) < 1e-7, "element %lld: slope %.12g, backward %.12g", (long long)i,
-                      difference, slope.value[i]);
+        ck_assert_msg(fabs(difference - slope.value[i]) < 1e-7, "element %lld: slope %.12g, backward %.12g",
+                      (long long)i, difference, slope.value[i]);
     }
 }
 
@@ -142,7 +142,8 @@ END_TEST
 START_TEST(lrpe_cosine)
 {
     check_lrpe_acts((copes_lrpe_attributes){.variant = COPES_COSINE, .offset = {-3}}, 2, 1);
-    check_lrpe_acts((copes_lrpe_attributes){.variant = COPES_COSINE, .grid_rank = 3, .grid = {1, 3, 2}, .prefix = 1}, 1, 2);
+    check_lrpe_acts((copes_lrpe_attributes){.variant = COPES_COSINE, .grid_rank = 3, .grid = {1, 3, 2}, .prefix = 1}, 1,
+                    2);
 }
 END_TEST
 

@@ -132,7 +132,8 @@ START_TEST(angles_at_any_position)
     number turn = two_pi();
     uint64_t state = 1;
     static const int64_t edges[] = {0, 1, -1, 2, 32767, 1000003, INT32_MAX, -(int64_t)INT32_MAX, 1 << 30};
-    static const float thetas[] = {1.0F, 0x1.921fb6p+1F, 0x1.921fb4p+2F, 1e-4F, -0.1F, FLT_MAX, FLT_MIN, 0x1p-149F, 0x1p127F, 0x1.fffffep-1F};
+    static const float thetas[] = {1.0F,    0x1.921fb6p+1F, 0x1.921fb4p+2F, 1e-4F,    -0.1F,
+                                   FLT_MAX, FLT_MIN,        0x1p-149F,      0x1p127F, 0x1.fffffep-1F};
     for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
         for (size_t j = 0; j < sizeof thetas / sizeof *thetas; j++) {
             expect_angle(edges[i], thetas[j], turn);
@@ -140,7 +141,8 @@ START_TEST(angles_at_any_position)
     }
     for (int i = 0; i < 4000; i++) {
         int64_t p = (int64_t)(random_bits(&state) >> 1 >> random_bits(&state) % 31);
-        float theta = ldexpf(1 + (float)(random_bits(&state) & 0x7fffff) * 0x1p-23F, (int)(random_bits(&state) % 60) - 40);
+        float theta =
+            ldexpf(1 + (float)(random_bits(&state) & 0x7fffff) * 0x1p-23F, (int)(random_bits(&state) % 60) - 40);
         expect_angle(random_bits(&state) & 1 ? p : -p, i % 3 == 0 ? -theta : theta, turn);
     }
     for (int exponent = -149; exponent < 128; exponent++) {

@@ -147,8 +147,13 @@ END_TEST
 START_TEST(refuses_what_is_not_json)
 {
     static const char *const headers[] = {
-        "", " ", "[]", "1", "{", "{}}", "{} x", " {}", "{\"a\"}", "{\"a\":}", "{'a':1}", "\xef\xbb\xbf{}", "{\"a\":1,}",
-        "{\"a\\u0000b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}",
+        "",           " ",
+        "[]",         "1",
+        "{",          "{}}",
+        "{} x",       " {}",
+        "{\"a\"}",    "{\"a\":}",
+        "{'a':1}",    "\xef\xbb\xbf{}",
+        "{\"a\":1,}", "{\"a\\u0000b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}",
     };
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
         expect_refusal(headers[i], 4, "the header is not a JSON object");
@@ -218,18 +223,20 @@ static void expect_shape_refusal(const char *shape, const char *reason)
 
 START_TEST(refuses_shapes)
 {
-    static const char *const lengths[] = {"-1", "1.5", "\"1\"", "null", "true", "[1]", "9007199254740992",
-                                          "9007199254740993", "1e300", "1e999"};
+    static const char *const lengths[] =
+        {"-1", "1.5", "\"1\"", "null", "true", "[1]", "9007199254740992", "9007199254740993", "1e300", "1e999"};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
-        expect_shape_refusal(lengths[i], "tensor \"t\" has a shape whose length 0 is not an integer from 0 to 2^53 - 1");
+        expect_shape_refusal(lengths[i],
+                             "tensor \"t\" has a shape whose length 0 is not an integer from 0 to 2^53 - 1");
     expect_shape_refusal("1,-2", "tensor \"t\" has a shape whose length 1 is not an integer from 0 to 2^53 - 1");
     expect_shape_refusal("1,1,1,1,1,1,1,1,1", "tensor \"t\" has rank 9; at most 8 is read");
     const char *too_large = "tensor \"t\" has a shape whose size in bytes does not fit 63 bits";
-    expect_shape_refusal("4503599627370496,512", too_large);             /* 2^52 2^9 4 = 2^63 */
+    expect_shape_refusal("4503599627370496,512", too_large); /* 2^52 2^9 4 = 2^63 */
     expect_shape_refusal("9007199254740991,9007199254740991", too_large);
     expect_shape_refusal("0,9007199254740991,9007199254740991", too_large); /* empty, yet its strides would not fit */
-    expect_shape_refusal("4503599627370496,511",
-                         "tensor \"t\" has data_offsets [0, 4], but its shape and dtype take 9205357638345293824 bytes");
+    expect_shape_refusal(
+        "4503599627370496,511",
+        "tensor \"t\" has data_offsets [0, 4], but its shape and dtype take 9205357638345293824 bytes");
 }
 END_TEST
 
@@ -242,9 +249,16 @@ static void expect_offsets_refusal(const char *offsets, const char *reason)
 
 START_TEST(refuses_offsets)
 {
-    static const char *const forms[] = {"8",           "[]",           "[0]",       "[0,8,8]",
-                                        "[\"0\",\"8\"]", "[-1,7]",       "[0.5,8.5]", "{\"0\":0,\"1\":8}",
-                                        "[0,null]",    "[0,9007199254740992]"};
+    static const char *const forms[] = {"8",
+                                        "[]",
+                                        "[0]",
+                                        "[0,8,8]",
+                                        "[\"0\",\"8\"]",
+                                        "[-1,7]",
+                                        "[0.5,8.5]",
+                                        "{\"0\":0,\"1\":8}",
+                                        "[0,null]",
+                                        "[0,9007199254740992]"};
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         expect_offsets_refusal(forms[i],
                                "tensor \"t\" must have one data_offsets, a list of two integers from 0 to 2^53 - 1");
@@ -278,12 +292,14 @@ START_TEST(refuses_overlaps_and_holes)
     expect_place_refusal("[2,6]", "[6,10]", 10, "bytes 0 to 1 of the data, before tensor \"a\", belong to no tensor");
     expect_place_refusal("[0,4]", "[4,8]", 11, "bytes 8 to 10 at the end of the data belong to no tensor");
     expect_refusal("{}", 1, "bytes 0 to 0 at the end of the data belong to no tensor");
-    expect_refusal("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
-                   "\"e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,4]}}",
-                   8, "tensors \"a\" and \"e\" overlap in the data");
-    expect_refusal("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-                   "\"\\u0061\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
-                   8, "the header names tensor \"a\" twice");
+    expect_refusal(
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+        "\"e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,4]}}",
+        8, "tensors \"a\" and \"e\" overlap in the data");
+    expect_refusal(
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+        "\"\\u0061\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+        8, "the header names tensor \"a\" twice");
 }
 END_TEST
 

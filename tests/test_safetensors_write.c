@@ -53,8 +53,9 @@ END_TEST
 /* Byte for byte: any other reader must find the same. */
 START_TEST(writes_the_format)
 {
-    static const char header[] = "{\"a\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]},"
-                                 "\"b\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[16,18]}} ";
+    static const char header[] =
+        "{\"a\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,16]},"
+        "\"b\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[16,18]}} ";
     char *bytes = NULL, reason[SAFETENSORS_REASON];
     size_t size = 0;
     FILE *stream = open_memstream(&bytes, &size);

@@ -92,8 +92,8 @@ bool arguments_integers(arguments *walk, int64_t low, int64_t high, int64_t *val
             break;
     }
     if (capacity == 1)
-        complain(EXIT_USAGE, "--%s is \"%s\"; it must be an integer from %lld to %lld", walk->flag, text, (long long)low,
-                 (long long)high);
+        complain(EXIT_USAGE, "--%s is \"%s\"; it must be an integer from %lld to %lld", walk->flag, text,
+                 (long long)low, (long long)high);
     else
         complain(EXIT_USAGE, "--%s is \"%s\"; it must be 1 to %d integers from %lld to %lld, with commas between",
                  walk->flag, text, capacity, (long long)low, (long long)high);
@@ -167,7 +167,7 @@ bool arguments_device(arguments *walk, DLDevice *device)
         if (used < sizeof names)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", backends[i].name);
     }
-    complain(EXIT_USAGE, "--%s is \"%s\"; this build has %s, and \":1\" after a name picks its second device", walk->flag,
-             text, names);
+    complain(EXIT_USAGE, "--%s is \"%s\"; this build has %s, and \":1\" after a name picks its second device",
+             walk->flag, text, names);
     return false;
 }

@@ -37,7 +37,8 @@ static void print_attribute(const char *title, const copes_attribute_info *attri
         snprintf(type, sizeof type, "1 to %d integers", attribute->count);
     else
         snprintf(type, sizeof type, "%s", attribute->type == COPES_ATTRIBUTE_BOOL ? "0 or 1" : types[attribute->type]);
-    printf("  %-9s %-10s %-30s %s; default %s\n", title, attribute->name, type, attribute->summary, attribute->fallback);
+    printf("  %-9s %-10s %-30s %s; default %s\n", title, attribute->name, type, attribute->summary,
+           attribute->fallback);
 }
 
 int command_ops(int argc, char **argv)
@@ -54,7 +55,8 @@ int command_ops(int argc, char **argv)
         char name[OPERATORS_NAME_SIZE];
         printf("%s%s: %s\n", i > 0 ? "\n" : "", info->name, info->summary);
         for (int index = 0; operators_name(info, index, name); index++)
-            printf("  %-9s copes run %s%s\n", index == 0 ? "command" : "", name, info->backward != 0 ? " --backward" : "");
+            printf("  %-9s copes run %s%s\n", index == 0 ? "command" : "", name,
+                   info->backward != 0 ? " --backward" : "");
         print_slots("input", info->in, COPES_MAX_INPUTS);
         print_slots("output", info->out, COPES_MAX_OUTPUTS);
         for (int j = 0; j < info->attribute_count; j++)
@@ -67,10 +69,11 @@ int command_devices(int argc, char **argv)
 {
     enum { CAPACITY = 16 };
     copes_backend_info backends[CAPACITY];
-    const int status = read_nothing(argc, argv,
-                                    "usage: copes devices\n\nLists the backends in this build and their devices: for the "
-                                    "CPU with the instruction-set level and threads in use; where a backend has no "
-                                    "device, the reason.\n");
+    const int status =
+        read_nothing(argc, argv,
+                     "usage: copes devices\n\nLists the backends in this build and their devices: for the "
+                     "CPU with the instruction-set level and threads in use; where a backend has no "
+                     "device, the reason.\n");
     if (status >= 0)
         return status;
     const size_t found = copes_backends(backends, CAPACITY), count = found < CAPACITY ? found : CAPACITY;

@@ -12,9 +12,9 @@ typedef struct request {
     copes_op op;
     const char *in, *out; /* paths */
     DLDevice device;
-    double theta_base;               /* 0: not given */
-    int32_t heads_first;             /* tensors of rank 4 are stored (B, H, N, D) */
-    bool wanted[COPES_MAX_OUTPUTS];  /* outputs to compute and write */
+    double theta_base;              /* 0: not given */
+    int32_t heads_first;            /* tensors of rank 4 are stored (B, H, N, D) */
+    bool wanted[COPES_MAX_OUTPUTS]; /* outputs to compute and write */
 } request;
 
 /* -1 where there is something to run, else the exit status: help was printed, or a complaint was. */

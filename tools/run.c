@@ -130,7 +130,10 @@ static int make_theta(job *work, int index)
     slot->memory = theta;
     slot->shape[0] = 1;
     slot->shape[1] = angles;
-    slot->view = (DLTensor){.data = theta, .device = wish->device, .ndim = 2, .dtype = types[SAFETENSORS_F32],
+    slot->view = (DLTensor){.data = theta,
+                            .device = wish->device,
+                            .ndim = 2,
+                            .dtype = types[SAFETENSORS_F32],
                             .shape = slot->shape};
     work->args.in[index] = &slot->view;
     return 0;
@@ -181,7 +184,8 @@ static int allocate_outputs(job *work)
         if (safetensors_size(&shaped, &shaped.size))
             slot->memory = aligned_alloc(64, (shaped.size + 64) / 64 * 64);
         if (slot->memory == NULL)
-            return complain(EXIT_FAILED, "no memory for the %zu bytes of %s", shaped.size, work->wish.info->out[i].name);
+            return complain(EXIT_FAILED, "no memory for the %zu bytes of %s", shaped.size,
+                            work->wish.info->out[i].name);
         slot->view.data = slot->memory;
         set_strides(&work->wish, slot);
     }
@@ -233,7 +237,8 @@ static int work_through(job *work)
 {
     char reason[SAFETENSORS_REASON];
     if (work->wish.device.device_type != kDLCPU)
-        return complain(EXIT_FAILED, "--device: run computes on the cpu only; a program that links the library has the rest");
+        return complain(EXIT_FAILED,
+                        "--device: run computes on the cpu only; a program that links the library has the rest");
     if (!safetensors_open(work->wish.in, &work->file, reason))
         return complain(EXIT_FAILED, "%s: %s", work->wish.in, reason);
     int status = load_all(work);

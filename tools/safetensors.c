@@ -42,7 +42,8 @@ bool safetensors_size(const safetensors_tensor *tensor, size_t *size)
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
-static bool fail(char reason[SAFETENSORS_REASON], const char *format, ...)
+static bool
+fail(char reason[SAFETENSORS_REASON], const char *format, ...)
 {
     va_list values;
     va_start(values, format);

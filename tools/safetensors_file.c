@@ -114,7 +114,8 @@ bool safetensors_save(const char *path, const safetensors_tensor *tensors, size_
         return false;
     const size_t size = strlen(target) + 64;
     char *part = malloc(size);
-    const bool ok = part != NULL ? save_beside(target, part, size, tensors, count, reason) : fail(reason, "out of memory");
+    const bool ok =
+        part != NULL ? save_beside(target, part, size, tensors, count, reason) : fail(reason, "out of memory");
     free(part);
     free(target);
     return ok;

@@ -60,8 +60,7 @@ static char *print_header(const safetensors_tensor *tensors, size_t count)
     return text;
 }
 
-static bool write_placed(FILE *stream, const safetensors_tensor *tensors, size_t count,
-                         char reason[SAFETENSORS_REASON])
+static bool write_placed(FILE *stream, const safetensors_tensor *tensors, size_t count, char reason[SAFETENSORS_REASON])
 {
     static const char spaces[] = "       ";
     char *text = print_header(tensors, count);

@@ -85,8 +85,8 @@ static int write_sample(const sample *wish, const float *theta, safetensors_tens
     for (size_t i = 0; i < x->size / safetensors_dtype_size(x->dtype); i++)
         put(data, i, wish->dtype, next_normal(&state));
     x->data = data;
-    const safetensors_tensor tensors[] = {
-        *x, {.name = "theta", .dtype = SAFETENSORS_F32, .rank = 2, .shape = {1, wish->shape[DIM] / 2}, .data = theta}};
+    const safetensors_tensor tensors[] =
+        {*x, {.name = "theta", .dtype = SAFETENSORS_F32, .rank = 2, .shape = {1, wish->shape[DIM] / 2}, .data = theta}};
     const bool ok = safetensors_save(wish->path, tensors, 2, reason);
     free(data);
     return ok ? 0 : complain(EXIT_FAILED, "%s: %s", wish->path, reason);

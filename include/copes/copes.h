@@ -40,10 +40,10 @@ extern "C" {
 #endif
 
 enum {
-    COPES_MAX_RANK = 8,     /* dimensions of a tensor */
-    COPES_MAX_GRID = 4,     /* dimensions of a position grid */
-    COPES_MAX_INPUTS = 16,  /* input slots of an operator, with room for those to come */
-    COPES_MAX_OUTPUTS = 8   /* output slots, likewise */
+    COPES_MAX_RANK = 8,    /* dimensions of a tensor */
+    COPES_MAX_GRID = 4,    /* dimensions of a position grid */
+    COPES_MAX_INPUTS = 16, /* input slots of an operator, with room for those to come */
+    COPES_MAX_OUTPUTS = 8  /* output slots, likewise */
 };
 
 /* ---- Status ------------------------------------------------------------------------------------------------------ */
@@ -144,11 +144,11 @@ typedef struct copes_lrpe_attributes {
     copes_variant variant;
     copes_pairing pairing; /* rotate only */
     copes_act act;
-    int32_t dim;                      /* softmax's axis: 3, -1 or 0 the features, 1 or -3 the sequence; also at rank 3 */
-    int32_t grid_rank;                /* m; 0: one dimension of length N - prefix - suffix */
-    int64_t grid[COPES_MAX_GRID];     /* its lengths, the last one fastest */
-    int64_t offset[COPES_MAX_GRID];   /* the position of the grid's first token, per dimension */
-    int64_t prefix, suffix;           /* tokens before and after the grid */
+    int32_t dim;                    /* softmax's axis: 3, -1 or 0 the features, 1 or -3 the sequence; also at rank 3 */
+    int32_t grid_rank;              /* m; 0: one dimension of length N - prefix - suffix */
+    int64_t grid[COPES_MAX_GRID];   /* its lengths, the last one fastest */
+    int64_t offset[COPES_MAX_GRID]; /* the position of the grid's first token, per dimension */
+    int64_t prefix, suffix;         /* tokens before and after the grid */
     int64_t sections[COPES_MAX_GRID]; /* angles of each grid dimension, summing to K; all 0: none */
     int64_t rotary_dim;               /* rotate only: features that turn, even; 0: D */
 } copes_lrpe_attributes;

@@ -10,9 +10,9 @@ enum { FAR = INT32_MAX }; /* the largest position */
 
 /* A case without its variant, activation, type and direction. */
 typedef struct sketch {
-    int rank;           /* of x; 0: 4 */
+    int rank; /* of x; 0: 4 */
     int64_t b, h, d;
-    int grid_rank;      /* 0: only grid[0], as the length that is left */
+    int grid_rank; /* 0: only grid[0], as the length that is left */
     int64_t grid[COPES_MAX_GRID], offset[COPES_MAX_GRID];
     int64_t prefix, suffix, rotary_dim;
     bool interleaved, sections, shared; /* shared: theta has one row */
@@ -28,25 +28,83 @@ static const sketch sketches[] = {
     {.b = 2, .h = 3, .d = 16, .grid = {7}, .lse = true},
     {.b = 1, .h = 2, .d = 128, .grid = {17}, .offset = {4096}, .shared = true, .in = CHECK_DENSE, .out = CHECK_DENSE},
     {.b = 2, .h = 2, .d = 12, .grid = {5}, .offset = {FAR - 4}, .interleaved = true, .theta_type = CHECK_F16},
-    {.b = 1, .h = 3, .d = 10, .grid = {4}, .offset = {-FAR}, .width = 1, .prefix = 2, .suffix = 1, .rotary_dim = 6,
-     .theta_type = CHECK_BF16, .lse = true},
-    {.b = 2, .h = 2, .d = 14, .grid_rank = 2, .grid = {3, 5}, .offset = {-2, 9}, .width = -2, .shared = true, .prefix = 1,
-     .in = CHECK_SWAPPED, .out = CHECK_SWAPPED, .lse = true},
-    {.b = 1, .h = 2, .d = 24, .grid_rank = 3, .grid = {2, 3, 2}, .offset = {FAR - 1, -FAR, 1000000}, .sections = true,
-     .suffix = 3, .interleaved = true, .in = CHECK_SWAPPED, .out = CHECK_DENSE},
-    {.b = 1, .h = 1, .d = 22, .grid_rank = 4, .grid = {1, 2, 2, 3}, .offset = {1, 2, 3, 4}, .width = -4, .prefix = 1,
-     .suffix = 1, .in = CHECK_DENSE, .out = CHECK_PADDED},
-    {.b = 1, .h = 2, .d = 20, .grid_rank = 4, .grid = {2, 1, 3, 2}, .offset = {5, FAR, -6, 7}, .sections = true, .lse = true},
+    {.b = 1,
+     .h = 3,
+     .d = 10,
+     .grid = {4},
+     .offset = {-FAR},
+     .width = 1,
+     .prefix = 2,
+     .suffix = 1,
+     .rotary_dim = 6,
+     .theta_type = CHECK_BF16,
+     .lse = true},
+    {.b = 2,
+     .h = 2,
+     .d = 14,
+     .grid_rank = 2,
+     .grid = {3, 5},
+     .offset = {-2, 9},
+     .width = -2,
+     .shared = true,
+     .prefix = 1,
+     .in = CHECK_SWAPPED,
+     .out = CHECK_SWAPPED,
+     .lse = true},
+    {.b = 1,
+     .h = 2,
+     .d = 24,
+     .grid_rank = 3,
+     .grid = {2, 3, 2},
+     .offset = {FAR - 1, -FAR, 1000000},
+     .sections = true,
+     .suffix = 3,
+     .interleaved = true,
+     .in = CHECK_SWAPPED,
+     .out = CHECK_DENSE},
+    {.b = 1,
+     .h = 1,
+     .d = 22,
+     .grid_rank = 4,
+     .grid = {1, 2, 2, 3},
+     .offset = {1, 2, 3, 4},
+     .width = -4,
+     .prefix = 1,
+     .suffix = 1,
+     .in = CHECK_DENSE,
+     .out = CHECK_PADDED},
+    {.b = 1,
+     .h = 2,
+     .d = 20,
+     .grid_rank = 4,
+     .grid = {2, 1, 3, 2},
+     .offset = {5, FAR, -6, 7},
+     .sections = true,
+     .lse = true},
     {.rank = 3, .b = 3, .h = 1, .d = 16, .grid = {129}, .width = 3, .angles = CHECK_ANY_ANGLE, .lse = true},
     {.rank = 3, .b = 2, .h = 1, .d = 7, .grid_rank = 1, .grid = {3}, .shared = true, .in = CHECK_SWAPPED},
     {.b = 1, .h = 1, .d = 2, .grid = {1}, .offset = {1}, .angles = CHECK_ANY_ANGLE},
     {.b = 1, .h = 1, .d = 1, .grid = {1}, .offset = {FAR}, .angles = CHECK_ANY_ANGLE, .lse = true},
-    {.b = 2, .h = 2, .d = 34, .grid = {11}, .in = CHECK_REVERSED, .out = CHECK_NEGATIVE, .interleaved = true, .lse = true},
+    {.b = 2,
+     .h = 2,
+     .d = 34,
+     .grid = {11},
+     .in = CHECK_REVERSED,
+     .out = CHECK_NEGATIVE,
+     .interleaved = true,
+     .lse = true},
     {.b = 2, .h = 2, .d = 18, .grid = {9}, .in = CHECK_STRIDED, .out = CHECK_REVERSED, .rotary_dim = 8},
     {.b = 2, .h = 3, .d = 66, .grid = {5}, .in = CHECK_ODD, .out = CHECK_ODD, .lse = true},
     {.b = 3, .h = 2, .d = 16, .grid = {6}, .in = CHECK_BROADCAST, .out = CHECK_STRIDED, .lse = true},
     {.b = 2, .h = 5, .d = 32, .grid = {8}, .in = CHECK_PADDED, .out = CHECK_PADDED, .in_place = true},
-    {.b = 2, .h = 2, .d = 30, .grid = {8}, .in = CHECK_SWAPPED, .in_place = true, .interleaved = true, .rotary_dim = 20},
+    {.b = 2,
+     .h = 2,
+     .d = 30,
+     .grid = {8},
+     .in = CHECK_SWAPPED,
+     .in_place = true,
+     .interleaved = true,
+     .rotary_dim = 20},
     {.b = 2, .h = 2, .d = 8, .grid = {13}, .in = CHECK_NEGATIVE, .mixed = true, .out = CHECK_SWAPPED, .lse = true},
     {.b = 1, .h = 2, .d = 16, .grid = {23}, .offset = {77}, .angles = CHECK_TINY_ANGLE},
     {.b = 1, .h = 2, .d = 16, .grid = {23}, .offset = {-11}, .angles = CHECK_HUGE_ANGLE},
@@ -72,8 +130,16 @@ static const sketch sketches[] = {
 static const sketch long_sketches[] = {
     {.b = 2, .h = 4, .d = 64, .grid = {211}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
     {.b = 2, .h = 1, .d = 6002, .grid = {9}, .width = 1, .lse = true},
-    {.b = 1, .h = 3, .d = 128, .grid_rank = 2, .grid = {13, 19}, .width = -2, .prefix = 10, .in = CHECK_SWAPPED,
-     .out = CHECK_SWAPPED, .shared = true},
+    {.b = 1,
+     .h = 3,
+     .d = 128,
+     .grid_rank = 2,
+     .grid = {13, 19},
+     .width = -2,
+     .prefix = 10,
+     .in = CHECK_SWAPPED,
+     .out = CHECK_SWAPPED,
+     .shared = true},
 };
 
 static void set_angles(check_case *c, const sketch *s, int64_t angles)
@@ -81,7 +147,10 @@ static void set_angles(check_case *c, const sketch *s, int64_t angles)
     copes_lrpe_attributes *a = &c->op.lrpe;
     int m = s->grid_rank > 0 ? s->grid_rank : 1;
     c->theta_shape[0] = s->shared ? 1 : s->h;
-    c->theta_shape[1] = s->width < 0 ? (angles + m - 1) / m : s->width == 0 ? angles : s->width < angles ? s->width : angles;
+    c->theta_shape[1] = s->width < 0        ? (angles + m - 1) / m
+                        : s->width == 0     ? angles
+                        : s->width < angles ? s->width
+                                            : angles;
     if (!s->sections) {
         return;
     }
@@ -94,9 +163,13 @@ static void set_angles(check_case *c, const sketch *s, int64_t angles)
 
 static check_case drawn(const sketch *s, copes_variant variant)
 {
-    check_case c = {.family = variant == COPES_ROTATE ? "lrpe_rotate" : "lrpe_cosine", .rank = s->rank == 0 ? 4 : s->rank};
+    check_case c = {.family = variant == COPES_ROTATE ? "lrpe_rotate" : "lrpe_cosine",
+                    .rank = s->rank == 0 ? 4 : s->rank};
     int64_t d = variant == COPES_ROTATE && s->d == 1 ? 2 : s->d, rotary = s->rotary_dim;
-    c.op.lrpe = (copes_lrpe_attributes){.variant = variant, .grid_rank = s->grid_rank, .prefix = s->prefix, .suffix = s->suffix};
+    c.op.lrpe = (copes_lrpe_attributes){.variant = variant,
+                                        .grid_rank = s->grid_rank,
+                                        .prefix = s->prefix,
+                                        .suffix = s->suffix};
     int64_t length = 1;
     for (int j = 0; j < (s->grid_rank > 0 ? s->grid_rank : 1); j++) {
         length *= s->grid[j];
@@ -125,8 +198,8 @@ static check_case drawn(const sketch *s, copes_variant variant)
 /* A backward whose sums leave the range of the arithmetic, only to come back in the activation's gradient, says nothing. */
 static bool makes_sense(const check_case *c)
 {
-    bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL || c->fill == CHECK_MASKED ||
-                c->fill == CHECK_LATE;
+    bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL ||
+                c->fill == CHECK_MASKED || c->fill == CHECK_LATE;
     return c->op.kind == COPES_LRPE_FORWARD || c->op.lrpe.act <= COPES_RELU || !huge || c->type == CHECK_F16;
 }
 

@@ -125,14 +125,14 @@ static int compare(run *r, int slot, const double *got)
     const oracle_tensor *wanted = r->problem->args.out[slot];
     oracle_rule rule = oracle_rule_of(&r->problem->c.op, slot);
     for (int64_t i = 0; i < oracle_count(wanted); i++) {
-        check_verdict verdict = check_compare(rule, r->problem->out_type[slot], wanted->value[i], wanted->term[i],
-                                              wanted->turn[i], got[i]);
+        check_verdict verdict =
+            check_compare(rule, r->problem->out_type[slot], wanted->value[i], wanted->term[i], wanted->turn[i], got[i]);
         if (verdict.ulps > r->result.ulps) {
             r->result.ulps = verdict.ulps;
         }
         if (verdict.beyond && !r->result.failed) {
-            fail(r, "output %d, element %lld is %.9g, not %.9g (largest term %.4g): %.3g ulp", slot, (long long)i, got[i],
-                 wanted->value[i], wanted->term[i], verdict.ulps);
+            fail(r, "output %d, element %lld is %.9g, not %.9g (largest term %.4g): %.3g ulp", slot, (long long)i,
+                 got[i], wanted->value[i], wanted->term[i], verdict.ulps);
         }
     }
     return r->result.failed ? -1 : 0;

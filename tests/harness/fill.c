@@ -18,9 +18,28 @@ static double sign(uint64_t *state)
 static double special(check_type type, bool finite, uint64_t *state)
 {
     const check_type_info *info = check_type_of(type);
-    const double values[] = {0,   -0.0, info->normal, ldexp(1, info->exponent), info->most, info->most / 2, 1,    88.5, 87.25,
-                             89,  104,  17.5,         20,                       700,        709.5,          -744, 0.5,  1e-3,
-                             100, 36.5, INFINITY,     NAN};
+    const double values[] = {0,
+                             -0.0,
+                             info->normal,
+                             ldexp(1, info->exponent),
+                             info->most,
+                             info->most / 2,
+                             1,
+                             88.5,
+                             87.25,
+                             89,
+                             104,
+                             17.5,
+                             20,
+                             700,
+                             709.5,
+                             -744,
+                             0.5,
+                             1e-3,
+                             100,
+                             36.5,
+                             INFINITY,
+                             NAN};
     int64_t count = (int64_t)(sizeof values / sizeof *values) - (finite ? 2 : 0);
     return check_random(state) & 1 ? plain(state) : sign(state) * values[check_below(state, count)];
 }
@@ -92,6 +111,7 @@ void check_fill_lengths(oracle_tensor *lengths, int64_t m, uint64_t *state)
 {
     for (int64_t i = 0; i < oracle_count(lengths); i++) {
         const int64_t edges[] = {0, m, m - 1, m + 1, -1, INT32_MAX, INT32_MIN, 1};
-        lengths->value[i] = (double)(check_random(state) % 3 == 0 ? edges[check_below(state, 8)] : check_below(state, m + 1));
+        lengths->value[i] =
+            (double)(check_random(state) % 3 == 0 ? edges[check_below(state, 8)] : check_below(state, m + 1));
     }
 }

@@ -66,7 +66,8 @@ static int save_softmax(check_problem *p, uint64_t *state)
     if (saved == NULL || make_room(&x) != 0) {
         return -1;
     }
-    check_fill_values(&x, c->type, c->fill == CHECK_WIDE ? CHECK_WIDE : CHECK_NORMAL, check_layout_of(c, COPES_ACT_O), state);
+    check_fill_values(&x, c->type, c->fill == CHECK_WIDE ? CHECK_WIDE : CHECK_NORMAL, check_layout_of(c, COPES_ACT_O),
+                      state);
     copes_op forward = {.kind = COPES_ACT_FORWARD, .act = c->op.act};
     oracle_args args = {.in = {[COPES_ACT_X] = &x}, .out = {saved}, .tiny = p->args.tiny};
     int status = oracle_run(&forward, &args);

@@ -32,7 +32,8 @@ void check_report_add(check_report *report, const check_case *c, const check_res
 
 void check_report_print(const check_report *report, FILE *stream)
 {
-    fprintf(stream, "%-12s %-8s %-4s %6s %6s %9s  %s\n", "operator", "mode", "type", "cases", "failed", "worst ulp", "in the case");
+    fprintf(stream, "%-12s %-8s %-4s %6s %6s %9s  %s\n", "operator", "mode", "type", "cases", "failed", "worst ulp",
+            "in the case");
     for (size_t family = 0; family < check_family_count; family++) {
         for (int backward = 0; backward < 2; backward++) {
             for (int type = 0; type < CHECK_TYPES; type++) {

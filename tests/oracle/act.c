@@ -86,7 +86,9 @@ static oracle_number derivative(copes_act act, real tiny, real x, oracle_number 
     case COPES_NONE:
     case COPES_SOFTMAX: return g;
     case COPES_RELU: return x > 0 ? g : (oracle_number){0, 0, 0};
-    case COPES_SIGMOID: d = (oracle_number){g.value * s * rest, scaled * at_least(rest, tiny), g.turn * s * rest}; break;
+    case COPES_SIGMOID:
+        d = (oracle_number){g.value * s * rest, scaled * at_least(rest, tiny), g.turn * s * rest};
+        break;
     case COPES_SILU:
         d = (oracle_number){g.value * s * (1 + x * rest), oracle_larger(scaled, scaled * fabsl(x) * rest),
                             g.turn * fabsl(s * (1 + x * rest))};

@@ -107,7 +107,8 @@ static void cosine_head(const encoding *c, int64_t token, int64_t head, const or
     }
 }
 
-static void cosine_head_transpose(const encoding *c, int64_t token, int64_t head, const oracle_number *o, oracle_number *y)
+static void cosine_head_transpose(const encoding *c, int64_t token, int64_t head, const oracle_number *o,
+                                  oracle_number *y)
 {
     for (int64_t i = 0; i < c->d; i++) {
         real angle = angle_of(c, token, head, i);

@@ -18,15 +18,16 @@ typedef struct oracle_tensor {
 typedef struct oracle_args {
     const oracle_tensor *in[COPES_MAX_INPUTS]; /* kv_len holds its integers */
     oracle_tensor *out[COPES_MAX_OUTPUTS];
-    double tiny; /* the smallest normal number of the arithmetic that is judged: factors below it may be rounded as it is */
+    double
+        tiny; /* the smallest normal number of the arithmetic that is judged: factors below it may be rounded as it is */
 } oracle_args;
 
 /* What `term` of an output means. */
 typedef enum oracle_rule {
-    ORACLE_BY_TERM,     /* the largest term of the element itself */
-    ORACLE_BY_ROW,      /* softmax: the largest term of the row of the softmax that the element came from */
+    ORACLE_BY_TERM,      /* the largest term of the element itself */
+    ORACLE_BY_ROW,       /* softmax: the largest term of the row of the softmax that the element came from */
     ORACLE_BY_ATTENTION, /* tpa_decode: the largest output of the (batch, token, head) */
-    ORACLE_BY_LSE       /* log sum exp: the larger of 1 and its two terms, the maximum and the logarithm of the sum */
+    ORACLE_BY_LSE        /* log sum exp: the larger of 1 and its two terms, the maximum and the logarithm of the sum */
 } oracle_rule;
 
 oracle_rule oracle_rule_of(const copes_op *op, int slot);

@@ -111,8 +111,8 @@ static void run_head(attention *a, const copes_op *op, const oracle_args *args, 
     form_cache(a, args, b, h);
     for (int64_t n = 0; n < a->n; n++) {
         int64_t token = b * a->n + n, row = token * a->h + h;
-        combine(args->in[COPES_TPA_AQ]->value + row * a->rq, args->in[COPES_TPA_BQ]->value + token * a->rq * a->d, a->rq,
-                a->d, a->scale_q, a->query);
+        combine(args->in[COPES_TPA_AQ]->value + row * a->rq, args->in[COPES_TPA_BQ]->value + token * a->rq * a->d,
+                a->rq, a->d, a->scale_q, a->query);
         oracle_number lse = attend(a, visible_keys(op, a, args->in[COPES_TPA_KV_LEN], b, n));
         store_row(a, args->out[COPES_OUT], row);
         oracle_tensor *out = args->out[COPES_OUT_LSE];
