@@ -93,25 +93,22 @@ static void run_elementwise(const copes_act_problem *problem, const copes_cpu_ru
     }
 }
 
-/* A part of a row along the softmax's axis, as reals, and back. */
-static void read_part(const storage *row, int64_t stride, int64_t begin, int64_t count, real *y)
+/* Part of a row along the softmax's axis, as reals padded to whole pairs, and back. */
+static void read_part(const storage *row, int64_t stride, int64_t begin, int64_t count, real *y, real fill)
 {
-    if (stride == 1) {
-        forward_reals(COPES_NONE, row + begin, y, count);
-    } else {
-        for (int64_t i = 0; i < count; i++)
-            y[i] = load_scalar(row + (begin + i) * stride);
-    }
+    storage line[ROW];
+    if (stride != 1)
+        gather(row + begin * stride, stride, line, count);
+    forward_reals(COPES_NONE, stride == 1 ? row + begin : line, y, count);
+    pad_row(y, count, fill);
 }
 
 static void write_part(storage *row, int64_t stride, int64_t begin, int64_t count, const real *y, bool stream)
 {
-    if (stride == 1) {
-        backward_reals(COPES_NONE, y, NULL, row + begin, count, stream);
-    } else {
-        for (int64_t i = 0; i < count; i++)
-            store_scalar(row + (begin + i) * stride, y[i]);
-    }
+    storage line[ROW];
+    backward_reals(COPES_NONE, y, NULL, stride == 1 ? row + begin : line, count, stream);
+    if (stride != 1)
+        scatter(line, row + begin * stride, stride, count);
 }
 
 /* A row that fits the buffer is read once; of a longer one the parts are read again once the sum is known. */
@@ -122,21 +119,19 @@ static void softmax_row(const copes_act_problem *problem, const place *at, real 
     real most = -(real)INFINITY, sum = 0;
     for (int64_t begin = 0; begin < length; begin += ROW) {
         const int64_t count = begin + ROW < length ? ROW : length - begin;
-        read_part(at->src, src, begin, count, y);
-        row_pad(y, count, -(real)INFINITY);
-        const real part = row_max(y, count), next = part > most || part != part ? part : most;
+        read_part(at->src, src, begin, count, y, -(real)INFINITY);
+        const real part = row_max(y, whole_pairs(count)), next = part > most || part != part ? part : most;
         const real shrink = sum == 0 ? 0 : vexp_term(vset(most - next))[0];
-        sum = sum * shrink + row_exp(y, count, next);
+        sum = sum * shrink + row_exp(y, whole_pairs(count), next);
         most = next;
     }
     for (int64_t begin = 0; begin < length; begin += ROW) {
         const int64_t count = begin + ROW < length ? ROW : length - begin;
         if (length > ROW) {
-            read_part(at->src, src, begin, count, y);
-            row_pad(y, count, -(real)INFINITY);
-            row_exp(y, count, most);
+            read_part(at->src, src, begin, count, y, -(real)INFINITY);
+            row_exp(y, whole_pairs(count), most);
         }
-        row_scale(y, count, 1 / sum);
+        row_scale(y, whole_pairs(count), 1 / sum);
         write_part(at->dst, dst, begin, count, y, stream);
     }
 }
@@ -150,15 +145,13 @@ static void softmax_row_gradient(const copes_act_problem *problem, const place *
         for (int64_t begin = 0; begin < length; begin += ROW) {
             const int64_t count = begin + ROW < length ? ROW : length - begin;
             if (pass == 0 || length > ROW) {
-                read_part(at->src, src, begin, count, g);
-                read_part(at->saved, saved, begin, count, y);
-                row_pad(g, count, 0);
-                row_pad(y, count, 0);
+                read_part(at->src, src, begin, count, g, 0);
+                read_part(at->saved, saved, begin, count, y, 0);
             }
             if (pass == 0) {
-                dot += row_dot(y, g, count);
+                dot += row_dot(y, g, whole_pairs(count));
             } else {
-                row_gradient(y, g, count, dot);
+                row_gradient(y, g, whole_pairs(count), dot);
                 write_part(at->dst, problem->dst.stride[problem->axis], begin, count, g, stream);
             }
         }
@@ -201,11 +194,8 @@ static void read_block(const slab *s, const storage *base, const copes_view *vie
                        real *x)
 {
     const copes_act_problem *problem = s->problem;
-    for (int64_t i = 0; i < count; i++, x += s->stride) {
-        read_part(base + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width, x);
-        for (int64_t j = s->width; j < s->stride; j++)
-            x[j] = fill;
-    }
+    for (int64_t i = 0; i < count; i++, x += s->stride)
+        read_part(base + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width, x, fill);
 }
 
 static void write_block(const slab *s, int64_t first, int64_t count, const real *x)

@@ -9,9 +9,12 @@
 #include "common/phase.h"
 #include "common/problem.h"
 
-/* Angles of a block of heads, in rows of `stride`: K rounded up to whole pairs of vectors. One row where theta has one. */
+/* Angles of a block of heads, in rows of `stride`: K rounded up to whole pairs of vectors. One row where theta has one.
+ * Sines and cosines stand in the order of the features that they turn: split as load_split has them, or plain for
+ * interleaved pairs, whose evens and odds share an angle. */
 typedef struct angles {
     int64_t rows, count, stride;
+    bool split;
     phase_word *high; /* turns per position: a phase's unit, and the 32 bits below it */
     uint32_t *low;
     phase_word *phase;
@@ -50,6 +53,7 @@ static void angles_open(angles *a, const copes_lrpe_problem *problem, int64_t fi
 {
     const int64_t stride = whole_pairs(problem->k);
     *a = (angles){.rows = rows, .count = problem->k, .stride = stride, .finite = true};
+    a->split = problem->variant == COPES_COSINE || problem->pairing == COPES_HALF;
     a->cosine = memory;
     a->sine = a->cosine + rows * stride;
     a->high = (phase_word *)(a->sine + rows * stride);
@@ -88,8 +92,10 @@ static void angles_poison(const angles *a, const copes_lrpe_problem *problem, in
         for (int j = 0; j < problem->grid_rank; j++) {
             const copes_segment *segment = &problem->segment[j];
             for (int64_t i = segment->begin; i < segment->end; i++)
-                if (!isfinite(theta_at(problem, first + row, segment->theta_begin + i - segment->begin)))
-                    a->cosine[row * a->stride + i] = a->sine[row * a->stride + i] = NAN;
+                if (!isfinite(theta_at(problem, first + row, segment->theta_begin + i - segment->begin))) {
+                    const int64_t at = row * a->stride + (a->split ? split_place(i) : i);
+                    a->cosine[at] = a->sine[at] = NAN;
+                }
         }
 }
 
@@ -121,10 +127,11 @@ static void angles_at(const angles *a, const copes_lrpe_problem *problem, int64_
         for (int j = 0; j < problem->grid_rank; j++)
             angles_multiply(a, row * a->stride + problem->segment[j].begin, row * a->stride + problem->segment[j].end,
                             position[j]);
-    for (int64_t i = 0; i < a->rows * a->stride; i += LANES) {
-        const sincos at = vsincos(load_phase(a->phase + i));
-        store_real(a->cosine + i, at.cosine);
-        store_real(a->sine + i, at.sine);
+    for (int64_t i = 0; i < a->rows * a->stride; i += PAIR) {
+        const sincos low = vsincos(load_phase(a->phase + i)), high = vsincos(load_phase(a->phase + i + LANES));
+        const vpair cosine = {low.cosine, high.cosine}, sine = {low.sine, high.sine};
+        store_real_pair(a->cosine + i, a->split ? split_of(cosine) : cosine);
+        store_real_pair(a->sine + i, a->split ? split_of(sine) : sine);
     }
     if (!a->finite)
         angles_poison(a, problem, first);

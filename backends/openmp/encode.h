@@ -7,149 +7,197 @@
 #include "backends/openmp/rows.h"
 
 /* Rows of features, one a head: elements of storage, or reals that an activation left or awaits. */
-typedef struct rows {
+typedef struct row_block {
     void *data;
     int64_t stride;
-} rows;
+} row_block;
 
-/* What to do with `count` rows of d features. */
+/* Where the parts of a row of reals stand that encoding takes apart: each begins on a whole pair. Rotation of halves has
+ * the two halves and the rest, of interleaved pairs the pairs and the rest, cosine all in one. */
+typedef struct row_layout {
+    int parts;
+    int64_t begin[4]; /* features; the last is the end */
+    int64_t at[4];    /* places; the last is the stride */
+} row_layout;
+
+static inline row_layout layout_of(const copes_lrpe_problem *problem)
+{
+    row_layout layout = {.parts = 1, .begin = {0, problem->d}};
+    if (problem->variant == COPES_ROTATE && problem->pairing == COPES_HALF)
+        layout = (row_layout){.parts = 3, .begin = {0, problem->k, 2 * problem->k, problem->d}};
+    else if (problem->variant == COPES_ROTATE)
+        layout = (row_layout){.parts = 2, .begin = {0, 2 * problem->k, problem->d}};
+    for (int i = 0; i < layout.parts; i++)
+        layout.at[i + 1] = layout.at[i] + whole_pairs(layout.begin[i + 1] - layout.begin[i]);
+    return layout;
+}
+
+static inline int64_t layout_stride(const row_layout *layout)
+{
+    return layout->at[layout->parts];
+}
+
+/* The place of a feature in a row of reals. */
+static inline int64_t layout_place(const row_layout *layout, int64_t feature)
+{
+    int part = 0;
+    while (feature >= layout->begin[part + 1])
+        part++;
+    return layout->at[part] + split_place(feature - layout->begin[part]);
+}
+
+static inline void read_row(const row_layout *layout, copes_act act, const storage *x, real *y, real fill)
+{
+    for (int i = 0; i < layout->parts; i++) {
+        forward_reals(act, x + layout->begin[i], y + layout->at[i], layout->begin[i + 1] - layout->begin[i]);
+        pad_row(y + layout->at[i], layout->begin[i + 1] - layout->begin[i], fill);
+    }
+}
+
+static inline void write_gradient(const row_layout *layout, copes_act act, const real *g, const storage *x, storage *o,
+                                  bool stream)
+{
+    for (int i = 0; i < layout->parts; i++)
+        backward_reals(act, g + layout->at[i], x == NULL ? NULL : x + layout->begin[i], o + layout->begin[i],
+                       layout->begin[i + 1] - layout->begin[i], stream);
+}
+
+/* What to do with `count` rows of features. */
 typedef struct encoding {
     copes_variant variant;
     copes_pairing pairing;
     int64_t count, d;
     const angles *angles;
+    const row_layout *layout;
     bool stream; /* store past the caches */
 } encoding;
 
-/* Pairs (k, k + count) for k = i .. i + n - 1, turned by `sign` times their angles. */
-static ALWAYS_INLINE void turn_half(bool from_reals, const void *x, bool to_reals, void *o, int64_t count, real sign,
-                                    const real *cosine, const real *sine, int64_t i, int64_t n, bool stream)
-{
-    const vpair a = load_from(from_reals, x, i, n), b = load_from(from_reals, x, count + i, n);
-    const vpair c = load_real_pair(cosine + i), s = load_real_pair(sine + i);
-    const vreal s0 = sign * s.low, s1 = sign * s.high;
-    store_to(to_reals, o, i, n, (vpair){a.low * c.low - b.low * s0, a.high * c.high - b.high * s1}, stream);
-    store_to(to_reals, o, count + i, n, (vpair){b.low * c.low + a.low * s0, b.high * c.high + a.high * s1}, stream);
-}
-
-/* Pairs (2k, 2k + 1) for the n / 2 pairs from feature i on, likewise. */
-static ALWAYS_INLINE void turn_interleaved(bool from_reals, const void *x, bool to_reals, void *o, real sign,
-                                           const real *cosine, const real *sine, int64_t i, int64_t n, bool stream)
-{
-    const vpair v = load_from(from_reals, x, i, n);
-    const vreal a = even_lanes(v), b = odd_lanes(v);
-    const vreal c = load_real(cosine + i / 2), s = sign * load_real(sine + i / 2);
-    store_to(to_reals, o, i, n, interleave_lanes(a * c - b * s, b * c + a * s), stream);
-}
-
-/* o = concat(x cos, x sin). */
-static ALWAYS_INLINE void expand_cosine(bool from_reals, const void *x, bool to_reals, void *o, int64_t d,
-                                        const real *cosine, const real *sine, int64_t i, int64_t n, bool stream)
-{
-    const vpair v = load_from(from_reals, x, i, n), c = load_real_pair(cosine + i), s = load_real_pair(sine + i);
-    store_to(to_reals, o, i, n, (vpair){v.low * c.low, v.high * c.high}, stream);
-    store_to(to_reals, o, d + i, n, (vpair){v.low * s.low, v.high * s.high}, stream);
-}
-
-/* Its transpose: g = u cos + v sin of g_o = concat(u, v). */
-static ALWAYS_INLINE void contract_cosine(bool from_reals, const void *x, bool to_reals, void *o, int64_t d,
-                                          const real *cosine, const real *sine, int64_t i, int64_t n, bool stream)
-{
-    const vpair u = load_from(from_reals, x, i, n), v = load_from(from_reals, x, d + i, n);
-    const vpair c = load_real_pair(cosine + i), s = load_real_pair(sine + i);
-    store_to(to_reals, o, i, n, (vpair){u.low * c.low + v.low * s.low, u.high * c.high + v.high * s.high}, stream);
-}
-
-static ALWAYS_INLINE void copy_features(bool from_reals, const void *x, bool to_reals, void *o, int64_t i, int64_t n,
-                                        bool stream)
-{
-    store_to(to_reals, o, i, n, load_from(from_reals, x, i, n), stream);
-}
-
-typedef enum encoding_step { TURN_HALF, TURN_INTERLEAVED, EXPAND_COSINE, CONTRACT_COSINE, COPY } encoding_step;
-
-/* What a step works on: a row, where it goes, and its angles. `half` is the distance between the two parts of a row. */
+/* The parts of a row and of its result, and its angles. */
 typedef struct encoded_row {
-    const void *x;
-    void *o;
-    int64_t half;
+    const void *from[3];
+    void *to[3];
     const real *cosine, *sine;
 } encoded_row;
 
-static ALWAYS_INLINE void step_part(encoding_step step, bool from_reals, bool to_reals, const encoded_row *row, real sign,
-                                    int64_t i, int64_t n, bool stream)
+/* Pairs (a, b) of elements i .. i + n - 1 of two parts, turned by `sign` times their angles. */
+static ALWAYS_INLINE void turn_half(bool from_reals, bool to_reals, const encoded_row *row, real sign, int64_t i, int64_t n,
+                                    bool stream)
 {
-    const void *x = row->x;
-    void *o = row->o;
+    const vpair a = load_from(from_reals, row->from[0], i, n), b = load_from(from_reals, row->from[1], i, n);
+    const vpair c = load_real_pair(row->cosine + i), s = load_real_pair(row->sine + i);
+    const vreal s0 = sign * s.low, s1 = sign * s.high;
+    store_to(to_reals, row->to[0], i, n, (vpair){a.low * c.low - b.low * s0, a.high * c.high - b.high * s1}, stream);
+    store_to(to_reals, row->to[1], i, n, (vpair){b.low * c.low + a.low * s0, b.high * c.high + a.high * s1}, stream);
+}
+
+/* Neighbouring pairs (a, b) in elements i .. i + n - 1, likewise. */
+static ALWAYS_INLINE void turn_interleaved(bool from_reals, bool to_reals, const encoded_row *row, real sign, int64_t i,
+                                           int64_t n, bool stream)
+{
+    const vpair v = evens_and_odds(load_from(from_reals, row->from[0], i, n));
+    const vreal c = load_real(row->cosine + i / 2), s = sign * load_real(row->sine + i / 2);
+    const vpair turned = {v.low * c - v.high * s, v.high * c + v.low * s};
+    store_to(to_reals, row->to[0], i, n, split_of_evens_and_odds(turned), stream);
+}
+
+/* x to x cos and x sin. */
+static ALWAYS_INLINE void expand_cosine(bool from_reals, bool to_reals, const encoded_row *row, int64_t i, int64_t n,
+                                        bool stream)
+{
+    const vpair v = load_from(from_reals, row->from[0], i, n);
+    const vpair c = load_real_pair(row->cosine + i), s = load_real_pair(row->sine + i);
+    store_to(to_reals, row->to[0], i, n, (vpair){v.low * c.low, v.high * c.high}, stream);
+    store_to(to_reals, row->to[1], i, n, (vpair){v.low * s.low, v.high * s.high}, stream);
+}
+
+/* Its transpose: u and v to u cos + v sin. */
+static ALWAYS_INLINE void contract_cosine(bool from_reals, bool to_reals, const encoded_row *row, int64_t i, int64_t n,
+                                          bool stream)
+{
+    const vpair u = load_from(from_reals, row->from[0], i, n), v = load_from(from_reals, row->from[1], i, n);
+    const vpair c = load_real_pair(row->cosine + i), s = load_real_pair(row->sine + i);
+    store_to(to_reals, row->to[0], i, n,
+             (vpair){u.low * c.low + v.low * s.low, u.high * c.high + v.high * s.high}, stream);
+}
+
+typedef enum encoding_step { TURN_HALF, TURN_INTERLEAVED, EXPAND_COSINE, CONTRACT_COSINE, COPY_REST } encoding_step;
+
+static ALWAYS_INLINE void step_part(encoding_step step, int rest, bool from_reals, bool to_reals, const encoded_row *row,
+                                    real sign, int64_t i, int64_t n, bool stream)
+{
     switch (step) {
-    case TURN_HALF:
-        turn_half(from_reals, x, to_reals, o, row->half, sign, row->cosine, row->sine, i, n, stream);
-        break;
-    case TURN_INTERLEAVED:
-        turn_interleaved(from_reals, x, to_reals, o, sign, row->cosine, row->sine, i, n, stream);
-        break;
-    case EXPAND_COSINE:
-        expand_cosine(from_reals, x, to_reals, o, row->half, row->cosine, row->sine, i, n, stream);
-        break;
-    case CONTRACT_COSINE:
-        contract_cosine(from_reals, x, to_reals, o, row->half, row->cosine, row->sine, i, n, stream);
-        break;
-    case COPY: copy_features(from_reals, x, to_reals, o, i, n, stream); break;
+    case TURN_HALF: turn_half(from_reals, to_reals, row, sign, i, n, stream); break;
+    case TURN_INTERLEAVED: turn_interleaved(from_reals, to_reals, row, sign, i, n, stream); break;
+    case EXPAND_COSINE: expand_cosine(from_reals, to_reals, row, i, n, stream); break;
+    case CONTRACT_COSINE: contract_cosine(from_reals, to_reals, row, i, n, stream); break;
+    case COPY_REST: store_to(to_reals, row->to[rest], i, n, load_from(from_reals, row->from[rest], i, n), stream); break;
     }
 }
 
-/* A step on all of begin .. end - 1: angles, or features for interleaved pairs and copies. */
-static ALWAYS_INLINE void walk(encoding_step step, bool from_reals, bool to_reals, const encoded_row *row, real sign,
-                               int64_t begin, int64_t end, bool stream)
+/* A step on `count` elements of its parts. */
+static ALWAYS_INLINE void walk(encoding_step step, int rest, bool from_reals, bool to_reals, const encoded_row *row,
+                               real sign, int64_t count, bool stream)
 {
-    int64_t i = begin;
-    for (; i + PAIR <= end; i += PAIR)
-        step_part(step, from_reals, to_reals, row, sign, i, PAIR, stream);
-    if (i < end)
-        step_part(step, from_reals, to_reals, row, sign, i, end - i, stream);
+    int64_t i = 0;
+    for (; i + PAIR <= count; i += PAIR)
+        step_part(step, rest, from_reals, to_reals, row, sign, i, PAIR, stream);
+    if (i < count)
+        step_part(step, rest, from_reals, to_reals, row, sign, i, count - i, stream);
+}
+
+static ALWAYS_INLINE encoded_row row_of(const encoding *e, int64_t i, bool from_reals, row_block from, bool to_reals,
+                                        row_block to)
+{
+    const row_layout *layout = e->layout;
+    const int64_t at = e->angles->rows == 1 ? 0 : i * e->angles->stride;
+    encoded_row row = {.cosine = e->angles->cosine + at, .sine = e->angles->sine + at};
+    for (int part = 0; part < 3; part++) {
+        const int64_t feature = e->variant == COPES_COSINE ? part * e->d : layout->begin[part];
+        row.from[part] = from_reals ? (const void *)((const real *)from.data + i * from.stride + layout->at[part])
+                                    : (const void *)((const storage *)from.data + i * from.stride + feature);
+        row.to[part] = to_reals ? (void *)((real *)to.data + i * to.stride + layout->at[part])
+                                : (void *)((storage *)to.data + i * to.stride + feature);
+    }
+    return row;
 }
 
 /* All rows of a block, transposed or not, by variant and pairing. */
-static ALWAYS_INLINE void encode_any(const encoding *e, bool transposed, bool from_reals, rows from, bool to_reals, rows to)
+static ALWAYS_INLINE void encode_any(const encoding *e, bool transposed, bool from_reals, row_block from, bool to_reals,
+                                     row_block to)
 {
-    const angles *a = e->angles;
     const real sign = transposed ? -1 : 1;
-    const int64_t from_size = from_reals ? sizeof(real) : sizeof(storage);
-    const int64_t to_size = to_reals ? sizeof(real) : sizeof(storage);
+    const int64_t turned = 2 * e->angles->count, rest = e->d - turned;
     for (int64_t i = 0; i < e->count; i++) {
-        const int64_t at = a->rows == 1 ? 0 : i * a->stride;
-        const encoded_row row = {(const char *)from.data + i * from.stride * from_size,
-                                 (char *)to.data + i * to.stride * to_size, a->count, a->cosine + at, a->sine + at};
-        if (e->variant == COPES_COSINE && transposed)
-            walk(CONTRACT_COSINE, from_reals, to_reals, &row, 1, 0, e->d, e->stream);
-        else if (e->variant == COPES_COSINE)
-            walk(EXPAND_COSINE, from_reals, to_reals, &row, 1, 0, e->d, e->stream);
-        else if (e->pairing == COPES_HALF)
-            walk(TURN_HALF, from_reals, to_reals, &row, sign, 0, a->count, e->stream);
-        else
-            walk(TURN_INTERLEAVED, from_reals, to_reals, &row, sign, 0, 2 * a->count, e->stream);
-        if (e->variant == COPES_ROTATE && 2 * a->count < e->d)
-            walk(COPY, from_reals, to_reals, &row, sign, 2 * a->count, e->d, e->stream);
+        const encoded_row row = row_of(e, i, from_reals, from, to_reals, to);
+        if (e->variant == COPES_COSINE) {
+            walk(transposed ? CONTRACT_COSINE : EXPAND_COSINE, 0, from_reals, to_reals, &row, 1, e->d, e->stream);
+        } else if (e->pairing == COPES_HALF) {
+            walk(TURN_HALF, 0, from_reals, to_reals, &row, sign, turned / 2, e->stream);
+            walk(COPY_REST, 2, from_reals, to_reals, &row, sign, rest, e->stream);
+        } else {
+            walk(TURN_INTERLEAVED, 0, from_reals, to_reals, &row, sign, turned, e->stream);
+            walk(COPY_REST, 1, from_reals, to_reals, &row, sign, rest, e->stream);
+        }
     }
 }
 
 /* The four ways that kernels need, each compiled once. */
-static NOINLINE void encode_storage(const encoding *e, rows x, rows o)
+static NOINLINE void encode_storage(const encoding *e, row_block x, row_block o)
 {
     encode_any(e, false, false, x, false, o);
 }
 
-static NOINLINE void encode_reals(const encoding *e, rows y, rows o)
+static NOINLINE void encode_reals(const encoding *e, row_block y, row_block o)
 {
     encode_any(e, false, true, y, false, o);
 }
 
-static NOINLINE void decode_storage(const encoding *e, rows grad_o, rows grad_x)
+static NOINLINE void decode_storage(const encoding *e, row_block grad_o, row_block grad_x)
 {
     encode_any(e, true, false, grad_o, false, grad_x);
 }
 
-static NOINLINE void decode_reals(const encoding *e, rows grad_o, rows g)
+static NOINLINE void decode_reals(const encoding *e, row_block grad_o, row_block g)
 {
     encode_any(e, true, false, grad_o, true, g);
 }

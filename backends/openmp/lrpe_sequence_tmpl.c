@@ -13,6 +13,7 @@ typedef struct slab {
     const copes_lrpe_problem *problem;
     encoding encoding;
     angles angles;
+    row_layout layout;
     int64_t head, first, entries, stride;
     columns columns[MOST_ENTRIES];
     real *x, *g;
@@ -21,7 +22,8 @@ typedef struct slab {
 
 int64_t TEMPLATE(lrpe_sequence_memory)(const copes_lrpe_problem *problem)
 {
-    const int64_t stride = whole_pairs(problem->d);
+    const row_layout layout = layout_of(problem);
+    const int64_t stride = layout_stride(&layout);
     return angles_bytes(1, problem->k) + MOST_ENTRIES * columns_bytes(stride) +
            MOST_ENTRIES * TOKENS * stride * (int64_t)(2 * sizeof(real)) + 4 * stride * (int64_t)sizeof(storage);
 }
@@ -29,7 +31,8 @@ int64_t TEMPLATE(lrpe_sequence_memory)(const copes_lrpe_problem *problem)
 static void slab_open(slab *s, char *memory)
 {
     const copes_lrpe_problem *problem = s->problem;
-    s->stride = whole_pairs(problem->d);
+    s->layout = layout_of(problem);
+    s->stride = layout_stride(&s->layout);
     angles_open(&s->angles, problem, s->head, 1, memory);
     memory += angles_bytes(1, problem->k);
     for (int64_t i = 0; i < s->entries; i++) {
@@ -60,18 +63,14 @@ static const storage *take_row(const slab *s, const copes_view *view, int64_t en
 
 static void read_x(const slab *s, const copes_view *view, int64_t entry, int64_t token, real *x)
 {
-    forward_reals(COPES_NONE, take_row(s, view, entry, token, s->problem->d), x, s->problem->d);
-    for (int64_t i = s->problem->d; i < s->stride; i++)
-        x[i] = -(real)INFINITY;
+    read_row(&s->layout, COPES_NONE, take_row(s, view, entry, token, s->problem->d), x, -(real)INFINITY);
 }
 
 static void read_g(const slab *s, int64_t entry, int64_t token, real *g)
 {
     const int64_t width = s->problem->variant == COPES_COSINE ? 2 * s->problem->d : s->problem->d;
     const storage *row = take_row(s, &s->problem->src, entry, token, width);
-    decode_reals(&s->encoding, (rows){(storage *)(uintptr_t)row, 0}, (rows){g, s->stride});
-    for (int64_t i = s->problem->d; i < s->stride; i++)
-        g[i] = 0;
+    decode_reals(&s->encoding, (row_block){(storage *)(uintptr_t)row, 0}, (row_block){g, s->stride});
 }
 
 /* A log sum exp that the caller kept stands for the maximum, and 1 for the sum. */
@@ -83,8 +82,9 @@ static void take_lse(slab *s, int64_t entry)
     const real *lse = (const real *)problem->lse.data + (s->first + entry) * problem->lse.stride[0] +
                       s->head * problem->lse.stride[1];
     for (int64_t i = 0; i < problem->d; i++) {
-        memcpy(&s->columns[entry].most[i], lse + i * problem->lse.stride[2], sizeof(real));
-        s->columns[entry].sum[i] = 1;
+        const int64_t place = layout_place(&s->layout, i);
+        memcpy(&s->columns[entry].most[place], lse + i * problem->lse.stride[2], sizeof(real));
+        s->columns[entry].sum[place] = 1;
     }
     s->columns[entry].fixed = true;
 }
@@ -96,7 +96,8 @@ static void give_lse(const slab *s, int64_t entry)
         return;
     real *lse = (real *)problem->lse.data + (s->first + entry) * problem->lse.stride[0] + s->head * problem->lse.stride[1];
     for (int64_t i = 0; i < problem->d; i++) {
-        const real value = s->columns[entry].most[i] + (real)log((double)s->columns[entry].sum[i]);
+        const int64_t place = layout_place(&s->layout, i);
+        const real value = s->columns[entry].most[place] + (real)log((double)s->columns[entry].sum[place]);
         memcpy(lse + i * problem->lse.stride[2], &value, sizeof value);
     }
 }
@@ -141,11 +142,11 @@ static void write_row(const slab *s, int64_t entry, int64_t token)
     read_x(s, problem->backward ? &problem->x : &problem->src, entry, token, s->x);
     columns_apply(&s->columns[entry], s->x);
     if (!problem->backward) {
-        encode_reals(&s->encoding, (rows){s->x, s->stride}, (rows){out, 0});
+        encode_reals(&s->encoding, (row_block){s->x, s->stride}, (row_block){out, 0});
     } else {
         read_g(s, entry, token, s->g);
         columns_gradient(&s->columns[entry], s->x, s->g);
-        backward_reals(COPES_NONE, s->g, NULL, out, problem->d, s->encoding.stream);
+        write_gradient(&s->layout, COPES_NONE, s->g, NULL, out, s->encoding.stream);
     }
     if (!compact)
         scatter(out, row, problem->dst.stride[3], problem->backward ? problem->d : wide);
@@ -172,8 +173,8 @@ void TEMPLATE(lrpe_sequence)(const copes_lrpe_problem *problem, const copes_cpu_
         _Alignas(THREAD_ALIGNMENT) char stack[STACK_BYTES];
         void *memory = thread_memory(run, bytes, stack);
         slab s = {.problem = problem};
-        s.encoding = (encoding){problem->variant, problem->pairing,         1, problem->d,
-                                &s.angles,        copes_lrpe_output_bytes(problem) > run->cache};
+        s.encoding = (encoding){problem->variant, problem->pairing, 1, problem->d, &s.angles, &s.layout,
+                                copes_lrpe_output_bytes(problem) > run->cache};
 #ifdef _OPENMP
 #pragma omp for schedule(dynamic)
 #endif

@@ -16,20 +16,23 @@ static int64_t block_heads(const copes_lrpe_problem *problem)
 
 typedef struct token_memory {
     angles angles;
-    real *y, *g;                  /* the activation's value and its gradient, in rows of `stride` */
-    storage *src, *x, *dst;       /* compact copies of strided rows */
+    row_layout layout;
+    real *y, *g;            /* the activation's value and its gradient, in rows of `stride` */
+    storage *src, *x, *dst; /* compact copies of strided rows */
     int64_t stride;
 } token_memory;
 
 static int64_t memory_bytes(const copes_lrpe_problem *problem)
 {
-    const int64_t heads = block_heads(problem), stride = whole_pairs(problem->d);
+    const row_layout layout = layout_of(problem);
+    const int64_t heads = block_heads(problem), stride = layout_stride(&layout);
     return angles_bytes(heads, problem->k) + heads * stride * (int64_t)(2 * sizeof(real) + 5 * sizeof(storage));
 }
 
 static void memory_open(token_memory *memory, const copes_lrpe_problem *problem, int64_t first, int64_t count, void *bytes)
 {
-    const int64_t heads = block_heads(problem), stride = whole_pairs(problem->d);
+    memory->layout = layout_of(problem);
+    const int64_t heads = block_heads(problem), stride = layout_stride(&memory->layout);
     const int64_t angle_rows = problem->theta.stride[0] == 0 ? 1 : count;
     angles_open(&memory->angles, problem, first, angle_rows, bytes);
     memory->stride = stride;
@@ -48,8 +51,8 @@ size_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
 }
 
 /* Activation, then encoding, of `count` compact rows. */
-static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory, rows src,
-                         rows dst)
+static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory, row_block src,
+                         row_block dst)
 {
     if (problem->act == COPES_NONE) {
         encode_storage(e, src, dst);
@@ -57,44 +60,43 @@ static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, c
     }
     for (int64_t i = 0; i < e->count; i++) {
         real *y = memory->y + i * memory->stride;
-        forward_reals(problem->act, (const storage *)src.data + i * src.stride, y, problem->d);
+        read_row(&memory->layout, problem->act, (const storage *)src.data + i * src.stride, y, -(real)INFINITY);
         if (problem->softmax == COPES_OVER_FEATURES)
-            row_softmax(y, problem->d);
+            row_softmax(y, memory->stride);
     }
-    encode_reals(e, (rows){memory->y, memory->stride}, dst);
+    encode_reals(e, (row_block){memory->y, memory->stride}, dst);
 }
 
 /* The transposed encoding, then the activation's gradient. */
-static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory, rows src,
-                          rows x, rows dst)
+static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory, row_block src,
+                          row_block x, row_block dst)
 {
     if (problem->act == COPES_NONE) {
         decode_storage(e, src, dst);
         return;
     }
-    decode_reals(e, src, (rows){memory->g, memory->stride});
+    decode_reals(e, src, (row_block){memory->g, memory->stride});
     for (int64_t i = 0; i < e->count; i++) {
         real *g = memory->g + i * memory->stride, *y = memory->y + i * memory->stride;
         const storage *row = (const storage *)x.data + i * x.stride;
         if (problem->softmax == COPES_OVER_FEATURES) {
-            forward_reals(COPES_NONE, row, y, problem->d);
-            row_softmax(y, problem->d);
-            row_pad(g, problem->d, 0);
-            row_gradient(y, g, problem->d, row_dot(y, g, problem->d));
+            read_row(&memory->layout, COPES_NONE, row, y, -(real)INFINITY);
+            row_softmax(y, memory->stride);
+            row_gradient(y, g, memory->stride, row_dot(y, g, memory->stride));
         }
-        backward_reals(problem->act, g, row, (storage *)dst.data + i * dst.stride, problem->d, e->stream);
+        write_gradient(&memory->layout, problem->act, g, row, (storage *)dst.data + i * dst.stride, e->stream);
     }
 }
 
 /* The rows of a token's block of heads in a tensor, or a compact copy of them where features are strided. */
-static rows take_rows(const copes_view *view, int64_t at, int64_t count, int64_t width, storage *copy, bool fill)
+static row_block take_rows(const copes_view *view, int64_t at, int64_t count, int64_t width, storage *copy, bool fill)
 {
     const storage *first = (const storage *)view->data + at;
     if (view->stride[3] == 1)
-        return (rows){(storage *)view->data + at, view->stride[2]};
+        return (row_block){(storage *)view->data + at, view->stride[2]};
     for (int64_t i = 0; i < count && fill; i++)
         gather(first + i * view->stride[2], view->stride[3], copy + i * width, width);
-    return (rows){copy, width};
+    return (row_block){copy, width};
 }
 
 static void give_rows(const copes_view *view, int64_t at, int64_t count, int64_t width, const storage *copy)
@@ -114,14 +116,14 @@ static void run_block(const copes_lrpe_problem *problem, const encoding *e, cons
     const int64_t wide = problem->variant == COPES_COSINE ? 2 * problem->d : problem->d;
     const int64_t src_width = problem->backward ? wide : problem->d, dst_width = problem->backward ? problem->d : wide;
     const int64_t dst_at = view_at(&problem->dst, b, n, h);
-    const rows src = take_rows(&problem->src, view_at(&problem->src, b, n, h), e->count, src_width, memory->src, true);
-    const rows dst = take_rows(&problem->dst, dst_at, e->count, dst_width, memory->dst, false);
+    const row_block src = take_rows(&problem->src, view_at(&problem->src, b, n, h), e->count, src_width, memory->src, true);
+    const row_block dst = take_rows(&problem->dst, dst_at, e->count, dst_width, memory->dst, false);
     if (!problem->backward) {
         forward_rows(problem, e, memory, src, dst);
     } else {
         const bool needed = problem->x.data != NULL;
-        const rows x = needed ? take_rows(&problem->x, view_at(&problem->x, b, n, h), e->count, problem->d, memory->x, true)
-                              : (rows){0};
+        const row_block x = needed ? take_rows(&problem->x, view_at(&problem->x, b, n, h), e->count, problem->d, memory->x, true)
+                              : (row_block){0};
         backward_rows(problem, e, memory, src, x, dst);
     }
     give_rows(&problem->dst, dst_at, e->count, dst_width, memory->dst);
@@ -147,7 +149,7 @@ static void run_heads(const copes_lrpe_problem *problem, const copes_cpu_run *ru
         _Alignas(THREAD_ALIGNMENT) char stack[STACK_BYTES];
         token_memory memory;
         memory_open(&memory, problem, first, count, thread_memory(run, bytes, stack));
-        const encoding e = {problem->variant, problem->pairing, count, problem->d, &memory.angles, stream};
+        const encoding e = {problem->variant, problem->pairing, count, problem->d, &memory.angles, &memory.layout, stream};
 #ifdef _OPENMP
 #pragma omp for schedule(static)
 #endif

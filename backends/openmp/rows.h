@@ -1,5 +1,6 @@
 /* Rows of features on their way between memory and cache: elements of storage, or the reals that one step of a kernel
- * leaves to the next. A row is walked in pairs of vectors; what is left at its end takes the same arithmetic through a
+ * leaves to the next. A row is walked in pairs of vectors, in the order that load_split gives; a row of reals keeps that
+ * order (split_place) and is padded to whole pairs. What is left at a row's end takes the same arithmetic through a
  * buffer, so that an element's result does not depend on where in a row it stands. */
 #ifndef COPES_BACKENDS_OPENMP_ROWS_H
 #define COPES_BACKENDS_OPENMP_ROWS_H
@@ -14,32 +15,36 @@ static inline int64_t whole_pairs(int64_t count)
     return (count + PAIR - 1) / PAIR * PAIR;
 }
 
-/* Elements i .. i + n - 1 of a row; n is PAIR, as a constant, or what is left of the row. */
+/* Elements i .. i + n - 1 of a row; n is PAIR, as a constant, or what is left of the row: zeros follow it then. */
 static ALWAYS_INLINE vpair load_from(bool reals, const void *row, int64_t i, int64_t n)
 {
+    if (reals)
+        return load_real_pair((const real *)row + i);
     if (n == PAIR)
-        return reals ? load_real_pair((const real *)row + i) : load_pair((const storage *)row + i);
-    real part[PAIR] = {0};
-    for (int64_t lane = 0; lane < n; lane++)
-        part[lane] = reals ? ((const real *)row)[i + lane] : load_scalar((const storage *)row + i + lane);
-    return load_real_pair(part);
+        return load_split((const storage *)row + i);
+    storage part[PAIR] = {0};
+    memcpy(part, (const storage *)row + i, (size_t)n * sizeof *part);
+    return load_split(part);
 }
 
 static ALWAYS_INLINE void store_to(bool reals, void *row, int64_t i, int64_t n, vpair v, bool stream)
 {
-    if (n == PAIR && reals) {
+    if (reals) {
         store_real_pair((real *)row + i, v);
     } else if (n == PAIR) {
-        store_pair((storage *)row + i, v, stream);
+        store_split((storage *)row + i, v, stream);
     } else {
-        real part[PAIR];
-        store_real_pair(part, v);
-        for (int64_t lane = 0; lane < n; lane++)
-            if (reals)
-                ((real *)row)[i + lane] = part[lane];
-            else
-                store_scalar((storage *)row + i + lane, part[lane]);
+        storage part[PAIR];
+        store_split(part, v, false);
+        memcpy((storage *)row + i, part, (size_t)n * sizeof *part);
     }
+}
+
+/* Elements from `count` to the end of the last pair. */
+static inline void pad_row(real *row, int64_t count, real fill)
+{
+    for (int64_t i = count; i % PAIR != 0; i++)
+        row[split_place(i)] = fill;
 }
 
 static ALWAYS_INLINE void forward_part(copes_act act, const storage *x, bool to_reals, void *o, int64_t i, int64_t n,

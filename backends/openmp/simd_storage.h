@@ -5,27 +5,24 @@
 
 #include "backends/openmp/simd.h"
 
-/* Two vectors' worth of storage: the unit of the main loops. */
-enum { PAIR_BYTES = 2 * LANES * (int)sizeof(storage) };
-
-/* Stores `bytes` (a constant, 16 to 128) past the caches where the address allows, else as usual. */
-static ALWAYS_INLINE void store_bytes(void *p, const void *value, int bytes, bool stream)
+/* Stores a vector's bytes, past the caches if asked to and the address allows. */
+static ALWAYS_INLINE void store_bits(void *p, vint v, bool stream)
 {
 #ifdef __x86_64__
-    if (stream && (uintptr_t)p % 16 == 0) {
-#if VECTOR_BYTES >= 32
-        if (bytes % 32 == 0 && (uintptr_t)p % 32 == 0) {
-            for (int i = 0; i < bytes; i += 32) {
-                __m256i part;
-                memcpy(&part, (const char *)value + i, sizeof part);
-                _mm256_stream_si256((__m256i *)((char *)p + i), part);
-            }
-            return;
-        }
+    if (stream && (uintptr_t)p % VECTOR_BYTES == 0) {
+#if VECTOR_BYTES == 64
+        _mm512_stream_si512((__m512i *)p, (__m512i)v);
+#elif VECTOR_BYTES == 32
+        _mm256_stream_si256((__m256i *)p, (__m256i)v);
+#else
+        _mm_stream_si128((__m128i *)p, (__m128i)v);
 #endif
-        for (int i = 0; i < bytes; i += 16) {
+        return;
+    }
+    if (stream && (uintptr_t)p % 16 == 0) { /* where malloc leaves large arrays */
+        for (int i = 0; i < VECTOR_BYTES; i += 16) {
             __m128i part;
-            memcpy(&part, (const char *)value + i, sizeof part);
+            memcpy(&part, (const char *)&v + i, sizeof part);
             _mm_stream_si128((__m128i *)((char *)p + i), part);
         }
         return;
@@ -33,7 +30,7 @@ static ALWAYS_INLINE void store_bytes(void *p, const void *value, int bytes, boo
 #else
     (void)stream;
 #endif
-    memcpy(p, value, (size_t)bytes);
+    memcpy(p, &v, sizeof v);
 }
 
 /* Streamed stores are weakly ordered: a kernel that made any ends with this. */
@@ -58,7 +55,8 @@ static ALWAYS_INLINE vpair load_pair(const storage *p)
 
 static ALWAYS_INLINE void store_pair(storage *p, vpair v, bool stream)
 {
-    store_bytes(p, &v, PAIR_BYTES, stream);
+    store_bits(p, bits_of(v.low), stream);
+    store_bits(p + LANES, bits_of(v.high), stream);
 }
 
 static ALWAYS_INLINE void store_vector(storage *p, vreal v)
@@ -84,9 +82,6 @@ typedef uint16_t vhalf __attribute__((vector_size(VECTOR_BYTES / 2)));      /* t
 typedef uint16_t vhalf_pair __attribute__((vector_size(VECTOR_BYTES)));     /* of two */
 typedef uint32_t vword __attribute__((vector_size(VECTOR_BYTES)));
 
-static ALWAYS_INLINE uint16_t narrow_scalar(float x);
-static ALWAYS_INLINE float widen_scalar(uint16_t h);
-
 #ifdef COPES_TYPE_BF16
 
 static ALWAYS_INLINE vreal widen(vhalf h)
@@ -109,23 +104,58 @@ static ALWAYS_INLINE vhalf narrow(vreal x)
 
 static ALWAYS_INLINE vhalf_pair narrow_pair(vpair v)
 {
-#if defined(__AVX512BF16__)
-    /* The instruction takes denormals for zero: leave them to integers, should there be any. */
-    enum { DENORMAL = 0x20 };
-    if (__builtin_expect((_mm512_fpclass_ps_mask((__m512)v.low, DENORMAL) |
-                          _mm512_fpclass_ps_mask((__m512)v.high, DENORMAL)) == 0, 1))
-        return (vhalf_pair)_mm512_cvtne2ps_pbh((__m512)v.high, (__m512)v.low);
-#endif
-#if defined(__AVX2__) && !defined(__AVX512F__)
-    const __m256i packed = _mm256_packus_epi32((__m256i)round_bf16(v.low), (__m256i)round_bf16(v.high));
-    return (vhalf_pair)_mm256_permute4x64_epi64(packed, 0xd8);
-#else
     const vhalf low_half = narrow(v.low), high_half = narrow(v.high);
     vhalf_pair both;
     memcpy(&both, &low_half, sizeof low_half);
     memcpy((char *)&both + sizeof low_half, &high_half, sizeof high_half);
     return both;
+}
+
+static ALWAYS_INLINE bool any_nan(vpair v)
+{
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)v.low, (__m512)v.high, _CMP_UNORD_Q) != 0;
+#elif defined(__AVX2__)
+    return _mm256_movemask_ps(_mm256_cmp_ps((__m256)v.low, (__m256)v.high, _CMP_UNORD_Q)) != 0;
+#else
+    (void)v;
+    return true; /* blending is as cheap as looking */
 #endif
+}
+
+/* Pairs of bfloat16 are kept split: the words of memory hold an even element in their lower half and the odd one after it
+ * in their upper half, so a shift and a mask widen two vectors at once, and a shift and a blend narrow them. */
+static ALWAYS_INLINE vpair load_split(const storage *p)
+{
+    vword words;
+    memcpy(&words, p, sizeof words);
+    return (vpair){(vreal)(words << 16), (vreal)(words & 0xffff0000u)};
+}
+
+static ALWAYS_INLINE vword round_number(vreal x)
+{
+    const vword bits = (vword)x;
+    return bits + 0x7fff + (bits >> 16 & 1);
+}
+
+static ALWAYS_INLINE void store_split(storage *p, vpair v, bool stream)
+{
+#ifdef __AVX512BF16__
+    /* The instruction takes denormals for zero: leave them to integers, should there be any. */
+    enum { DENORMAL = 0x20 };
+    if (__builtin_expect((_mm512_fpclass_ps_mask((__m512)v.low, DENORMAL) |
+                          _mm512_fpclass_ps_mask((__m512)v.high, DENORMAL)) == 0, 1)) {
+        const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                               21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+        const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh((__m512)v.high, (__m512)v.low);
+        store_bits(p, (vint)_mm512_permutexvar_epi16(order, halves), stream);
+        return;
+    }
+#endif
+    if (__builtin_expect(any_nan(v), 0))
+        store_bits(p, (vint)(round_bf16(v.low) | round_bf16(v.high) << 16), stream);
+    else
+        store_bits(p, (vint)(round_number(v.low) >> 16 | (round_number(v.high) & 0xffff0000u)), stream);
 }
 
 static ALWAYS_INLINE float widen_scalar(uint16_t h)
@@ -263,8 +293,7 @@ static ALWAYS_INLINE vpair load_pair(const storage *p)
 
 static ALWAYS_INLINE void store_pair(storage *p, vpair v, bool stream)
 {
-    const vhalf_pair halves = narrow_pair(v);
-    store_bytes(p, &halves, PAIR_BYTES, stream);
+    store_bits(p, (vint)narrow_pair(v), stream);
 }
 
 static ALWAYS_INLINE void store_vector(storage *p, vreal v)
@@ -284,6 +313,64 @@ static ALWAYS_INLINE void store_scalar(storage *p, real x)
 {
     const uint16_t h = narrow_scalar(x);
     memcpy(p, &h, sizeof h);
+}
+
+#endif
+
+/* The order in which a pair of vectors from load_split holds neighbours: as they are, or, for bfloat16, the even ones first. */
+#ifdef COPES_TYPE_BF16
+
+static ALWAYS_INLINE int64_t split_place(int64_t i)
+{
+    const int64_t lane = i % (2 * LANES);
+    return i - lane + (lane % 2 == 0 ? lane / 2 : LANES + lane / 2);
+}
+
+static ALWAYS_INLINE vpair split_of(vpair natural)
+{
+    return (vpair){even_lanes(natural), odd_lanes(natural)};
+}
+
+static ALWAYS_INLINE vpair evens_and_odds(vpair split)
+{
+    return split;
+}
+
+static ALWAYS_INLINE vpair split_of_evens_and_odds(vpair v)
+{
+    return v;
+}
+
+#else
+
+static ALWAYS_INLINE vpair load_split(const storage *p)
+{
+    return load_pair(p);
+}
+
+static ALWAYS_INLINE void store_split(storage *p, vpair v, bool stream)
+{
+    store_pair(p, v, stream);
+}
+
+static ALWAYS_INLINE int64_t split_place(int64_t i)
+{
+    return i;
+}
+
+static ALWAYS_INLINE vpair split_of(vpair natural)
+{
+    return natural;
+}
+
+static ALWAYS_INLINE vpair evens_and_odds(vpair split)
+{
+    return (vpair){even_lanes(split), odd_lanes(split)};
+}
+
+static ALWAYS_INLINE vpair split_of_evens_and_odds(vpair v)
+{
+    return interleave_lanes(v.low, v.high);
 }
 
 #endif

@@ -19,13 +19,7 @@ static ALWAYS_INLINE void vsum_add(vreal *sum, vreal *carry, vreal part)
     *sum = next;
 }
 
-/* Rows are padded with -inf to whole vectors. */
-static inline void row_pad(real *row, int64_t count, real fill)
-{
-    for (int64_t i = count; i % LANES != 0; i++)
-        row[i] = fill;
-}
-
+/* Rows are whole vectors, their padding -inf for a maximum or sum of exponentials and 0 for a product. */
 static inline real row_max(const real *row, int64_t count)
 {
     vreal most = load_real(row);
@@ -76,7 +70,6 @@ static inline real row_dot(const real *a, const real *b, int64_t count)
 /* A row's softmax in place. */
 static inline void row_softmax(real *row, int64_t count)
 {
-    row_pad(row, count, -(real)INFINITY);
     const real most = row_max(row, count);
     row_scale(row, count, 1 / row_exp(row, count, most));
 }
