@@ -94,11 +94,11 @@ static inline int64_t copes_dtype_size(copes_dtype dtype)
     return dtype == COPES_F64 ? 8 : dtype == COPES_F16 || dtype == COPES_BF16 ? 2 : 4;
 }
 
-/* Bytes that an lrpe problem writes. */
-static inline int64_t copes_lrpe_output_bytes(const copes_lrpe_problem *problem)
+/* Bytes that an lrpe problem reads and writes, angles aside. */
+static inline int64_t copes_lrpe_bytes(const copes_lrpe_problem *problem)
 {
-    const int64_t features = problem->variant == COPES_COSINE && !problem->backward ? 2 * problem->d : problem->d;
-    return problem->b * problem->n * problem->h * features * copes_dtype_size(problem->dtype);
+    const int64_t features = (problem->variant == COPES_COSINE ? 3 : 2) + (problem->x.data != NULL);
+    return problem->b * problem->n * problem->h * problem->d * features * copes_dtype_size(problem->dtype);
 }
 
 #endif

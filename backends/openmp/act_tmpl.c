@@ -66,6 +66,7 @@ static void run_strided(const copes_act_problem *problem, place at, int64_t coun
 
 static void run_elementwise(const copes_act_problem *problem, const copes_cpu_run *run, bool stream)
 {
+    (void)run; /* as a build without OpenMP has it */
     const int axis = problem->rank - 1;
     const int64_t length = problem->shape[axis], chunks = (length + CHUNK - 1) / CHUNK;
     const int64_t tasks = product(problem->shape, axis) * chunks;
@@ -159,6 +160,7 @@ static void softmax_row_gradient(const copes_act_problem *problem, const place *
 
 static void run_rows(const copes_act_problem *problem, const copes_cpu_run *run, bool stream)
 {
+    (void)run; /* as a build without OpenMP has it */
     const unsigned others = ((1u << problem->rank) - 1) & ~(1u << problem->axis);
     const int64_t tasks = product(problem->shape, problem->rank) / problem->shape[problem->axis];
 #ifdef _OPENMP
@@ -239,6 +241,7 @@ static void run_slab(slab *s)
 
 static void run_columns(const copes_act_problem *problem, const copes_cpu_run *run, bool stream)
 {
+    (void)run; /* as a build without OpenMP has it */
     const int last = problem->rank - 1;
     const unsigned others = ((1u << last) - 1) & ~(1u << problem->axis);
     const int64_t length = problem->shape[last], slabs = (length + COLUMNS - 1) / COLUMNS;
@@ -266,7 +269,8 @@ static void run_columns(const copes_act_problem *problem, const copes_cpu_run *r
 
 void TEMPLATE(act)(const copes_act_problem *problem, const copes_cpu_run *run)
 {
-    const bool stream = product(problem->shape, problem->rank) * (int64_t)sizeof(storage) > run->cache;
+    const int64_t tensors = problem->saved.data == NULL ? 2 : 3;
+    const bool stream = tensors * product(problem->shape, problem->rank) * (int64_t)sizeof(storage) > run->cache;
     if (problem->axis < 0)
         run_elementwise(problem, run, stream);
     else if (problem->axis == problem->rank - 1)

@@ -10,7 +10,7 @@
 /* How a kernel is to run. Its results do not depend on any of it. */
 typedef struct copes_cpu_run {
     int threads;
-    int64_t cache;   /* bytes of the last-level cache */
+    int64_t cache;   /* bytes of the last-level cache: calls that move more write past it */
     void *workspace; /* what the family's workspace function asks for, for this many threads */
 } copes_cpu_run;
 

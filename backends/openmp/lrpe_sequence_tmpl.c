@@ -174,7 +174,7 @@ void TEMPLATE(lrpe_sequence)(const copes_lrpe_problem *problem, const copes_cpu_
         void *memory = thread_memory(run, bytes, stack);
         slab s = {.problem = problem};
         s.encoding = (encoding){problem->variant, problem->pairing, 1, problem->d, &s.angles, &s.layout,
-                                copes_lrpe_output_bytes(problem) > run->cache};
+                                copes_lrpe_bytes(problem) > run->cache};
 #ifdef _OPENMP
 #pragma omp for schedule(dynamic)
 #endif

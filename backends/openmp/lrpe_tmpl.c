@@ -141,7 +141,7 @@ static void run_heads(const copes_lrpe_problem *problem, const copes_cpu_run *ru
 {
     const int64_t share = batch_share(problem, run->threads), parts = (problem->b + share - 1) / share;
     const int64_t tasks = problem->n * parts, bytes = memory_bytes(problem);
-    const bool stream = copes_lrpe_output_bytes(problem) > run->cache;
+    const bool stream = copes_lrpe_bytes(problem) > run->cache;
 #ifdef _OPENMP
 #pragma omp parallel num_threads(run->threads)
 #endif
