@@ -1,7 +1,9 @@
 """What the tests of the `copes` command share: running it on the files of a folder, and comparing what it says."""
 import math
+import os
 import pathlib
 import random
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -10,11 +12,12 @@ import unittest
 import command_reference as reference
 from command_reference import Tensor, read
 
-COPES = sys.argv.pop(1) if len(sys.argv) > 1 else "copes"
+# The command as words: a build for another architecture runs it through an emulator, which Meson names.
+COPES = [*shlex.split(os.environ.get("MESON_EXE_WRAPPER", "")), sys.argv.pop(1) if len(sys.argv) > 1 else "copes"]
 
 
 def copes(*arguments, **options):
-    return subprocess.run([COPES, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60, **options)
+    return subprocess.run([*COPES, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60, **options)
 
 
 def flags_of(attributes):

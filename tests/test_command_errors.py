@@ -160,7 +160,7 @@ class Lists(CommandTest):
 
     def test_closed_output(self):
         with open("/dev/full", "w", encoding="ascii") as full:
-            done = subprocess.run([COPES, "ops"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+            done = subprocess.run([*COPES, "ops"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr, "copes: cannot write to standard output: No space left on device\n")
 
