@@ -62,9 +62,10 @@ static const safetensors_tensor tensors[] = {
 
 START_TEST(reader_survives)
 {
-    static const char header[] = "{\"__metadata__\":{\"a\":\"b\"},"
-                                 "\"a\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]},"
-                                 "\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[4,8]}}";
+    static const char header[] =
+        "{\"__metadata__\":{\"a\":\"b\"},"
+        "\"a\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]},"
+        "\"b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[4,8]}}";
     unsigned char bytes[512] = {sizeof header - 1};
     char reason[SAFETENSORS_REASON];
     memcpy(bytes + 8, header, sizeof header);
