@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# The two commands of the README: each sets up what it needs and does its job, from a bare Debian or Ubuntu with git.
+set -euo pipefail
+
+usage() {
+    cat <<'END'
+usage: tools/dev.sh run | test | help
+
+  run   builds a release in build-release/, writes a sample safetensors file, runs lrpe_rotate with silu on it,
+        checks the result against the oracle and prints a quick benchmark
+  test  builds everything in build-test/ and runs the whole test suite
+
+What is missing is installed with apt-get, through sudo where that is needed; on other systems its names are printed.
+END
+}
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '== %s\n' "$*"; }
+
+die() {
+    printf 'dev.sh: %s\n' "$*" >&2
+    exit 1
+}
+
+has_header() { echo "#include <$1>" | cc -E - >/dev/null 2>&1; }
+
+has_meson() {
+    local version
+    version=$(meson --version 2>/dev/null) || return 1
+    [ "${version%%.*}" -ge 1 ]
+}
+
+# need PACKAGE TEST...: notes the Debian package where the test fails.
+missing=()
+need() {
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+
+list_missing() {
+    missing=()
+    need gcc command -v cc
+    need libc6-dev has_header stdlib.h
+    need meson has_meson
+    need ninja-build command -v ninja
+    need pkg-config command -v pkg-config
+    need libcjson-dev pkg-config --exists libcjson
+    need libdlpack-dev has_header dlpack/dlpack.h
+    [ "$1" = test ] || return 0
+    need g++ command -v c++
+    need cmake command -v cmake
+    need check pkg-config --exists check
+    need binutils command -v nm
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        die "not root and no sudo: as root, run apt-get install ${missing[*]}"
+    fi
+}
+
+# Ubuntu before 24.04 has a Meson that is too old: one from pip, in a folder of its own, stands in for it.
+fetch_meson() {
+    local packages=()
+    python3 -m venv --help >/dev/null 2>&1 && python3 -c 'import ensurepip' 2>/dev/null || packages=(python3-venv)
+    [ ${#packages[@]} -eq 0 ] || as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        "${packages[@]}" </dev/null
+    say "Meson $(meson --version) is older than 1.0: installing a newer one in $root/build-meson"
+    python3 -m venv "$root/build-meson"
+    "$root/build-meson/bin/pip" install --quiet 'meson>=1.0'
+}
+
+install_missing() {
+    PATH=$root/build-meson/bin:$PATH
+    list_missing "$1"
+    [ ${#missing[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null || die "please install what Debian calls: ${missing[*]} (Meson must be 1.0 or newer)"
+    say "installing ${missing[*]}"
+    as_root apt-get update -q </dev/null
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" </dev/null ||
+        die "apt-get could not install ${missing[*]} (on Ubuntu they need the universe component)"
+    hash -r
+    has_meson || fetch_meson
+    list_missing "$1"
+    [ ${#missing[@]} -eq 0 ] || die "still missing after apt-get install: ${missing[*]}"
+}
+
+# build FOLDER OPTION...
+build() {
+    local folder=$root/$1
+    shift
+    say "building in $folder"
+    [ -f "$folder/build.ninja" ] || meson setup "$folder" "$root" "$@"
+    ninja -C "$folder"
+}
+
+run() {
+    install_missing run
+    build build-release --buildtype=release -Dtools=enabled -Dbench=enabled
+    local copes=$root/build-release/tools/copes x=$root/build-release/x.safetensors o=$root/build-release/o.safetensors
+    say "copes sample $x"
+    "$copes" sample "$x"
+    say "copes run lrpe_rotate --act silu --in $x --out $o"
+    "$copes" run lrpe_rotate --act silu --in "$x" --out "$o"
+    "$root/build-release/tools/check_file" "$x" "$o"
+    say "copes bench --quick"
+    "$copes" bench --quick
+}
+
+# The closing line counts the programs of the suite, as `meson test` summed them up.
+run_suite() {
+    local log=$root/build-test/summary.txt status=0
+    meson test -C "$root/build-test" --print-errorlogs | tee "$log" || status=$?
+    awk -v status="$status" '
+        /^(Ok|Expected Fail|Fail|Unexpected Pass|Skipped|Timeout):/ {
+            count = $NF
+            if ($1 == "Ok:" || $1 == "Expected") passed += count
+            else if ($1 == "Skipped:") skipped += count
+            else failed += count
+        }
+        END {
+            if (status != 0 && failed == 0) failed = 1
+            printf "%d passed, %d failed", passed, failed
+            if (skipped) printf ", %d skipped", skipped
+            printf "\n"
+            exit failed > 0 || passed == 0
+        }' "$log"
+}
+
+case ${1-help} in
+run) run ;;
+test)
+    install_missing test
+    build build-test --buildtype=release -Dtools=enabled -Dtests=enabled
+    run_suite
+    ;;
+help | -h | --help) usage ;;
+*)
+    usage >&2
+    exit 2
+    ;;
+esac
