@@ -1,0 +1,138 @@
+/* The tensors of each operator. */
+#include "bench/call.h"
+
+#include <string.h>
+
+/* Of one tensor, so that the sums of all, twice, fit 63 bits. */
+static const size_t MOST_BYTES = SIZE_MAX >> 8;
+
+/* Adds a tensor of these lengths; with `heads_first` (B, N, H, D) is stored as (B, H, N, D). */
+static bench_tensor *add(bench_call *call, check_type type, int rank, const int64_t *shape)
+{
+    bench_tensor *tensor = &call->tensors[call->count++];
+    *tensor = (bench_tensor){.type = type};
+    memcpy(tensor->shape, shape, (size_t)rank * sizeof *shape);
+    tensor->view = (DLTensor){
+        .device = call->device, .ndim = rank, .dtype = check_type_of(type)->dlpack, .shape = tensor->shape};
+    return tensor;
+}
+
+static void store_heads_first(bench_tensor *tensor)
+{
+    const int64_t *shape = tensor->shape;
+    const int64_t strides[4] = {shape[1] * shape[2] * shape[3], shape[3], shape[1] * shape[3], 1};
+    memcpy(tensor->strides, strides, sizeof strides);
+    tensor->view.strides = tensor->strides;
+}
+
+static void plan_act(bench_call *call, const bench_case *c)
+{
+    const int64_t shape[4] = {c->batch, c->head, c->n, c->dim};
+    call->op = copes_op_default(c->backward ? COPES_ACT_BACKWARD : COPES_ACT_FORWARD);
+    call->op.act.act = c->act;
+    call->op.act.dim = c->over_tokens ? -2 : -1;
+    if (!c->backward || (c->act != COPES_NONE && c->act != COPES_SOFTMAX))
+        call->args.in[COPES_ACT_X] = &add(call, c->type, 4, shape)->view;
+    else if (c->act == COPES_SOFTMAX)
+        call->args.in[COPES_ACT_O] = &add(call, c->type, 4, shape)->view;
+    if (c->backward)
+        call->args.in[COPES_ACT_GRAD_O] = &add(call, c->type, 4, shape)->view;
+}
+
+static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
+{
+    const bool cosine = c->op != BENCH_ROTATE;
+    const int64_t angles = cosine ? c->dim : c->dim / 2, m = c->grid_rank > 0 ? c->grid_rank : 1;
+    const int64_t x[4] = {c->batch, call->tokens, c->head, c->dim};
+    const int64_t o[4] = {c->batch, call->tokens, c->head, cosine ? 2 * c->dim : c->dim};
+    const int64_t theta[2] = {c->head, (angles + m - 1) / m}, lse[3] = {c->batch, c->head, c->dim};
+    if (!c->backward || c->act != COPES_NONE)
+        call->args.in[COPES_LRPE_X] = &add(call, c->type, 4, x)->view;
+    if (c->backward)
+        call->args.in[COPES_LRPE_GRAD_O] = &add(call, c->type, 4, o)->view;
+    for (int i = 0; i < call->count && c->op == BENCH_MD_COSINE; i++)
+        store_heads_first(&call->tensors[i]);
+    bench_tensor *added = add(call, c->type == CHECK_F64 ? CHECK_F32 : c->type, 2, theta);
+    added->fill = BENCH_THETA;
+    call->args.in[COPES_LRPE_THETA] = &added->view;
+    if (!c->backward || !c->over_tokens)
+        return;
+    added = add(call, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32, 3, lse);
+    added->fill = BENCH_LSE;
+    call->args.in[COPES_LRPE_LSE] = &added->view;
+}
+
+static void plan_lrpe(bench_call *call, const bench_case *c)
+{
+    call->op = copes_op_default(c->backward ? COPES_LRPE_BACKWARD : COPES_LRPE_FORWARD);
+    call->op.lrpe.variant = c->op == BENCH_ROTATE ? COPES_ROTATE : COPES_COSINE;
+    call->op.lrpe.act = c->act;
+    call->op.lrpe.dim = c->over_tokens ? 1 : 3;
+    call->op.lrpe.prefix = c->prefix;
+    call->op.lrpe.grid_rank = c->grid_rank;
+    memcpy(call->op.lrpe.grid, c->grid, sizeof c->grid);
+    plan_lrpe_tensors(call, c);
+}
+
+/* Multiply-adds of the algorithm that forms neither keys nor values: q once, the scores' inner products with bk and
+ * the sums of bv, and one each to apply ak and av. */
+static double tpa_multiply_adds(const bench_case *c)
+{
+    const double batch = (double)c->batch, heads = (double)c->head, d = (double)c->dim;
+    return batch * heads * (BENCH_TPA_RANK * d + (double)c->n * (d + 1 + 1 + d));
+}
+
+static void plan_tpa(bench_call *call, const bench_case *c)
+{
+    const int64_t aq[4] = {c->batch, 1, c->head, BENCH_TPA_RANK}, bq[4] = {c->batch, 1, BENCH_TPA_RANK, c->dim};
+    const int64_t a[3] = {c->batch, c->n, c->head}, b[3] = {c->batch, c->n, c->dim};
+    call->op = copes_op_default(COPES_TPA_DECODE);
+    call->args.in[COPES_TPA_AQ] = &add(call, c->type, 4, aq)->view;
+    call->args.in[COPES_TPA_BQ] = &add(call, c->type, 4, bq)->view;
+    call->args.in[COPES_TPA_AK] = &add(call, c->type, 3, a)->view;
+    call->args.in[COPES_TPA_BK] = &add(call, c->type, 3, b)->view;
+    call->args.in[COPES_TPA_AV] = &add(call, c->type, 3, a)->view;
+    call->args.in[COPES_TPA_BV] = &add(call, c->type, 3, b)->view;
+    call->multiply_adds = tpa_multiply_adds(c);
+}
+
+/* The bytes of every tensor and of all. Each fits 63 bits, for the library has looked at them; the sum may not. */
+static copes_status count_bytes(bench_call *call)
+{
+    for (int i = 0; i < call->count; i++) {
+        bench_tensor *tensor = &call->tensors[i];
+        tensor->bytes = (size_t)check_type_of(tensor->type)->size;
+        for (int j = 0; j < tensor->view.ndim; j++)
+            tensor->bytes *= (size_t)tensor->shape[j];
+        if (tensor->bytes > MOST_BYTES)
+            return COPES_ERROR_SIZE;
+        call->moved += (int64_t)tensor->bytes;
+    }
+    return COPES_OK;
+}
+
+copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_context *context, DLDevice device)
+{
+    const int64_t none[1] = {0};
+    *call = (bench_call){.context = context, .device = device, .tokens = bench_case_tokens(c)};
+    if (c->op == BENCH_ACT)
+        plan_act(call, c);
+    else if (c->op == BENCH_TPA)
+        plan_tpa(call, c);
+    else
+        plan_lrpe(call, c);
+    bench_tensor *output = add(call, c->type, 0, none);
+    call->args.out[COPES_OUT] = &output->view;
+    copes_status status = copes_infer(&call->op, &call->args);
+    if (status != COPES_OK)
+        return status;
+    if (c->op == BENCH_MD_COSINE)
+        store_heads_first(output);
+    status = copes_workspace_size(context, &call->op, &call->args, &call->workspace_size);
+    return status == COPES_OK ? count_bytes(call) : status;
+}
+
+int64_t bench_call_memory(const bench_call *call)
+{
+    return call->moved + (int64_t)call->workspace_size;
+}

@@ -1,0 +1,48 @@
+/* A case made into a call of the library: its tensors on the device with random content, and what the call costs in
+ * bytes and multiply-adds. */
+#ifndef COPES_BENCH_CALL_H
+#define COPES_BENCH_CALL_H
+
+#include "bench/case.h"
+#include "tests/harness/memory.h"
+
+typedef enum bench_fill { BENCH_RANDOM, BENCH_THETA, BENCH_LSE } bench_fill;
+
+typedef struct bench_tensor {
+    DLTensor view;
+    int64_t shape[COPES_MAX_RANK], strides[COPES_MAX_RANK];
+    check_type type;
+    bench_fill fill;
+    size_t bytes;
+} bench_tensor;
+
+enum { BENCH_TENSORS = 8 };
+
+typedef struct bench_call {
+    copes_op op;
+    copes_args args;
+    copes_context *context;
+    DLDevice device;
+    bench_tensor tensors[BENCH_TENSORS]; /* inputs, then the output */
+    int count;
+    int64_t tokens; /* of the sequence, for the size of a log-sum-exp */
+    void *workspace;
+    size_t workspace_size;
+    int64_t moved;       /* bytes: every input read once, the output written once */
+    double multiply_adds; /* 0 where moving bytes is all there is to it */
+} bench_call;
+
+/* Describes the tensors of a case, without memory. */
+copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_context *context, DLDevice device);
+
+/* The bytes that the call needs: inputs, output and workspace. */
+int64_t bench_call_memory(const bench_call *call);
+
+/* Memory for all of it, the inputs filled. 0, or -1 where memory ran out or the device failed; release either way. */
+int bench_call_allocate(bench_call *call, const check_memory *memory);
+void bench_call_release(bench_call *call, const check_memory *memory);
+
+/* Fills memory with random numbers of a type, one block of them over and over. */
+int bench_fill_random(const check_memory *memory, int device, void *to, size_t bytes, check_type type);
+
+#endif

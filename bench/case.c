@@ -1,0 +1,69 @@
+/* Titles of cases, and what follows from a case's grid. */
+#include "bench/case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *bench_operator_name(bench_operator op)
+{
+    static const char *const names[BENCH_OPERATORS] = {"act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode"};
+    return names[op];
+}
+
+const char *bench_act_name(copes_act act)
+{
+    static const char *const names[] = {"none", "relu", "sigmoid", "silu", "softmax"};
+    return names[act];
+}
+
+int64_t bench_case_tokens(const bench_case *c)
+{
+    int64_t tokens = c->grid_rank > 0 ? 1 : c->n;
+    for (int i = 0; i < c->grid_rank; i++)
+        tokens *= c->grid[i];
+    return c->prefix + tokens;
+}
+
+/* The axis of softmax, as the published tables number it for each operator. */
+static int softmax_dim(const bench_case *c)
+{
+    if (!c->over_tokens)
+        return -1;
+    return c->op == BENCH_ROTATE ? 1 : -2;
+}
+
+static void activation_text(const bench_case *c, char *text, size_t size)
+{
+    const bool silent = c->op == BENCH_TPA || (c->op == BENCH_MD_COSINE && c->act == COPES_NONE);
+    if (silent)
+        text[0] = '\0';
+    else if (c->act == COPES_SOFTMAX)
+        snprintf(text, size, "-act_softmax-dim_%d", softmax_dim(c));
+    else
+        snprintf(text, size, "-act_%s", bench_act_name(c->act));
+}
+
+static void grid_text(const bench_case *c, char *text, size_t size)
+{
+    int used = 0;
+    text[0] = '\0';
+    if (c->square)
+        used = snprintf(text, size, "-%dd", (int)c->grid_rank);
+    else
+        for (int i = 0; i < c->grid_rank; i++)
+            used += snprintf(text + used, size - (size_t)used, "%s%lld", i == 0 ? "-grid" : "x", (long long)c->grid[i]);
+    if (c->op == BENCH_MD_COSINE || c->prefix > 0)
+        snprintf(text + used, size - (size_t)used, "-l%lld", (long long)c->prefix);
+}
+
+void bench_case_name(const bench_case *c, char name[BENCH_NAME])
+{
+    char activation[32], grid[80], rank[16] = "";
+    activation_text(c, activation, sizeof activation);
+    grid_text(c, grid, sizeof grid);
+    if (c->op == BENCH_TPA)
+        snprintf(rank, sizeof rank, "-rank%d", BENCH_TPA_RANK);
+    snprintf(name, BENCH_NAME, "%s-speed-%s-batch%lld-head%lld-dim%lld%s%s-%s%s", bench_operator_name(c->op),
+             c->backward ? "bwd" : "fwd", (long long)c->batch, (long long)c->head, (long long)c->dim, activation, rank,
+             check_type_of(c->type)->name, grid);
+}

@@ -1,0 +1,74 @@
+/* The cases of the benchmark: which operator on which shape. The published tables of the Triton library xopes are the
+ * default list, so that a run can be laid beside them row by row. */
+#ifndef COPES_BENCH_CASE_H
+#define COPES_BENCH_CASE_H
+
+#include "tests/harness/type.h"
+
+#include <copes/copes.h>
+#include <stdbool.h>
+
+typedef enum bench_operator {
+    BENCH_ACT,
+    BENCH_ROTATE,
+    BENCH_COSINE,
+    BENCH_MD_COSINE, /* cosine on a grid, stored (B, H, N, D) */
+    BENCH_TPA,
+    BENCH_OPERATORS
+} bench_operator;
+
+typedef struct bench_case {
+    bench_operator op;
+    bool backward;
+    copes_act act;
+    bool over_tokens; /* softmax's axis: the sequence; else the features */
+    int32_t grid_rank;
+    int64_t grid[COPES_MAX_GRID];
+    bool square; /* a grid whose side is what the row shows */
+    int64_t prefix;
+    int64_t batch, head, dim;
+    int64_t n; /* as the row shows it: tokens, a side of the grid, or the length of the cache */
+    check_type type;
+} bench_case;
+
+enum { BENCH_LENGTHS = 32, BENCH_NAME = 160 };
+
+/* What is asked for; what is left at 0 (act and prefix: -1) is as in the default list. */
+typedef struct bench_wish {
+    bool wanted[BENCH_OPERATORS], any_wanted;
+    bool forward, backward;
+    int64_t n[BENCH_LENGTHS];
+    int n_count;
+    int64_t batch, head, dim, prefix;
+    int64_t grid[COPES_MAX_GRID];
+    int grid_rank;
+    int32_t act;
+    check_type type;
+    bool quick;
+} bench_wish;
+
+typedef struct bench_list {
+    bench_case *cases;
+    size_t count, room;
+    bool failed; /* memory ran out */
+} bench_list;
+
+/* "act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode". */
+const char *bench_operator_name(bench_operator op);
+
+void bench_list_make(bench_list *list, const bench_wish *wish);
+void bench_list_free(bench_list *list);
+
+/* The title of the table that a case is a row of: "lrpe_rotate-speed-fwd-batch12-head12-dim128-act_none-bf16". */
+void bench_case_name(const bench_case *c, char name[BENCH_NAME]);
+
+/* The number of tokens, the prefix included. */
+int64_t bench_case_tokens(const bench_case *c);
+
+/* "none", "relu", "sigmoid", "silu", "softmax". */
+const char *bench_act_name(copes_act act);
+
+/* The rank of tpa_decode's query factors; keys and values are of rank 1. */
+enum { BENCH_TPA_RANK = 16 };
+
+#endif

@@ -1,0 +1,134 @@
+/* The list of cases: the published tables', narrowed or changed by what is asked for. */
+#include "bench/case.h"
+
+#include <stdlib.h>
+
+static void add(bench_list *list, const bench_case *c)
+{
+    if (list->count == list->room) {
+        const size_t room = list->room > 0 ? 2 * list->room : 64;
+        bench_case *cases = realloc(list->cases, room * sizeof *cases);
+        list->failed = list->failed || cases == NULL;
+        if (cases == NULL)
+            return;
+        list->cases = cases;
+        list->room = room;
+    }
+    list->cases[list->count++] = *c;
+}
+
+/* One table: a row for each length from `first` to `last`, doubling, or for each length asked for. */
+static void add_lengths(bench_list *list, const bench_wish *wish, bench_case c, int64_t first, int64_t last, int64_t quick)
+{
+    if (wish->grid_rank > 0) {
+        c.n = bench_case_tokens(&c) - c.prefix;
+        add(list, &c);
+        return;
+    }
+    for (int i = 0; i < wish->n_count; i++) {
+        c.n = c.grid[0] = wish->n[i];
+        add(list, &c);
+    }
+    for (int64_t n = first; n <= last && wish->n_count == 0; n *= 2) {
+        c.n = n;
+        for (int i = 0; i < c.grid_rank; i++)
+            c.grid[i] = n;
+        if (!wish->quick || n == quick)
+            add(list, &c);
+    }
+}
+
+/* Both directions, as far as they are asked for. */
+static void add_modes(bench_list *list, const bench_wish *wish, bench_case c, int64_t first, int64_t last, int64_t quick)
+{
+    if (wish->forward)
+        add_lengths(list, wish, c, first, last, quick);
+    c.backward = true;
+    if (wish->backward)
+        add_lengths(list, wish, c, first, last, quick);
+}
+
+/* The activations of the published tables. */
+static bool is_default(const bench_wish *wish, bench_operator op, copes_act act, bool over_tokens)
+{
+    if (op == BENCH_MD_COSINE)
+        return act == COPES_NONE;
+    if (wish->quick && (op == BENCH_ACT ? act == COPES_NONE || act == COPES_SIGMOID : over_tokens))
+        return false;
+    return op == BENCH_ACT || (act != COPES_RELU && act != COPES_SIGMOID);
+}
+
+static void add_activations(bench_list *list, const bench_wish *wish, bench_case c, int64_t first, int64_t last,
+                            int64_t quick)
+{
+    for (int i = COPES_NONE; i <= COPES_SOFTMAX + 1; i++) {
+        c.over_tokens = i > COPES_SOFTMAX;
+        c.act = c.over_tokens ? COPES_SOFTMAX : (copes_act)i;
+        if (wish->act >= 0 ? wish->act == (int32_t)c.act : is_default(wish, c.op, c.act, c.over_tokens))
+            add_modes(list, wish, c, first, last, quick);
+    }
+}
+
+/* Grids of one to three dimensions, without and with 10 tokens before them; a length asked for is that of one dimension. */
+static void add_grids(bench_list *list, const bench_wish *wish, bench_case c)
+{
+    static const struct {
+        int64_t first, last, quick;
+    } sides[] = {{256, 32768, 1024}, {16, 128, 32}, {4, 32, 16}};
+    c.square = wish->grid_rank == 0;
+    for (int rank = 1; rank <= 3; rank++) {
+        if ((wish->grid_rank > 0 || wish->n_count > 0) && rank > 1)
+            break;
+        if (wish->quick && wish->n_count == 0 && wish->grid_rank == 0 && rank != 2)
+            continue;
+        if (c.square)
+            c.grid_rank = rank;
+        for (int64_t prefix = 0; prefix <= 10; prefix += 10) {
+            c.prefix = wish->prefix >= 0 ? wish->prefix : prefix;
+            if (prefix == 0 || (wish->prefix < 0 && !wish->quick))
+                add_activations(list, wish, c, sides[rank - 1].first, sides[rank - 1].last, sides[rank - 1].quick);
+        }
+    }
+}
+
+static void add_tpa(bench_list *list, const bench_wish *wish, bench_case c)
+{
+    c.head = wish->head > 0 ? wish->head : 32;
+    for (int64_t batch = 8; batch <= 32 && wish->forward; batch += 24) {
+        c.batch = wish->batch > 0 ? wish->batch : batch;
+        if (batch == 8 || (wish->batch == 0 && !wish->quick))
+            add_lengths(list, wish, c, 256, 32768, 4096);
+    }
+}
+
+void bench_list_make(bench_list *list, const bench_wish *wish)
+{
+    *list = (bench_list){.cases = NULL};
+    for (int i = 0; i < BENCH_OPERATORS; i++) {
+        const bool fits = wish->grid_rank == 0 && wish->prefix < 0 && wish->act < 0;
+        const bool takes = fits || (i == BENCH_ACT ? wish->grid_rank == 0 && wish->prefix < 0 : i != BENCH_TPA);
+        if (wish->any_wanted ? !wish->wanted[i] : !takes)
+            continue;
+        bench_case c = {.op = (bench_operator)i,
+                        .batch = wish->batch > 0 ? wish->batch : 12,
+                        .head = wish->head > 0 ? wish->head : 12,
+                        .dim = wish->dim > 0 ? wish->dim : 128,
+                        .prefix = wish->prefix > 0 ? wish->prefix : 0,
+                        .grid_rank = wish->grid_rank,
+                        .type = wish->type};
+        for (int j = 0; j < wish->grid_rank; j++)
+            c.grid[j] = wish->grid[j];
+        if (i == BENCH_MD_COSINE)
+            add_grids(list, wish, c);
+        else if (i == BENCH_TPA)
+            add_tpa(list, wish, c);
+        else
+            add_activations(list, wish, c, 256, 32768, 1024);
+    }
+}
+
+void bench_list_free(bench_list *list)
+{
+    free(list->cases);
+    *list = (bench_list){.cases = NULL};
+}
