@@ -1,0 +1,85 @@
+/* Small products of matrices whose columns are the lanes of vectors: C = A B, with B and C in rows of `stride` reals, whole
+ * vectors, and A read a scalar at a time. A block of C stays in registers over all the steps, so that a step costs
+ * fewer loads than multiply-adds. */
+#ifndef COPES_BACKENDS_OPENMP_PRODUCT_H
+#define COPES_BACKENDS_OPENMP_PRODUCT_H
+
+#include "backends/openmp/simd.h"
+
+/* Rows of C in registers, two vectors each: as many as leave some for B and A. */
+#if defined(__AVX512F__) || defined(__aarch64__)
+enum { PRODUCT_ROWS = 12 };
+#else
+enum { PRODUCT_ROWS = 6 };
+#endif
+
+typedef struct product {
+    real *c;
+    const real *a; /* the scalar of row i and step k is a[i a_row + k a_step] */
+    int64_t a_row, a_step;
+    const real *b;
+    int64_t rows, steps, stride;
+    const real *shrink; /* one a column: C = C shrink + A B; or NULL */
+} product;
+
+static ALWAYS_INLINE void product_block(const product *p, int rows, int vectors, int64_t row, int64_t column)
+{
+    const int64_t a_row = p->a_row, a_step = p->a_step, stride = p->stride;
+    const real *a = p->a + row * a_row, *b = p->b + column;
+    vreal sum[PRODUCT_ROWS][2];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = vset(0);
+    for (int64_t k = 0; k < p->steps; k++, a += a_step, b += stride) {
+        const vreal first = load_real(b), second = vectors == 2 ? load_real(b + LANES) : first;
+        for (int i = 0; i < rows; i++) {
+            const vreal x = vset(a[i * a_row]);
+            sum[i][0] += x * first;
+            if (vectors == 2)
+                sum[i][1] += x * second;
+        }
+    }
+    for (int j = 0; j < vectors; j++) {
+        const vreal shrink = p->shrink != NULL ? load_real(p->shrink + column + j * LANES) : vset(0);
+        for (int i = 0; i < rows; i++) {
+            real *c = p->c + (row + i) * stride + column + j * LANES;
+            store_real(c, p->shrink != NULL ? load_real(c) * shrink + sum[i][j] : sum[i][j]);
+        }
+    }
+}
+
+static ALWAYS_INLINE void product_band(const product *p, int rows, int64_t row)
+{
+    int64_t column = 0;
+    for (; column + 2 * LANES <= p->stride; column += 2 * LANES)
+        product_block(p, rows, 2, row, column);
+    if (column < p->stride)
+        product_block(p, rows, 1, row, column);
+}
+
+static ALWAYS_INLINE void product_all(product p)
+{
+    int64_t row = 0;
+    for (; row + PRODUCT_ROWS <= p.rows; row += PRODUCT_ROWS)
+        product_band(&p, PRODUCT_ROWS, row);
+    for (; row + 2 <= p.rows; row += 2)
+        product_band(&p, 2, row);
+    if (row < p.rows)
+        product_band(&p, 1, row);
+}
+
+/* C = A B, the rows of A `a_row` apart. */
+static NOINLINE void product_rows(real *c, const real *a, int64_t a_row, const real *b, int64_t rows, int64_t steps,
+                                  int64_t stride)
+{
+    product_all((product){c, a, a_row, 1, b, rows, steps, stride, NULL});
+}
+
+/* C = C shrink + A^T B, the rows of A `a_step` apart. */
+static NOINLINE void product_columns(real *c, const real *a, int64_t a_step, const real *b, int64_t rows, int64_t steps,
+                                     int64_t stride, const real *shrink)
+{
+    product_all((product){c, a, 1, a_step, b, rows, steps, stride, shrink});
+}
+
+#endif
