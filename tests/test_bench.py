@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""`copes bench`: its tables and its JSON, its list of cases, and what it refuses. Times are not judged."""
+import json
+import os
+import pty
+import re
+import subprocess
+import unittest
+
+from command_case import COPES, CommandTest
+
+TINY = ("--n", "4", "--batch", "1", "--head", "2", "--dim", "4")
+TITLE = re.compile(r"([a-z_]+)-speed-(fwd|bwd)-batch(\d+)-head(\d+)-dim(\d+)(-[^:]*):")
+
+
+def moved_mib(case):
+    """Inputs and output of a case without grid, in MiB; theta, which is small, left out."""
+    elements = case["batch"] * case["head"] * case["n"] * case["dim"]
+    saved = case["mode"] == "backward" and case["act"] != "none"
+    return elements * (2 + saved + ("cosine" in case["op"])) * 2 / 2**20
+
+
+class Bench(CommandTest):
+    def bench(self, *flags, timeout=300):
+        """The lines on stdout and the cases in the JSON file."""
+        path = self.folder / "bench.json"
+        done = subprocess.run([COPES, "bench", *flags, "--json", path], capture_output=True, text=True, check=False,
+                              timeout=timeout)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["bench.json"])
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        self.assertEqual(done.stdout.split("\n")[0], report["device"])
+        return done.stdout, report["cases"]
+
+    def test_quick(self):
+        text, cases = self.bench("--quick", "--batch", "1", "--head", "2")
+        self.assertEqual({case["op"] for case in cases},
+                         {"act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode"})
+        self.assertEqual({case["mode"] for case in cases}, {"forward", "backward"})
+        rows = re.findall(r"(?m)^\d+ +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+ +)?([\d.]+)$", text)
+        self.assertEqual(len(rows), len(cases))
+        for case, row in zip(cases, rows):
+            self.assertIn(case["name"] + ":\n", text)
+            for figure in ("ms", "copy_ms", "gb_per_s", "share", "mib"):
+                self.assertGreater(case[figure], 0, case["name"])
+            self.assertGreaterEqual(case["repeats"], 5)
+            self.assertAlmostEqual(case["share"], case["copy_ms"] / case["ms"], places=6)
+            self.assertAlmostEqual(float(row[1]), case["ms"], places=5)
+            self.assertAlmostEqual(float(row[5]), case["mib"], places=5)
+            if case["op"] == "tpa_decode":
+                self.assertGreater(case["fma_share"], 0)
+                self.assertLess(case["fma_share"], 1.05)
+            elif "grid_rank" not in case:
+                self.assertLess(abs(case["mib"] - moved_mib(case)), 0.01 * case["mib"], case["name"])
+
+    def test_every_table(self):
+        """The published tables, by their titles; a length that is asked for leaves grids at one dimension."""
+        _, cases = self.bench(*TINY)
+        tables = {case["name"].replace("-batch1-head2-dim4", "") for case in cases}
+        softmax = "act_softmax-dim_"
+        wanted = {f"act-speed-{mode}-{act}-bf16" for mode in ("fwd", "bwd") for act in
+                  ("act_none", "act_relu", "act_sigmoid", "act_silu", softmax + "-1", softmax + "-2")}
+        for op, tokens in (("lrpe_rotate", "1"), ("lrpe_cosine", "-2")):
+            wanted |= {f"{op}-speed-{mode}-{act}-bf16" for mode in ("fwd", "bwd") for act in
+                       ("act_none", "act_silu", softmax + "-1", softmax + tokens)}
+        wanted |= {f"md_lrpe_cosine-speed-{mode}-bf16-1d-l{prefix}" for mode in ("fwd", "bwd") for prefix in (0, 10)}
+        self.assertEqual(tables, wanted | {"tpa_decode-speed-fwd-rank16-bf16"})
+
+    def test_flags(self):
+        _, cases = self.bench("lrpe_rotate", "act", "--n", "3,5", "--mode", "backward", "--act", "relu", "--dtype", "f32",
+                              "--batch", "2", "--head", "3", "--dim", "6")
+        self.assertEqual([(c["op"], c["n"], c["mode"], c["act"], c["dtype"]) for c in cases],
+                         [(op, n, "backward", "relu", "f32") for op in ("act", "lrpe_rotate") for n in (3, 5)])
+        self.assertEqual({(c["batch"], c["head"], c["dim"]) for c in cases}, {(2, 3, 6)})
+        text, cases = self.bench("--grid", "3,5", "--prefix", "2", "--mode", "forward", "--act", "none")
+        self.assertEqual([c["op"] for c in cases], ["lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine"])
+        for title in TITLE.findall(text):
+            self.assertRegex(title[5], r"-bf16-grid3x5-l2\Z")
+        for c in cases:
+            self.assertAlmostEqual(c["mib"], moved_mib(dict(c, n=17)), delta=0.02)
+
+    def test_too_large_is_skipped(self):
+        text, cases = self.bench("act", "--act", "relu", "--mode", "forward", "--n", "4,2147483647", "--head", "9999")
+        self.assertNotIn("skipped", cases[0])
+        self.assertRegex(cases[1]["skipped"], "with the copy it takes .* GiB; 60 % of the free memory are .* GiB")
+        self.assertIn("skipped: " + cases[1]["skipped"] + "\n", text)
+        self.assertNotIn("ms", cases[1])
+        _, cases = self.bench("act", "--act=relu", "--n=2147483647", "--batch=2147483647", "--head=2147483647")
+        self.assertEqual({c["skipped"] for c in cases}, {"it has too many bytes to count"})
+
+    def test_refusals(self):
+        usage = lambda message, *flags: self.refuse(2, message, "bench", *flags)
+        usage('"lrpe" is not an operator; it must be act, lrpe_rotate, .*', "lrpe")
+        usage(r'--mode is "all"; it must be one of forward\|backward\|both', "--mode", "all")
+        for text in ("", "0", "-1", "1,", "x", "2147483648"):
+            usage('--n is ".*"; it must be 1 to 32 integers from 1 to 2147483647, .*', f"--n={text}")
+        for flag in ("batch", "head", "dim"):
+            usage(f'--{flag} is "0"; it must be an integer from 1 to 2147483647', f"--{flag}", "0")
+        usage('--prefix is "-1"; .*', "--prefix=-1")
+        usage(r'--dtype is "i32"; it must be one of f64\|f32\|f16\|bf16', "--dtype", "i32")
+        usage(r'--act is "gelu"; .*', "--act", "gelu")
+        usage("--grid multiplies to more than 2147483647 positions", "--grid", "65536,32768")
+        usage("--grid and --n exclude each other", "--grid", "4", "--n", "4")
+        usage("act takes no --grid", "act", "--grid", "4")
+        usage("act takes no --prefix", "act", "--prefix", "4")
+        usage("tpa_decode takes no --act", "tpa_decode", "--act", "relu")
+        usage("tpa_decode has no backward", "tpa_decode", "--mode", "backward")
+        usage('--quick takes no value, but was given "yes"', "--quick=yes")
+        usage("--json needs a value", "--json")
+        usage("--speed is not a flag of `copes bench`; .*", "--speed")
+        usage('--device is "gpu"; .*', "--device", "gpu")
+
+    def test_failures(self):
+        fails = lambda message, *flags: self.refuse(1, message, "bench", *flags)
+        fails("device: id is 7; .*", "--device", "cpu:7")
+        fails(".*/none/x: No such file or directory", "--json", self.folder / "none" / "x")
+        fails(".*: what is there is not a regular file", "--json", self.folder)
+        old = self.folder / "old"
+        old.write_bytes(b"old")
+        done = subprocess.run([COPES, "bench", "lrpe_rotate", "--n", "4", "--dim", "3", "--json", old], capture_output=True,
+                              text=True, check=False)
+        self.assertEqual((done.returncode, old.read_bytes()), (1, b"old"))
+        self.assertRegex(done.stderr, r"\Acopes: lrpe_forward: rotary_dim is 3; .*\n\Z")
+
+    def test_progress_on_a_terminal(self):
+        leader, follower = pty.openpty()
+        done = subprocess.run([COPES, "bench", "act", "--act", "relu", *TINY], stdout=subprocess.PIPE, stderr=follower,
+                              check=False)
+        os.close(follower)
+        shown = os.read(leader, 4096).decode()
+        os.close(leader)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("2 of 2: act-speed-bwd-batch1-head2-dim4-act_relu-bf16 4", shown)
+        self.assertTrue(shown.endswith("\r\033[K"))
+
+
+if __name__ == "__main__":
+    unittest.main()
