@@ -5,7 +5,7 @@
 #include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"
 
-enum { CHUNK = 8192, ROW = 4096, COLUMNS = 128, TOKENS = 8 };
+enum { CHUNK = 8192, ROW = 4096, COLUMNS = 128, TOKENS = 16 };
 
 /* Addresses of the three tensors at one position of all dimensions but the innermost ones. */
 typedef struct place {
@@ -83,7 +83,7 @@ static void run_elementwise(const copes_act_problem *problem, const copes_cpu_ru
             const int64_t begin = task % chunks * CHUNK, count = begin + CHUNK < length ? CHUNK : length - begin;
             place at = find_place(problem, task / chunks, (1u << axis) - 1);
             at.src += begin * problem->src.stride[axis];
-            at.saved += at.saved == NULL ? 0 : begin * problem->saved.stride[axis];
+            at.saved = at.saved == NULL ? NULL : at.saved + begin * problem->saved.stride[axis];
             at.dst += begin * problem->dst.stride[axis];
             if (compact)
                 run_line(problem, &at, count, stream);
@@ -95,24 +95,25 @@ static void run_elementwise(const copes_act_problem *problem, const copes_cpu_ru
 }
 
 /* Part of a row along the softmax's axis, as reals padded to whole pairs, and back. */
-static void read_part(const storage *row, int64_t stride, int64_t begin, int64_t count, real *y, real fill)
+static void read_part(const storage *row, int64_t stride, int64_t begin, int64_t count, real *y, real fill,
+                      int64_t ahead)
 {
     storage line[ROW];
     if (stride != 1)
         gather(row + begin * stride, stride, line, count);
-    forward_reals(COPES_NONE, stride == 1 ? row + begin : line, y, count);
+    forward_reals(COPES_NONE, stride == 1 ? row + begin : line, y, count, ahead);
     pad_row(y, count, fill);
 }
 
 static void write_part(storage *row, int64_t stride, int64_t begin, int64_t count, const real *y, bool stream)
 {
     storage line[ROW];
-    backward_reals(COPES_NONE, y, NULL, stride == 1 ? row + begin : line, count, stream);
+    backward_reals(COPES_NONE, y, NULL, stride == 1 ? row + begin : line, count, stream, 0);
     if (stride != 1)
         scatter(line, row + begin * stride, stride, count);
 }
 
-/* A row that fits the buffer is read once; of a longer one the parts are read again once the sum is known. */
+/* A row that is longer than the buffer: its parts are read again once the sum is known. */
 static void softmax_row(const copes_act_problem *problem, const place *at, real *y, bool stream)
 {
     const int64_t length = problem->shape[problem->axis];
@@ -120,7 +121,7 @@ static void softmax_row(const copes_act_problem *problem, const place *at, real 
     real most = -(real)INFINITY, sum = 0;
     for (int64_t begin = 0; begin < length; begin += ROW) {
         const int64_t count = begin + ROW < length ? ROW : length - begin;
-        read_part(at->src, src, begin, count, y, -(real)INFINITY);
+        read_part(at->src, src, begin, count, y, -(real)INFINITY, NEXT);
         const real part = row_max(y, whole_pairs(count)), next = part > most || part != part ? part : most;
         const real shrink = sum == 0 ? 0 : vexp_term(vset(most - next))[0];
         sum = sum * shrink + row_exp(y, whole_pairs(count), next);
@@ -128,10 +129,8 @@ static void softmax_row(const copes_act_problem *problem, const place *at, real 
     }
     for (int64_t begin = 0; begin < length; begin += ROW) {
         const int64_t count = begin + ROW < length ? ROW : length - begin;
-        if (length > ROW) {
-            read_part(at->src, src, begin, count, y, -(real)INFINITY);
-            row_exp(y, whole_pairs(count), most);
-        }
+        read_part(at->src, src, begin, count, y, -(real)INFINITY, NEXT);
+        row_exp(y, whole_pairs(count), most);
         row_scale(y, whole_pairs(count), 1 / sum);
         write_part(at->dst, dst, begin, count, y, stream);
     }
@@ -145,10 +144,8 @@ static void softmax_row_gradient(const copes_act_problem *problem, const place *
     for (int pass = 0; pass < 2; pass++)
         for (int64_t begin = 0; begin < length; begin += ROW) {
             const int64_t count = begin + ROW < length ? ROW : length - begin;
-            if (pass == 0 || length > ROW) {
-                read_part(at->src, src, begin, count, g, 0);
-                read_part(at->saved, saved, begin, count, y, 0);
-            }
+            read_part(at->src, src, begin, count, g, 0, NEXT);
+            read_part(at->saved, saved, begin, count, y, 0, NEXT);
             if (pass == 0) {
                 dot += row_dot(y, g, whole_pairs(count));
             } else {
@@ -158,11 +155,35 @@ static void softmax_row_gradient(const copes_act_problem *problem, const place *
         }
 }
 
+/* Rows first .. first + count - 1, which the buffers hold: each is read once. */
+static void softmax_rows(const copes_act_problem *problem, int64_t first, int64_t count, real *y, real *g, bool stream)
+{
+    const int64_t length = problem->shape[problem->axis], stride = whole_pairs(length);
+    const unsigned others = ((1u << problem->rank) - 1) & ~(1u << problem->axis);
+    for (int64_t i = 0; i < count; i++) {
+        const place at = find_place(problem, first + i, others);
+        if (problem->backward) {
+            read_part(at.src, problem->src.stride[problem->axis], 0, length, g + i * stride, 0, NEXT);
+            read_part(at.saved, problem->saved.stride[problem->axis], 0, length, y + i * stride, 0, NEXT);
+        } else {
+            read_part(at.src, problem->src.stride[problem->axis], 0, length, y + i * stride, -(real)INFINITY, NEXT);
+        }
+    }
+    if (problem->backward)
+        rows_gradient(y, g, count, stride);
+    else
+        rows_softmax(y, count, stride);
+    for (int64_t i = 0; i < count; i++)
+        write_part(find_place(problem, first + i, others).dst, problem->dst.stride[problem->axis], 0, length,
+                   (problem->backward ? g : y) + i * stride, stream);
+}
+
 static void run_rows(const copes_act_problem *problem, const copes_cpu_run *run, bool stream)
 {
     (void)run; /* as a build without OpenMP has it */
     const unsigned others = ((1u << problem->rank) - 1) & ~(1u << problem->axis);
-    const int64_t tasks = product(problem->shape, problem->rank) / problem->shape[problem->axis];
+    const int64_t length = problem->shape[problem->axis], rows = product(problem->shape, problem->rank) / length;
+    const int64_t together = whole_pairs(length) <= ROW ? ROW / whole_pairs(length) : 1;
 #ifdef _OPENMP
 #pragma omp parallel num_threads(run->threads)
 #endif
@@ -171,9 +192,11 @@ static void run_rows(const copes_act_problem *problem, const copes_cpu_run *run,
 #ifdef _OPENMP
 #pragma omp for schedule(static)
 #endif
-        for (int64_t task = 0; task < tasks; task++) {
-            const place at = find_place(problem, task, others);
-            if (problem->backward)
+        for (int64_t first = 0; first < rows; first += together) {
+            const place at = find_place(problem, first, others);
+            if (length <= ROW)
+                softmax_rows(problem, first, first + together < rows ? together : rows - first, y, g, stream);
+            else if (problem->backward)
                 softmax_row_gradient(problem, &at, y, g, stream);
             else
                 softmax_row(problem, &at, y, stream);
@@ -192,12 +215,13 @@ typedef struct slab {
     bool stream;
 } slab;
 
-static void read_block(const slab *s, const storage *base, const copes_view *view, int64_t first, int64_t count, real fill,
-                       real *x)
+static void read_block(const slab *s, const storage *base, const copes_view *view, int64_t first, int64_t count,
+                       real fill, real *x)
 {
     const copes_act_problem *problem = s->problem;
     for (int64_t i = 0; i < count; i++, x += s->stride)
-        read_part(base + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width, x, fill);
+        read_part(base + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width, x,
+                  fill, TOKENS * view->stride[problem->axis]);
 }
 
 static void write_block(const slab *s, int64_t first, int64_t count, const real *x)
@@ -205,8 +229,8 @@ static void write_block(const slab *s, int64_t first, int64_t count, const real 
     const copes_act_problem *problem = s->problem;
     const copes_view *view = &problem->dst;
     for (int64_t i = 0; i < count; i++, x += s->stride)
-        write_part(s->at.dst + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width, x,
-                   s->stream);
+        write_part(s->at.dst + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width,
+                   x, s->stream);
 }
 
 static void run_slab(slab *s)
@@ -258,7 +282,7 @@ static void run_columns(const copes_act_problem *problem, const copes_cpu_run *r
             const int64_t begin = task % slabs * COLUMNS, width = begin + COLUMNS < length ? COLUMNS : length - begin;
             slab s = {problem, find_place(problem, task / slabs, others), width, whole_pairs(width), {0}, x, g, stream};
             s.at.src += begin * problem->src.stride[last];
-            s.at.saved += s.at.saved == NULL ? 0 : begin * problem->saved.stride[last];
+            s.at.saved = s.at.saved == NULL ? NULL : s.at.saved + begin * problem->saved.stride[last];
             s.at.dst += begin * problem->dst.stride[last];
             s.columns = columns_open(s.stride, problem->backward, memory);
             run_slab(&s);

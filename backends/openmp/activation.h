@@ -10,7 +10,7 @@
  * by the sign of x, over 1 + e; the slope is e / (1 + e)^2 by either, with few roundings as e / (1 + e (2 + e)). */
 static ALWAYS_INLINE vreal vlogistic_decay(vreal x)
 {
-    return vexp(-vabs(x));
+    return vexp_decay(-vabs(x));
 }
 
 static ALWAYS_INLINE vreal vlogistic(vreal x, vreal e)

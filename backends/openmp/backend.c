@@ -49,17 +49,18 @@ static void summary(int32_t device, char *text, size_t size)
 }
 
 /* Calls that move more than this write past the caches. From the kernel, which under a hypervisor knows better than the
- * processor's own description. */
+ * processor's own description; of a large cache, which others share, no more than a part is ours. */
 static int64_t last_level_cache(void)
 {
     int64_t kilobytes = 0;
     FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
     if (file != NULL) {
-        if (fscanf(file, "%" SCNd64, &kilobytes) != 1)
+        if (fscanf(file, "%10" SCNd64, &kilobytes) != 1)
             kilobytes = 0;
         fclose(file);
     }
-    return kilobytes > 0 && kilobytes < INT64_MAX >> 10 ? kilobytes << 10 : INT64_C(32) << 20;
+    const int64_t most = INT64_C(32) << 20;
+    return kilobytes > 0 && kilobytes << 10 < most ? kilobytes << 10 : most;
 }
 
 static copes_status open_state(int32_t device, const copes_context_options *options, void **state)

@@ -10,6 +10,7 @@
 typedef struct row_block {
     void *data;
     int64_t stride;
+    int64_t ahead; /* storage: elements from here to the block that comes next */
 } row_block;
 
 /* Where the parts of a row of reals stand that encoding takes apart: each begins on a whole pair. Rotation of halves has
@@ -46,20 +47,35 @@ static inline int64_t layout_place(const row_layout *layout, int64_t feature)
     return layout->at[part] + split_place(feature - layout->begin[part]);
 }
 
-static inline void read_row(const row_layout *layout, copes_act act, const storage *x, real *y, real fill)
+/* Is a row of reals the row itself, with nothing between its parts or behind them? */
+static inline bool layout_plain(const row_layout *layout)
 {
+    return layout_stride(layout) == layout->begin[layout->parts];
+}
+
+static inline void read_row(const row_layout *layout, copes_act act, const storage *x, real *y, real fill,
+                            int64_t ahead)
+{
+    if (layout_plain(layout)) {
+        forward_reals(act, x, y, layout_stride(layout), ahead);
+        return;
+    }
     for (int i = 0; i < layout->parts; i++) {
-        forward_reals(act, x + layout->begin[i], y + layout->at[i], layout->begin[i + 1] - layout->begin[i]);
+        forward_reals(act, x + layout->begin[i], y + layout->at[i], layout->begin[i + 1] - layout->begin[i], ahead);
         pad_row(y + layout->at[i], layout->begin[i + 1] - layout->begin[i], fill);
     }
 }
 
 static inline void write_gradient(const row_layout *layout, copes_act act, const real *g, const storage *x, storage *o,
-                                  bool stream)
+                                  bool stream, int64_t ahead)
 {
+    if (layout_plain(layout)) {
+        backward_reals(act, g, x, o, layout_stride(layout), stream, ahead);
+        return;
+    }
     for (int i = 0; i < layout->parts; i++)
         backward_reals(act, g + layout->at[i], x == NULL ? NULL : x + layout->begin[i], o + layout->begin[i],
-                       layout->begin[i + 1] - layout->begin[i], stream);
+                       layout->begin[i + 1] - layout->begin[i], stream, ahead);
 }
 
 /* What to do with `count` rows of features. */
@@ -77,13 +93,21 @@ typedef struct encoded_row {
     const void *from[3];
     void *to[3];
     const real *cosine, *sine;
+    int64_t ahead;
 } encoded_row;
 
-/* Pairs (a, b) of elements i .. i + n - 1 of two parts, turned by `sign` times their angles. */
-static ALWAYS_INLINE void turn_half(bool from_reals, bool to_reals, const encoded_row *row, real sign, int64_t i, int64_t n,
-                                    bool stream)
+static ALWAYS_INLINE vpair load_part(bool reals, const encoded_row *row, int part, int64_t i, int64_t n)
 {
-    const vpair a = load_from(from_reals, row->from[0], i, n), b = load_from(from_reals, row->from[1], i, n);
+    if (!reals && n == PAIR)
+        prefetch(row->from[part], i, row->ahead);
+    return load_from(reals, row->from[part], i, n);
+}
+
+/* Pairs (a, b) of elements i .. i + n - 1 of two parts, turned by `sign` times their angles. */
+static ALWAYS_INLINE void turn_half(bool from_reals, bool to_reals, const encoded_row *row, real sign, int64_t i,
+                                    int64_t n, bool stream)
+{
+    const vpair a = load_part(from_reals, row, 0, i, n), b = load_part(from_reals, row, 1, i, n);
     const vpair c = load_real_pair(row->cosine + i), s = load_real_pair(row->sine + i);
     const vreal s0 = sign * s.low, s1 = sign * s.high;
     store_to(to_reals, row->to[0], i, n, (vpair){a.low * c.low - b.low * s0, a.high * c.high - b.high * s1}, stream);
@@ -94,7 +118,7 @@ static ALWAYS_INLINE void turn_half(bool from_reals, bool to_reals, const encode
 static ALWAYS_INLINE void turn_interleaved(bool from_reals, bool to_reals, const encoded_row *row, real sign, int64_t i,
                                            int64_t n, bool stream)
 {
-    const vpair v = evens_and_odds(load_from(from_reals, row->from[0], i, n));
+    const vpair v = evens_and_odds(load_part(from_reals, row, 0, i, n));
     const vreal c = load_real(row->cosine + i / 2), s = sign * load_real(row->sine + i / 2);
     const vpair turned = {v.low * c - v.high * s, v.high * c + v.low * s};
     store_to(to_reals, row->to[0], i, n, split_of_evens_and_odds(turned), stream);
@@ -104,7 +128,7 @@ static ALWAYS_INLINE void turn_interleaved(bool from_reals, bool to_reals, const
 static ALWAYS_INLINE void expand_cosine(bool from_reals, bool to_reals, const encoded_row *row, int64_t i, int64_t n,
                                         bool stream)
 {
-    const vpair v = load_from(from_reals, row->from[0], i, n);
+    const vpair v = load_part(from_reals, row, 0, i, n);
     const vpair c = load_real_pair(row->cosine + i), s = load_real_pair(row->sine + i);
     store_to(to_reals, row->to[0], i, n, (vpair){v.low * c.low, v.high * c.high}, stream);
     store_to(to_reals, row->to[1], i, n, (vpair){v.low * s.low, v.high * s.high}, stream);
@@ -114,23 +138,23 @@ static ALWAYS_INLINE void expand_cosine(bool from_reals, bool to_reals, const en
 static ALWAYS_INLINE void contract_cosine(bool from_reals, bool to_reals, const encoded_row *row, int64_t i, int64_t n,
                                           bool stream)
 {
-    const vpair u = load_from(from_reals, row->from[0], i, n), v = load_from(from_reals, row->from[1], i, n);
+    const vpair u = load_part(from_reals, row, 0, i, n), v = load_part(from_reals, row, 1, i, n);
     const vpair c = load_real_pair(row->cosine + i), s = load_real_pair(row->sine + i);
-    store_to(to_reals, row->to[0], i, n,
-             (vpair){u.low * c.low + v.low * s.low, u.high * c.high + v.high * s.high}, stream);
+    store_to(to_reals, row->to[0], i, n, (vpair){u.low * c.low + v.low * s.low, u.high * c.high + v.high * s.high},
+             stream);
 }
 
 typedef enum encoding_step { TURN_HALF, TURN_INTERLEAVED, EXPAND_COSINE, CONTRACT_COSINE, COPY_REST } encoding_step;
 
-static ALWAYS_INLINE void step_part(encoding_step step, int rest, bool from_reals, bool to_reals, const encoded_row *row,
-                                    real sign, int64_t i, int64_t n, bool stream)
+static ALWAYS_INLINE void step_part(encoding_step step, int rest, bool from_reals, bool to_reals,
+                                    const encoded_row *row, real sign, int64_t i, int64_t n, bool stream)
 {
     switch (step) {
     case TURN_HALF: turn_half(from_reals, to_reals, row, sign, i, n, stream); break;
     case TURN_INTERLEAVED: turn_interleaved(from_reals, to_reals, row, sign, i, n, stream); break;
     case EXPAND_COSINE: expand_cosine(from_reals, to_reals, row, i, n, stream); break;
     case CONTRACT_COSINE: contract_cosine(from_reals, to_reals, row, i, n, stream); break;
-    case COPY_REST: store_to(to_reals, row->to[rest], i, n, load_from(from_reals, row->from[rest], i, n), stream); break;
+    case COPY_REST: store_to(to_reals, row->to[rest], i, n, load_part(from_reals, row, rest, i, n), stream); break;
     }
 }
 
@@ -150,7 +174,7 @@ static ALWAYS_INLINE encoded_row row_of(const encoding *e, int64_t i, bool from_
 {
     const row_layout *layout = e->layout;
     const int64_t at = e->angles->rows == 1 ? 0 : i * e->angles->stride;
-    encoded_row row = {.cosine = e->angles->cosine + at, .sine = e->angles->sine + at};
+    encoded_row row = {.cosine = e->angles->cosine + at, .sine = e->angles->sine + at, .ahead = from.ahead};
     for (int part = 0; part < 3; part++) {
         const int64_t feature = e->variant == COPES_COSINE ? part * e->d : layout->begin[part];
         row.from[part] = from_reals ? (const void *)((const real *)from.data + i * from.stride + layout->at[part])

@@ -6,7 +6,8 @@
 #include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"
 
-enum { TOKENS = 8, MOST_ENTRIES = 4 }; /* tokens of a block, batch entries that share a task's angles */
+enum { TOKENS = 16, MOST_ENTRIES = 4 }; /* tokens of a block, batch entries that share a task's angles */
+enum { TOKENS_AHEAD = 8 };              /* how far a walk over rows looks ahead */
 
 /* A task's memory. x and g hold a block of TOKENS rows of each entry; rows are `stride` reals. */
 typedef struct slab {
@@ -63,14 +64,16 @@ static const storage *take_row(const slab *s, const copes_view *view, int64_t en
 
 static void read_x(const slab *s, const copes_view *view, int64_t entry, int64_t token, real *x)
 {
-    read_row(&s->layout, COPES_NONE, take_row(s, view, entry, token, s->problem->d), x, -(real)INFINITY);
+    read_row(&s->layout, COPES_NONE, take_row(s, view, entry, token, s->problem->d), x, -(real)INFINITY,
+             TOKENS_AHEAD * view->stride[1]);
 }
 
 static void read_g(const slab *s, int64_t entry, int64_t token, real *g)
 {
     const int64_t width = s->problem->variant == COPES_COSINE ? 2 * s->problem->d : s->problem->d;
     const storage *row = take_row(s, &s->problem->src, entry, token, width);
-    decode_reals(&s->encoding, (row_block){(storage *)(uintptr_t)row, 0}, (row_block){g, s->stride});
+    decode_reals(&s->encoding, (row_block){(storage *)(uintptr_t)row, 0, TOKENS_AHEAD * s->problem->src.stride[1]},
+                 (row_block){g, s->stride, 0});
 }
 
 /* A log sum exp that the caller kept stands for the maximum, and 1 for the sum. */
@@ -83,7 +86,7 @@ static void take_lse(slab *s, int64_t entry)
                       s->head * problem->lse.stride[1];
     for (int64_t i = 0; i < problem->d; i++) {
         const int64_t place = layout_place(&s->layout, i);
-        memcpy(&s->columns[entry].most[place], lse + i * problem->lse.stride[2], sizeof(real));
+        memcpy(&s->columns[entry].most[place], (const void *)(lse + i * problem->lse.stride[2]), sizeof(real));
         s->columns[entry].sum[place] = 1;
     }
     s->columns[entry].fixed = true;
@@ -94,11 +97,12 @@ static void give_lse(const slab *s, int64_t entry)
     const copes_lrpe_problem *problem = s->problem;
     if (problem->backward || problem->lse.data == NULL)
         return;
-    real *lse = (real *)problem->lse.data + (s->first + entry) * problem->lse.stride[0] + s->head * problem->lse.stride[1];
+    real *lse =
+        (real *)problem->lse.data + (s->first + entry) * problem->lse.stride[0] + s->head * problem->lse.stride[1];
     for (int64_t i = 0; i < problem->d; i++) {
         const int64_t place = layout_place(&s->layout, i);
         const real value = s->columns[entry].most[place] + (real)log((double)s->columns[entry].sum[place]);
-        memcpy(lse + i * problem->lse.stride[2], &value, sizeof value);
+        memcpy((void *)(lse + i * problem->lse.stride[2]), &value, sizeof value);
     }
 }
 
@@ -142,11 +146,11 @@ static void write_row(const slab *s, int64_t entry, int64_t token)
     read_x(s, problem->backward ? &problem->x : &problem->src, entry, token, s->x);
     columns_apply(&s->columns[entry], s->x);
     if (!problem->backward) {
-        encode_reals(&s->encoding, (row_block){s->x, s->stride}, (row_block){out, 0});
+        encode_reals(&s->encoding, (row_block){s->x, s->stride, 0}, (row_block){out, 0, 0});
     } else {
         read_g(s, entry, token, s->g);
         columns_gradient(&s->columns[entry], s->x, s->g);
-        write_gradient(&s->layout, COPES_NONE, s->g, NULL, out, s->encoding.stream);
+        write_gradient(&s->layout, COPES_NONE, s->g, NULL, out, s->encoding.stream, 0);
     }
     if (!compact)
         scatter(out, row, problem->dst.stride[3], problem->backward ? problem->d : wide);
@@ -156,7 +160,8 @@ static void write_row(const slab *s, int64_t entry, int64_t token)
 static int64_t choose_entries(const copes_lrpe_problem *problem, const copes_cpu_run *run)
 {
     const int64_t slab_bytes = problem->n * problem->d * (int64_t)sizeof(storage) * (problem->backward ? 2 : 1) + 1;
-    const int64_t fits = run->cache / 2 / run->threads / slab_bytes, leaves = problem->b * problem->h / (2 * run->threads);
+    const int64_t fits = run->cache / 2 / run->threads / slab_bytes,
+                  leaves = problem->b * problem->h / (2 * run->threads);
     int64_t entries = fits < leaves ? fits : leaves;
     entries = entries < MOST_ENTRIES ? entries : MOST_ENTRIES;
     return entries > 1 ? entries : 1;
@@ -173,7 +178,12 @@ void TEMPLATE(lrpe_sequence)(const copes_lrpe_problem *problem, const copes_cpu_
         _Alignas(THREAD_ALIGNMENT) char stack[STACK_BYTES];
         void *memory = thread_memory(run, bytes, stack);
         slab s = {.problem = problem};
-        s.encoding = (encoding){problem->variant, problem->pairing, 1, problem->d, &s.angles, &s.layout,
+        s.encoding = (encoding){problem->variant,
+                                problem->pairing,
+                                1,
+                                problem->d,
+                                &s.angles,
+                                &s.layout,
                                 copes_lrpe_bytes(problem) > run->cache};
 #ifdef _OPENMP
 #pragma omp for schedule(dynamic)

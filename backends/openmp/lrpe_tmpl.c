@@ -29,7 +29,8 @@ static int64_t memory_bytes(const copes_lrpe_problem *problem)
     return angles_bytes(heads, problem->k) + heads * stride * (int64_t)(2 * sizeof(real) + 5 * sizeof(storage));
 }
 
-static void memory_open(token_memory *memory, const copes_lrpe_problem *problem, int64_t first, int64_t count, void *bytes)
+static void memory_open(token_memory *memory, const copes_lrpe_problem *problem, int64_t first, int64_t count,
+                        void *bytes)
 {
     memory->layout = layout_of(problem);
     const int64_t heads = block_heads(problem), stride = layout_stride(&memory->layout);
@@ -45,58 +46,60 @@ static void memory_open(token_memory *memory, const copes_lrpe_problem *problem,
 
 size_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
 {
-    const int64_t bytes = problem->softmax == COPES_OVER_SEQUENCE ? TEMPLATE(lrpe_sequence_memory)(problem)
-                                                                  : memory_bytes(problem);
+    const int64_t bytes =
+        problem->softmax == COPES_OVER_SEQUENCE ? TEMPLATE(lrpe_sequence_memory)(problem) : memory_bytes(problem);
     return thread_workspace(bytes, threads);
 }
 
 /* Activation, then encoding, of `count` compact rows. */
-static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory, row_block src,
-                         row_block dst)
+static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory,
+                         row_block src, row_block dst)
 {
     if (problem->act == COPES_NONE) {
         encode_storage(e, src, dst);
         return;
     }
-    for (int64_t i = 0; i < e->count; i++) {
-        real *y = memory->y + i * memory->stride;
-        read_row(&memory->layout, problem->act, (const storage *)src.data + i * src.stride, y, -(real)INFINITY);
-        if (problem->softmax == COPES_OVER_FEATURES)
-            row_softmax(y, memory->stride);
-    }
-    encode_reals(e, (row_block){memory->y, memory->stride}, dst);
+    for (int64_t i = 0; i < e->count; i++)
+        read_row(&memory->layout, problem->act, (const storage *)src.data + i * src.stride,
+                 memory->y + i * memory->stride, -(real)INFINITY, src.ahead);
+    if (problem->softmax == COPES_OVER_FEATURES)
+        rows_softmax(memory->y, e->count, memory->stride);
+    encode_reals(e, (row_block){memory->y, memory->stride, 0}, dst);
 }
 
 /* The transposed encoding, then the activation's gradient. */
-static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory, row_block src,
-                          row_block x, row_block dst)
+static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory,
+                          row_block src, row_block x, row_block dst)
 {
     if (problem->act == COPES_NONE) {
         decode_storage(e, src, dst);
         return;
     }
-    decode_reals(e, src, (row_block){memory->g, memory->stride});
-    for (int64_t i = 0; i < e->count; i++) {
-        real *g = memory->g + i * memory->stride, *y = memory->y + i * memory->stride;
-        const storage *row = (const storage *)x.data + i * x.stride;
-        if (problem->softmax == COPES_OVER_FEATURES) {
-            read_row(&memory->layout, COPES_NONE, row, y, -(real)INFINITY);
-            row_softmax(y, memory->stride);
-            row_gradient(y, g, memory->stride, row_dot(y, g, memory->stride));
-        }
-        write_gradient(&memory->layout, problem->act, g, row, (storage *)dst.data + i * dst.stride, e->stream);
+    decode_reals(e, src, (row_block){memory->g, memory->stride, 0});
+    if (problem->softmax == COPES_OVER_FEATURES) {
+        for (int64_t i = 0; i < e->count; i++)
+            read_row(&memory->layout, COPES_NONE, (const storage *)x.data + i * x.stride,
+                     memory->y + i * memory->stride, -(real)INFINITY, x.ahead);
+        rows_softmax(memory->y, e->count, memory->stride);
+        rows_gradient(memory->y, memory->g, e->count, memory->stride);
     }
+    for (int64_t i = 0; i < e->count; i++)
+        write_gradient(&memory->layout, problem->act, memory->g + i * memory->stride,
+                       (const storage *)x.data + i * x.stride, (storage *)dst.data + i * dst.stride, e->stream,
+                       x.ahead);
 }
 
-/* The rows of a token's block of heads in a tensor, or a compact copy of them where features are strided. */
-static row_block take_rows(const copes_view *view, int64_t at, int64_t count, int64_t width, storage *copy, bool fill)
+/* The rows of a token's block of heads in a tensor, or a compact copy of them where features are strided. `ahead` is the
+ * way to the block that comes next. */
+static row_block take_rows(const copes_view *view, int64_t at, int64_t count, int64_t width, storage *copy, bool fill,
+                           int64_t ahead)
 {
     const storage *first = (const storage *)view->data + at;
     if (view->stride[3] == 1)
-        return (row_block){(storage *)view->data + at, view->stride[2]};
+        return (row_block){(storage *)view->data + at, view->stride[2], ahead};
     for (int64_t i = 0; i < count && fill; i++)
         gather(first + i * view->stride[2], view->stride[3], copy + i * width, width);
-    return (row_block){copy, width};
+    return (row_block){copy, width, 0};
 }
 
 static void give_rows(const copes_view *view, int64_t at, int64_t count, int64_t width, const storage *copy)
@@ -110,20 +113,32 @@ static inline int64_t view_at(const copes_view *view, int64_t b, int64_t n, int6
     return b * view->stride[0] + n * view->stride[1] + h * view->stride[2];
 }
 
+/* Batch entries and tokens to the block that a thread comes to next. */
+typedef struct block_step {
+    int64_t b, n;
+} block_step;
+
+static inline int64_t ahead_of(const copes_view *view, block_step step)
+{
+    return step.b * view->stride[0] + step.n * view->stride[1];
+}
+
 static void run_block(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory, int64_t b,
-                      int64_t n, int64_t h)
+                      int64_t n, int64_t h, block_step step)
 {
     const int64_t wide = problem->variant == COPES_COSINE ? 2 * problem->d : problem->d;
     const int64_t src_width = problem->backward ? wide : problem->d, dst_width = problem->backward ? problem->d : wide;
     const int64_t dst_at = view_at(&problem->dst, b, n, h);
-    const row_block src = take_rows(&problem->src, view_at(&problem->src, b, n, h), e->count, src_width, memory->src, true);
-    const row_block dst = take_rows(&problem->dst, dst_at, e->count, dst_width, memory->dst, false);
+    const row_block src = take_rows(&problem->src, view_at(&problem->src, b, n, h), e->count, src_width, memory->src,
+                                    true, ahead_of(&problem->src, step));
+    const row_block dst = take_rows(&problem->dst, dst_at, e->count, dst_width, memory->dst, false, 0);
     if (!problem->backward) {
         forward_rows(problem, e, memory, src, dst);
     } else {
         const bool needed = problem->x.data != NULL;
-        const row_block x = needed ? take_rows(&problem->x, view_at(&problem->x, b, n, h), e->count, problem->d, memory->x, true)
-                              : (row_block){0};
+        const row_block x = needed ? take_rows(&problem->x, view_at(&problem->x, b, n, h), e->count, problem->d,
+                                               memory->x, true, ahead_of(&problem->x, step))
+                                   : (row_block){0};
         backward_rows(problem, e, memory, src, x, dst);
     }
     give_rows(&problem->dst, dst_at, e->count, dst_width, memory->dst);
@@ -149,7 +164,8 @@ static void run_heads(const copes_lrpe_problem *problem, const copes_cpu_run *ru
         _Alignas(THREAD_ALIGNMENT) char stack[STACK_BYTES];
         token_memory memory;
         memory_open(&memory, problem, first, count, thread_memory(run, bytes, stack));
-        const encoding e = {problem->variant, problem->pairing, count, problem->d, &memory.angles, &memory.layout, stream};
+        const encoding e = {problem->variant, problem->pairing, count, problem->d,
+                            &memory.angles,   &memory.layout,   stream};
 #ifdef _OPENMP
 #pragma omp for schedule(static)
 #endif
@@ -158,7 +174,8 @@ static void run_heads(const copes_lrpe_problem *problem, const copes_cpu_run *ru
             const int64_t end = (part + 1) * share < problem->b ? (part + 1) * share : problem->b;
             angles_at(&memory.angles, problem, first, n);
             for (int64_t b = part * share; b < end; b++)
-                run_block(problem, &e, &memory, b, n, first);
+                run_block(problem, &e, &memory, b, n, first,
+                          b + 1 < end ? (block_step){1, 0} : (block_step){part * share - b, 1});
         }
         finish_streaming();
     }

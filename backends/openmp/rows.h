@@ -23,7 +23,7 @@ static ALWAYS_INLINE vpair load_from(bool reals, const void *row, int64_t i, int
     if (n == PAIR)
         return load_split((const storage *)row + i);
     storage part[PAIR] = {0};
-    memcpy(part, (const storage *)row + i, (size_t)n * sizeof *part);
+    memcpy(part, (const char *)row + i * (int64_t)sizeof *part, (size_t)n * sizeof *part);
     return load_split(part);
 }
 
@@ -36,7 +36,7 @@ static ALWAYS_INLINE void store_to(bool reals, void *row, int64_t i, int64_t n, 
     } else {
         storage part[PAIR];
         store_split(part, v, false);
-        memcpy((storage *)row + i, part, (size_t)n * sizeof *part);
+        memcpy((char *)row + i * (int64_t)sizeof *part, part, (size_t)n * sizeof *part);
     }
 }
 
@@ -47,6 +47,15 @@ static inline void pad_row(real *row, int64_t count, real fill)
         row[split_place(i)] = fill;
 }
 
+/* Asks for what a walk will read `ahead` elements from here: arithmetic fills the window in which the processor would find
+ * out by itself. The address may lie past the tensor; nothing is read there. */
+static ALWAYS_INLINE void prefetch(const void *row, int64_t i, int64_t ahead)
+{
+    __builtin_prefetch((const void *)((uintptr_t)row + (uintptr_t)((i + ahead) * (int64_t)sizeof(storage))));
+}
+
+enum { NEXT = 1024 / (int)sizeof(storage) }; /* elements ahead in a walk straight through memory */
+
 static ALWAYS_INLINE void forward_part(copes_act act, const storage *x, bool to_reals, void *o, int64_t i, int64_t n,
                                        bool stream)
 {
@@ -54,34 +63,39 @@ static ALWAYS_INLINE void forward_part(copes_act act, const storage *x, bool to_
     store_to(to_reals, o, i, n, (vpair){act_forward(act, v.low), act_forward(act, v.high)}, stream);
 }
 
-static ALWAYS_INLINE void forward_row(copes_act act, const storage *x, bool to_reals, void *o, int64_t count, bool stream)
+static ALWAYS_INLINE void forward_row(copes_act act, const storage *x, bool to_reals, void *o, int64_t count,
+                                      bool stream, int64_t ahead)
 {
     int64_t i = 0;
-    for (; i + PAIR <= count; i += PAIR)
+    for (; i + PAIR <= count; i += PAIR) {
+        prefetch(x, i, ahead);
         forward_part(act, x, to_reals, o, i, PAIR, stream);
+    }
     if (i < count)
         forward_part(act, x, to_reals, o, i, count - i, stream);
 }
 
 /* o = act(x), for one activation a loop; softmax passes x on. */
-static ALWAYS_INLINE void forward_any(copes_act act, const storage *x, bool to_reals, void *o, int64_t count, bool stream)
+static ALWAYS_INLINE void forward_any(copes_act act, const storage *x, bool to_reals, void *o, int64_t count,
+                                      bool stream, int64_t ahead)
 {
     switch (act) {
-    case COPES_RELU: forward_row(COPES_RELU, x, to_reals, o, count, stream); break;
-    case COPES_SIGMOID: forward_row(COPES_SIGMOID, x, to_reals, o, count, stream); break;
-    case COPES_SILU: forward_row(COPES_SILU, x, to_reals, o, count, stream); break;
-    default: forward_row(COPES_NONE, x, to_reals, o, count, stream);
+    case COPES_RELU: forward_row(COPES_RELU, x, to_reals, o, count, stream, ahead); break;
+    case COPES_SIGMOID: forward_row(COPES_SIGMOID, x, to_reals, o, count, stream, ahead); break;
+    case COPES_SILU: forward_row(COPES_SILU, x, to_reals, o, count, stream, ahead); break;
+    default: forward_row(COPES_NONE, x, to_reals, o, count, stream, ahead);
     }
 }
 
 static NOINLINE void forward_storage(copes_act act, const storage *x, storage *o, int64_t count, bool stream)
 {
-    forward_any(act, x, false, o, count, stream);
+    forward_any(act, x, false, o, count, stream, NEXT);
 }
 
-static NOINLINE void forward_reals(copes_act act, const storage *x, real *y, int64_t count)
+/* Asks for x + ahead meanwhile. */
+static NOINLINE void forward_reals(copes_act act, const storage *x, real *y, int64_t count, int64_t ahead)
 {
-    forward_any(act, x, true, y, count, false);
+    forward_any(act, x, true, y, count, false, ahead);
 }
 
 static ALWAYS_INLINE void backward_part(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
@@ -93,49 +107,56 @@ static ALWAYS_INLINE void backward_part(copes_act act, bool from_reals, const vo
 }
 
 static ALWAYS_INLINE void backward_row(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
-                                       int64_t count, bool stream)
+                                       int64_t count, bool stream, int64_t ahead)
 {
     int64_t i = 0;
-    for (; i + PAIR <= count; i += PAIR)
+    for (; i + PAIR <= count; i += PAIR) {
+        if (!from_reals)
+            prefetch(g, i, ahead);
+        if (act != COPES_NONE)
+            prefetch(x, i, ahead);
         backward_part(act, from_reals, g, x, o, i, PAIR, stream);
+    }
     if (i < count)
         backward_part(act, from_reals, g, x, o, i, count - i, stream);
 }
 
 /* o = the gradient of act at x, times g; none and softmax pass g on. */
 static ALWAYS_INLINE void backward_any(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
-                                       int64_t count, bool stream)
+                                       int64_t count, bool stream, int64_t ahead)
 {
     switch (act) {
-    case COPES_RELU: backward_row(COPES_RELU, from_reals, g, x, o, count, stream); break;
-    case COPES_SIGMOID: backward_row(COPES_SIGMOID, from_reals, g, x, o, count, stream); break;
-    case COPES_SILU: backward_row(COPES_SILU, from_reals, g, x, o, count, stream); break;
-    default: backward_row(COPES_NONE, from_reals, g, x, o, count, stream);
+    case COPES_RELU: backward_row(COPES_RELU, from_reals, g, x, o, count, stream, ahead); break;
+    case COPES_SIGMOID: backward_row(COPES_SIGMOID, from_reals, g, x, o, count, stream, ahead); break;
+    case COPES_SILU: backward_row(COPES_SILU, from_reals, g, x, o, count, stream, ahead); break;
+    default: backward_row(COPES_NONE, from_reals, g, x, o, count, stream, ahead);
     }
 }
 
 static NOINLINE void backward_storage(copes_act act, const storage *g, const storage *x, storage *o, int64_t count,
                                       bool stream)
 {
-    backward_any(act, false, g, x, o, count, stream);
+    backward_any(act, false, g, x, o, count, stream, NEXT);
 }
 
-static NOINLINE void backward_reals(copes_act act, const real *g, const storage *x, storage *o, int64_t count, bool stream)
+/* Asks for x + ahead meanwhile. */
+static NOINLINE void backward_reals(copes_act act, const real *g, const storage *x, storage *o, int64_t count,
+                                    bool stream, int64_t ahead)
 {
-    backward_any(act, true, g, x, o, count, stream);
+    backward_any(act, true, g, x, o, count, stream, ahead);
 }
 
 /* A strided line of elements to a compact one, and back. */
 static inline void gather(const storage *x, int64_t stride, storage *line, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
-        memcpy(line + i, x + i * stride, sizeof *x);
+        memcpy(line + i, (const void *)(x + i * stride), sizeof *x);
 }
 
 static inline void scatter(const storage *line, storage *x, int64_t stride, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
-        memcpy(x + i * stride, line + i, sizeof *x);
+        memcpy((void *)(x + i * stride), line + i, sizeof *x);
 }
 
 #endif

@@ -99,14 +99,29 @@ static ALWAYS_INLINE vreal vmin(vreal a, vreal b)
 #endif
 }
 
-static ALWAYS_INLINE vreal load_real(const real *p)
+/* Is a lane of the mask -1? */
+static ALWAYS_INLINE bool any_lane(vint mask)
+{
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return _mm256_movemask_epi8((__m256i)mask) != 0;
+#elif defined(__SSE2__) && !defined(__AVX512F__)
+    return _mm_movemask_epi8((__m128i)mask) != 0;
+#else
+    integer any = 0;
+    for (int i = 0; i < LANES; i++)
+        any |= mask[i];
+    return any != 0;
+#endif
+}
+
+static ALWAYS_INLINE vreal load_real(const void *p)
 {
     vreal v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-static ALWAYS_INLINE void store_real(real *p, vreal v)
+static ALWAYS_INLINE void store_real(void *p, vreal v)
 {
     memcpy(p, &v, sizeof v);
 }
@@ -122,23 +137,45 @@ static ALWAYS_INLINE void store_real_pair(real *p, vpair v)
     store_real(p + LANES, v.high);
 }
 
-/* Lanes summed, and the largest lane, always in the same order. */
-static inline real sum_lanes(vreal v)
+/* Lanes summed, and the largest lane, always in the same order: halves folded onto each other. */
+static ALWAYS_INLINE real sum_lanes(vreal v)
 {
+#if defined(__AVX512F__) && !defined(COPES_TYPE_F64)
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
+#elif defined(__AVX2__) && !defined(COPES_TYPE_F64)
+    const __m256 half = (__m256)v;
+#endif
+#if defined(__AVX2__) && !defined(COPES_TYPE_F64)
+    __m128 part = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    part = _mm_add_ps(part, _mm_movehl_ps(part, part));
+    return _mm_cvtss_f32(_mm_add_ss(part, _mm_movehdup_ps(part)));
+#else
     real part[LANES];
     store_real(part, v);
     for (int width = LANES / 2; width > 0; width /= 2)
         for (int i = 0; i < width; i++)
             part[i] += part[i + width];
     return part[0];
+#endif
 }
 
-static inline real max_lanes(vreal v)
+static ALWAYS_INLINE real max_lanes(vreal v)
 {
+#if defined(__AVX512F__) && !defined(COPES_TYPE_F64)
+    const __m256 half = _mm256_max_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
+#elif defined(__AVX2__) && !defined(COPES_TYPE_F64)
+    const __m256 half = (__m256)v;
+#endif
+#if defined(__AVX2__) && !defined(COPES_TYPE_F64)
+    __m128 part = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    part = _mm_max_ps(part, _mm_movehl_ps(part, part));
+    return _mm_cvtss_f32(_mm_max_ss(part, _mm_movehdup_ps(part)));
+#else
     real most = v[0];
     for (int i = 1; i < LANES; i++)
         most = v[i] > most ? v[i] : most;
     return most;
+#endif
 }
 
 /* Lanes 0, 2, 4 .. and 1, 3, 5 .. of a pair, and the way back. */

@@ -43,43 +43,43 @@ static ALWAYS_INLINE void finish_streaming(void)
 
 #if defined(COPES_TYPE_F32) || defined(COPES_TYPE_F64)
 
-static ALWAYS_INLINE vreal load_vector(const storage *p)
+static ALWAYS_INLINE vreal load_vector(const void *p)
 {
     return load_real(p);
 }
 
-static ALWAYS_INLINE vpair load_pair(const storage *p)
+static ALWAYS_INLINE vpair load_pair(const void *p)
 {
-    return load_real_pair(p);
+    return (vpair){load_real(p), load_real((const char *)p + VECTOR_BYTES)};
 }
 
-static ALWAYS_INLINE void store_pair(storage *p, vpair v, bool stream)
+static ALWAYS_INLINE void store_pair(void *p, vpair v, bool stream)
 {
     store_bits(p, bits_of(v.low), stream);
-    store_bits(p + LANES, bits_of(v.high), stream);
+    store_bits((char *)p + VECTOR_BYTES, bits_of(v.high), stream);
 }
 
-static ALWAYS_INLINE void store_vector(storage *p, vreal v)
+static ALWAYS_INLINE void store_vector(void *p, vreal v)
 {
     store_real(p, v);
 }
 
-static ALWAYS_INLINE real load_scalar(const storage *p)
+static ALWAYS_INLINE real load_scalar(const void *p)
 {
     real x;
     memcpy(&x, p, sizeof x);
     return x;
 }
 
-static ALWAYS_INLINE void store_scalar(storage *p, real x)
+static ALWAYS_INLINE void store_scalar(void *p, real x)
 {
     memcpy(p, &x, sizeof x);
 }
 
 #else
 
-typedef uint16_t vhalf __attribute__((vector_size(VECTOR_BYTES / 2)));      /* the halves of one vreal */
-typedef uint16_t vhalf_pair __attribute__((vector_size(VECTOR_BYTES)));     /* of two */
+typedef uint16_t vhalf __attribute__((vector_size(VECTOR_BYTES / 2)));  /* the halves of one vreal */
+typedef uint16_t vhalf_pair __attribute__((vector_size(VECTOR_BYTES))); /* of two */
 typedef uint32_t vword __attribute__((vector_size(VECTOR_BYTES)));
 
 #ifdef COPES_TYPE_BF16
@@ -125,7 +125,7 @@ static ALWAYS_INLINE bool any_nan(vpair v)
 
 /* Pairs of bfloat16 are kept split: the words of memory hold an even element in their lower half and the odd one after it
  * in their upper half, so a shift and a mask widen two vectors at once, and a shift and a blend narrow them. */
-static ALWAYS_INLINE vpair load_split(const storage *p)
+static ALWAYS_INLINE vpair load_split(const void *p)
 {
     vword words;
     memcpy(&words, p, sizeof words);
@@ -138,15 +138,16 @@ static ALWAYS_INLINE vword round_number(vreal x)
     return bits + 0x7fff + (bits >> 16 & 1);
 }
 
-static ALWAYS_INLINE void store_split(storage *p, vpair v, bool stream)
+static ALWAYS_INLINE void store_split(void *p, vpair v, bool stream)
 {
 #ifdef __AVX512BF16__
     /* The instruction takes denormals for zero: leave them to integers, should there be any. */
     enum { DENORMAL = 0x20 };
     if (__builtin_expect((_mm512_fpclass_ps_mask((__m512)v.low, DENORMAL) |
-                          _mm512_fpclass_ps_mask((__m512)v.high, DENORMAL)) == 0, 1)) {
-        const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
-                                               21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+                          _mm512_fpclass_ps_mask((__m512)v.high, DENORMAL)) == 0,
+                         1)) {
+        const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
+                                               6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
         const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh((__m512)v.high, (__m512)v.low);
         store_bits(p, (vint)_mm512_permutexvar_epi16(order, halves), stream);
         return;
@@ -279,37 +280,37 @@ static ALWAYS_INLINE vhalf_pair narrow_pair(vpair v)
 
 #endif
 
-static ALWAYS_INLINE vreal load_vector(const storage *p)
+static ALWAYS_INLINE vreal load_vector(const void *p)
 {
     vhalf h;
     memcpy(&h, p, sizeof h);
     return widen(h);
 }
 
-static ALWAYS_INLINE vpair load_pair(const storage *p)
+static ALWAYS_INLINE vpair load_pair(const void *p)
 {
-    return (vpair){load_vector(p), load_vector(p + LANES)};
+    return (vpair){load_vector(p), load_vector((const char *)p + VECTOR_BYTES / 2)};
 }
 
-static ALWAYS_INLINE void store_pair(storage *p, vpair v, bool stream)
+static ALWAYS_INLINE void store_pair(void *p, vpair v, bool stream)
 {
     store_bits(p, (vint)narrow_pair(v), stream);
 }
 
-static ALWAYS_INLINE void store_vector(storage *p, vreal v)
+static ALWAYS_INLINE void store_vector(void *p, vreal v)
 {
     const vhalf h = narrow(v);
     memcpy(p, &h, sizeof h);
 }
 
-static ALWAYS_INLINE real load_scalar(const storage *p)
+static ALWAYS_INLINE real load_scalar(const void *p)
 {
     uint16_t h;
     memcpy(&h, p, sizeof h);
     return widen_scalar(h);
 }
 
-static ALWAYS_INLINE void store_scalar(storage *p, real x)
+static ALWAYS_INLINE void store_scalar(void *p, real x)
 {
     const uint16_t h = narrow_scalar(x);
     memcpy(p, &h, sizeof h);
@@ -343,12 +344,12 @@ static ALWAYS_INLINE vpair split_of_evens_and_odds(vpair v)
 
 #else
 
-static ALWAYS_INLINE vpair load_split(const storage *p)
+static ALWAYS_INLINE vpair load_split(const void *p)
 {
     return load_pair(p);
 }
 
-static ALWAYS_INLINE void store_split(storage *p, vpair v, bool stream)
+static ALWAYS_INLINE void store_split(void *p, vpair v, bool stream)
 {
     store_pair(p, v, stream);
 }

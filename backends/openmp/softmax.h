@@ -19,13 +19,15 @@ static ALWAYS_INLINE void vsum_add(vreal *sum, vreal *carry, vreal part)
     *sum = next;
 }
 
-/* Rows are whole vectors, their padding -inf for a maximum or sum of exponentials and 0 for a product. */
+/* Rows are whole pairs of vectors, their padding -inf for a maximum or sum of exponentials and 0 for a product. */
 static inline real row_max(const real *row, int64_t count)
 {
-    vreal most = load_real(row);
-    for (int64_t i = LANES; i < count; i += LANES)
-        most = vmax(load_real(row + i), most);
-    return max_lanes(most);
+    vreal low = load_real(row), high = load_real(row + LANES);
+    for (int64_t i = 2 * LANES; i < count; i += 2 * LANES) {
+        low = vmax(load_real(row + i), low);
+        high = vmax(load_real(row + i + LANES), high);
+    }
+    return max_lanes(vmax(low, high));
 }
 
 enum { ROW_SUM_BLOCK = 32 * LANES }; /* terms summed plainly between compensated additions */
@@ -37,13 +39,15 @@ static inline real row_exp(real *row, int64_t count, real most)
     vreal sum = vset(0), carry = vset(0);
     for (int64_t begin = 0; begin < count; begin += ROW_SUM_BLOCK) {
         const int64_t end = begin + ROW_SUM_BLOCK < count ? begin + ROW_SUM_BLOCK : count;
-        vreal part = vset(0);
-        for (int64_t i = begin; i < end; i += LANES) {
-            const vreal e = vexp_term(load_real(row + i) - shift);
-            store_real(row + i, e);
-            part += e;
+        vreal low = vset(0), high = vset(0);
+        for (int64_t i = begin; i < end; i += 2 * LANES) {
+            const vpair x = load_real_pair(row + i);
+            const vpair e = {vexp_term(x.low - shift), vexp_term(x.high - shift)};
+            store_real_pair(row + i, e);
+            low += e.low;
+            high += e.high;
         }
-        vsum_add(&sum, &carry, part);
+        vsum_add(&sum, &carry, low + high);
     }
     return sum_lanes(sum);
 }
@@ -59,19 +63,31 @@ static inline real row_dot(const real *a, const real *b, int64_t count)
     vreal sum = vset(0), carry = vset(0);
     for (int64_t begin = 0; begin < count; begin += ROW_SUM_BLOCK) {
         const int64_t end = begin + ROW_SUM_BLOCK < count ? begin + ROW_SUM_BLOCK : count;
-        vreal part = vset(0);
-        for (int64_t i = begin; i < end; i += LANES)
-            part += load_real(a + i) * load_real(b + i);
-        vsum_add(&sum, &carry, part);
+        vreal low = vset(0), high = vset(0);
+        for (int64_t i = begin; i < end; i += 2 * LANES) {
+            low += load_real(a + i) * load_real(b + i);
+            high += load_real(a + i + LANES) * load_real(b + i + LANES);
+        }
+        vsum_add(&sum, &carry, low + high);
     }
     return sum_lanes(sum);
 }
 
-/* A row's softmax in place. */
-static inline void row_softmax(real *row, int64_t count)
+/* The softmax of `count` rows in place, each `stride` long. Step by step over all rows, since a row alone would wait for
+ * its own maximum, and then for its sum. */
+static inline void rows_softmax(real *y, int64_t count, int64_t stride)
 {
-    const real most = row_max(row, count);
-    row_scale(row, count, 1 / row_exp(row, count, most));
+    enum { ROWS = 16 };
+    real value[ROWS];
+    for (int64_t begin = 0; begin < count; begin += ROWS, y += ROWS * stride) {
+        const int64_t rows = begin + ROWS < count ? ROWS : count - begin;
+        for (int64_t i = 0; i < rows; i++)
+            value[i] = row_max(y + i * stride, stride);
+        for (int64_t i = 0; i < rows; i++)
+            value[i] = 1 / row_exp(y + i * stride, stride, value[i]);
+        for (int64_t i = 0; i < rows; i++)
+            row_scale(y + i * stride, stride, value[i]);
+    }
 }
 
 /* g becomes y (g - dot): the gradient of a softmax y, where dot is the row's sum of y g. */
@@ -79,6 +95,13 @@ static inline void row_gradient(const real *y, real *g, int64_t count, real dot)
 {
     for (int64_t i = 0; i < count; i += LANES)
         store_real(g + i, load_real(y + i) * (load_real(g + i) - vset(dot)));
+}
+
+/* Their gradients: g becomes y (g - sum(y g)). */
+static inline void rows_gradient(const real *y, real *g, int64_t count, int64_t stride)
+{
+    for (int64_t i = 0; i < count; i++)
+        row_gradient(y + i * stride, g + i * stride, stride, row_dot(y + i * stride, g + i * stride, stride));
 }
 
 /* Running statistics of columns, `stride` of them (whole vectors) to an array: the largest value, the sum of
@@ -97,8 +120,8 @@ static inline int64_t columns_bytes(int64_t stride)
 static inline columns columns_open(int64_t stride, bool backward, void *memory)
 {
     real *base = memory;
-    const columns c = {stride, false, base, base + stride, base + 2 * stride, backward ? base + 3 * stride : NULL,
-                       base + 4 * stride};
+    const columns c =
+        {stride, false, base, base + stride, base + 2 * stride, backward ? base + 3 * stride : NULL, base + 4 * stride};
     for (int64_t i = 0; i < 5 * stride; i++)
         base[i] = i < stride ? -(real)INFINITY : 0;
     return c;

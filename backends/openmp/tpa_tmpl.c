@@ -8,7 +8,7 @@
 #include "backends/openmp/template.h"
 
 enum {
-    TILE_ROWS = 48,             /* key or value features in cache at once: a multiple of the rows of a product's block */
+    TILE_ROWS = 48, /* key or value features in cache at once: a multiple of the rows of a product's block */
     HEAD_BLOCK_BYTES = 1 << 15, /* of a block of heads' queries, or outputs: what is read again for each few rows */
     PART_KEYS = 1024,           /* at least, in a part of the cache, so that partial outputs are small beside it */
     ENOUGH_TASKS = 64
@@ -140,11 +140,13 @@ static void score_tile(const copes_tpa_problem *problem, const layout *l, const 
     for (int64_t i = 0; i < stride; i += LANES)
         store_real(m->shrink + i, load_real(out->most + i));
     for (int64_t j = 0; j < count; j++) {
-        read_coefficients(&problem->ak, rank, q->heads, coefficients_at(&problem->ak, q, key + j), stride, m->coefficients);
+        read_coefficients(&problem->ak, rank, q->heads, coefficients_at(&problem->ak, q, key + j), stride,
+                          m->coefficients);
         for (int64_t i = 0; i < stride; i += LANES) {
             vreal score = vset(0);
             for (int64_t r = 0; r < rank; r++)
-                score += load_real(m->coefficients + r * stride + i) * load_real(m->scores + (j * rank + r) * stride + i);
+                score +=
+                    load_real(m->coefficients + r * stride + i) * load_real(m->scores + (j * rank + r) * stride + i);
             store_real(m->scores + j * stride + i, score); /* at or before the rows just read */
             store_real(out->most + i, vmax(score, load_real(out->most + i)));
         }
@@ -176,7 +178,8 @@ static void add_values(const copes_tpa_problem *problem, const layout *l, const 
 {
     const int64_t rank = problem->rv, stride = l->stride;
     for (int64_t j = count - 1; j >= 0; j--) { /* backwards: a key's rows are at or past its row of exponentials */
-        read_coefficients(&problem->av, rank, q->heads, coefficients_at(&problem->av, q, key + j), stride, m->coefficients);
+        read_coefficients(&problem->av, rank, q->heads, coefficients_at(&problem->av, q, key + j), stride,
+                          m->coefficients);
         for (int64_t i = 0; i < stride; i += LANES) {
             const vreal e = load_real(m->scores + j * stride + i);
             for (int64_t r = 0; r < rank; r++)
@@ -232,8 +235,8 @@ static void finish(const copes_tpa_problem *problem, const layout *l, const quer
         if (lse->data == NULL)
             continue;
         const real value = (real)(out->most[h] + log(out->sum[h]));
-        memcpy((real *)lse->data + q->b * lse->stride[0] + q->n * lse->stride[1] + (q->first + h) * lse->stride[2], &value,
-               sizeof value);
+        memcpy((real *)lse->data + q->b * lse->stride[0] + q->n * lse->stride[1] + (q->first + h) * lse->stride[2],
+               &value, sizeof value);
     }
 }
 

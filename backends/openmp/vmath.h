@@ -6,10 +6,18 @@
 
 #include "backends/openmp/simd.h"
 
-/* exp(x) = fraction 2^octaves with octaves a whole number, for x of moderate size. */
+#ifdef COPES_TYPE_F64
+typedef uint64_t phase_word;
+#else
+typedef uint32_t phase_word; /* the top half of a phase: 2^-32 turn is fine enough for float */
+#endif
+enum { PHASE_BITS = 8 * (int)sizeof(phase_word) };
+
+typedef phase_word vphase __attribute__((vector_size(VECTOR_BYTES)));
+
+/* e^x = fraction 2^octaves, for x of moderate size. `shifted` holds the octaves as an integer in its low bits. */
 typedef struct scaled {
-    vreal fraction, octaves;
-    vint exponent; /* octaves as an integer */
+    vreal fraction, shifted, octaves;
 } scaled;
 
 #ifdef COPES_TYPE_F64
@@ -21,12 +29,13 @@ static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 {
     const vreal magic = vset(0x1.8p52), shifted = x * 0x1.71547652b82fep0 + magic, octaves = shifted - magic;
     const vreal r = (x - octaves * 0x1.62e42fee00000p-1) - octaves * 0x1.a39ef35793c76p-33;
-    static const real c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
-                             1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5};
+    static const real c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
+                             1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
+                             1.0 / 120,        1.0 / 24,        1.0 / 6,        0.5};
     vreal p = vset(c[0]);
     for (int i = 1; i < 12; i++)
         p = p * r + c[i];
-    return (scaled){p * r * r + r + 1, octaves, bits_of(shifted) - bits_of(magic)};
+    return (scaled){p * r * r + r + 1, shifted, octaves};
 }
 
 #else
@@ -34,16 +43,14 @@ static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 enum { FRACTION_BITS = 23, EXPONENT_BIAS = 127 };
 static const real exp_least = -104, exp_most = 89, exp_least_normal = -87;
 
+/* The polynomial is paired (Estrin): its latency, not its operations, is what a loop of exponentials would wait for. */
 static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 {
     const vreal magic = vset(0x1.8p23f), shifted = x * 0x1.715476p0f + magic, octaves = shifted - magic;
-    const vreal r = (x - octaves * 0x1.62e4p-1f) - octaves * 0x1.7f7d1cp-20f;
-    vreal p = 1.9875691500e-4f * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    return (scaled){p * (r * r) + r + 1, octaves, bits_of(shifted) - bits_of(magic)};
+    const vreal r = (x - octaves * 0x1.62e4p-1f) - octaves * 0x1.7f7d1cp-20f, r2 = r * r;
+    const vreal top = 1.9875691500e-4f * r + 1.3981999507e-3f, middle = 8.3334519073e-3f * r + 4.1665795894e-2f;
+    const vreal low = 1.6666665459e-1f * r + 5.0000001201e-1f;
+    return (scaled){((top * r2 + middle) * r2 + low) * r2 + r + 1, shifted, octaves};
 }
 
 #endif
@@ -51,6 +58,12 @@ static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 static ALWAYS_INLINE vreal power_of_two(vint exponent)
 {
     return real_of_bits((exponent + EXPONENT_BIAS) << FRACTION_BITS);
+}
+
+/* For a result in the normal range. A product, so that a NaN stays one. */
+static ALWAYS_INLINE vreal vexp_normal(scaled s)
+{
+    return s.fraction * real_of_bits((vint)(((vphase)s.shifted + EXPONENT_BIAS) << FRACTION_BITS));
 }
 
 /* e^x for every x, denormal results included. */
@@ -62,16 +75,28 @@ static ALWAYS_INLINE vreal vexp(vreal x)
 #elif defined(__AVX512F__)
     return (vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)s.octaves);
 #else
-    const vint half = s.exponent >> 1; /* in two steps, neither of which leaves the normal range */
-    return s.fraction * power_of_two(half) * power_of_two(s.exponent - half);
+    const vint exponent = bits_of(s.shifted) - bits_of(s.shifted - s.octaves);
+    const vint half = exponent >> 1; /* in two steps, neither of which leaves the normal range */
+    return s.fraction * power_of_two(half) * power_of_two(exponent - half);
+#endif
+}
+
+/* e^x for x <= 0, with results below the normal range rare: such a vector takes the longer way. */
+static ALWAYS_INLINE vreal vexp_decay(vreal x)
+{
+#if defined(__AVX512F__)
+    return vexp(x);
+#else
+    if (__builtin_expect(any_lane(x < exp_least_normal), 0))
+        return vexp(x);
+    return vexp_normal(vexp_reduce(x));
 #endif
 }
 
 /* e^x for x <= 0, where what is below the normal range may as well be 0: a softmax's term beside a largest one of 1. */
 static ALWAYS_INLINE vreal vexp_term(vreal x)
 {
-    const scaled s = vexp_reduce(vmax(vset(exp_least_normal), x));
-    const vreal e = s.fraction * power_of_two(s.exponent);
+    const vreal e = vexp_normal(vexp_reduce(vmax(vset(exp_least_normal), x)));
     return real_of_bits(bits_of(e) & ~(x < exp_least_normal));
 }
 
@@ -79,20 +104,34 @@ typedef struct sincos {
     vreal sine, cosine;
 } sincos;
 
-#ifdef COPES_TYPE_F64
-typedef uint64_t phase_word;
-#else
-typedef uint32_t phase_word; /* the top half of a phase: 2^-32 turn is fine enough for float */
-#endif
-enum { PHASE_BITS = 8 * (int)sizeof(phase_word) };
-
-typedef phase_word vphase __attribute__((vector_size(VECTOR_BYTES)));
-
 static ALWAYS_INLINE vphase load_phase(const phase_word *p)
 {
     vphase v;
     memcpy(&v, p, sizeof v);
     return v;
+}
+
+/* 2 pi t + tail, for t = offset 2^-PHASE_BITS and a smaller tail, to little more than half an ulp. A fused multiply-add has the product's rounding error; without
+ * one the leading half of the offset's bits and of 2 pi's multiply exactly. */
+static ALWAYS_INLINE vreal vturn(vint offset, vreal t, vreal tail)
+{
+#ifdef COPES_TYPE_F64
+    const real two_pi = 0x1.921fb54442d18p+2, rest = 0x1.1a62633145c07p-52, lead = 0x1.921fb5p+2, unit = 0x1p-64;
+    enum { TRAILING = 36 };
+#else
+    const real two_pi = 0x1.921fb6p+2f, rest = -0x1.777a5cp-23f, lead = 0x1.92p+2f, unit = 0x1p-32f;
+    enum { TRAILING = 17 };
+#endif
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    (void)offset, (void)lead, (void)unit;
+    return t * two_pi + (t * rest + tail);
+#else
+    const vint high = (offset >> TRAILING) << TRAILING;
+    const vreal top = __builtin_convertvector(high, vreal) * unit;
+    const vreal bottom = __builtin_convertvector(offset - high, vreal) * unit;
+    (void)rest;
+    return top * lead + (top * (two_pi - lead + rest) + bottom * two_pi + tail);
+#endif
 }
 
 /* Of an angle given as a phase, in units of 2^-PHASE_BITS turn. */
@@ -108,7 +147,7 @@ static ALWAYS_INLINE sincos vsincos(vphase phase)
     sine = sine * z - 0x1.32d2cce324133p+6;
     sine = sine * z + 0x1.466bc67758cb2p+6;
     sine = sine * z - 0x1.4abbce625be46p+5;
-    sine = t * 0x1.921fb54442d18p+2 + t * (sine * z + 0x1.1a62633145c07p-52);
+    sine = vturn(offset, t, t * (sine * z));
     vreal cosine = -0x1.b2973ce18358fp+0 * z + 0x1.f9ccfd2e5169ep+2;
     cosine = cosine * z - 0x1.a6d1ed8f6cea8p+4;
     cosine = cosine * z + 0x1.e1f50684f4bb7p+5;
@@ -120,7 +159,7 @@ static ALWAYS_INLINE sincos vsincos(vphase phase)
     vreal sine = 0x1.507834p+5f * z - 0x1.32d2ccp+6f;
     sine = sine * z + 0x1.466bc6p+6f;
     sine = sine * z - 0x1.4abbcep+5f;
-    sine = t * 0x1.921fb6p+2f + t * (sine * z - 0x1.777a5cp-23f);
+    sine = vturn(offset, t, t * (sine * z));
     vreal cosine = 0x1.dacc30p+5f * z - 0x1.55c9e0p+6f;
     cosine = cosine * z + 0x1.03c1e8p+6f;
     cosine = (cosine * z - 0x1.3bd3ccp+4f) * z + 1;
