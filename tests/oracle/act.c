@@ -106,6 +106,7 @@ void oracle_gradient(copes_act act, int64_t count, real tiny, const double *x, o
     }
 }
 
+/* Where an infinity is in the sum it may as well have met a y that was rounded to 0: see derivative. */
 static void softmax_gradient_row(const oracle_number *y, int64_t length, int64_t stride, oracle_number *g)
 {
     real sum = 0, turn = 0, top = 0;
@@ -117,7 +118,7 @@ static void softmax_gradient_row(const oracle_number *y, int64_t length, int64_t
         real value = fabsl(y[i].value);
         top = oracle_larger(oracle_larger(value * g[i].term, value * fabsl(sum)), top);
         g[i].value = y[i].value * (g[i].value - sum);
-        g[i].turn = value * (g[i].turn + turn);
+        g[i].turn = isinf(sum) ? (real)INFINITY : value * (g[i].turn + turn);
     }
     for (int64_t i = 0; i < length * stride; i += stride) {
         g[i].term = top;
