@@ -10,7 +10,7 @@
  *   by row       softmax, alone or in lrpe: 1e-6 (f64: 1e-14) of the largest term in the softmax's row; forward that is
  *                the largest output, backward the largest of o g and o sum(o g)
  *   attention    tpa_decode: 1e-6 (f64: 1e-14) of the largest output of the (batch, token, head); f16 and bf16: 2 ulp of
- *                the storage type there
+ *                the storage type there. This is for scores up to about 8: a score's own rounding grows with it
  *   lse          1e-6 (f64: 1e-14) of the largest of 1, the largest score and the logarithm of the sum
  *   storage      f16 and bf16 (but attention): the result must be what rounding, to nearest even, makes of a number within
  *                the bounds above: half an ulp of the storage type more. Past its largest number that is infinity

@@ -2,6 +2,8 @@
 #include "tests/harness/case.h"
 #include "tests/harness/random.h"
 
+#include <math.h>
+
 static const check_type float_types[] = {CHECK_F32, CHECK_F16, CHECK_BF16, CHECK_F64};
 
 typedef struct sketch {
@@ -56,6 +58,7 @@ static const sketch sketches[] = {
     {.shape = {3, 1, 700, 3, 40, 24, 2, 1, 2}, .bare_keys = true, .lengths = true, .lse = true},
     {.shape = {1, 8, 129, 33, 8, 8, 1, 1, 1}, .attributes = {.causal = 1}, .lse = true},
     {.shape = {1, 1, 33, 1, 256, 512, 8, 2, 2}, .lse = true},
+    {.shape = {2, 1, 3, 2, 3, 1, 2, 1, 1}, .lengths = true},
     {.shape = {5, 1, 17, 2, 1, 16, 2, 1, 1}, .attributes = {.scale = 4}},
 };
 
@@ -85,6 +88,7 @@ void check_tpa_table(case_list *list)
     }
 }
 
+/* Scores stay below about 8: in float32 one of 8 is known to half of 1e-6, and so is the weight that it gives. */
 check_case check_tpa_random(uint64_t seed)
 {
     uint64_t state = seed;
@@ -102,7 +106,7 @@ check_case check_tpa_random(uint64_t seed)
     s.bare_keys = a->rk == 1 && check_random(&state) & 1;
     s.bare_values = a->rv == 1 && check_random(&state) & 1;
     s.attributes.causal = (int32_t)(check_random(&state) & 1);
-    s.attributes.scale = check_below(&state, 4) == 0 ? 0.25 : 0;
+    s.attributes.scale = check_below(&state, 4) == 0 ? 0.7 / sqrt((double)a->d) : 0;
     s.in = (check_layout)check_below(&state, CHECK_LAYOUTS);
     s.out = (check_layout)check_below(&state, CHECK_BROADCAST);
     s.mixed = check_random(&state) & 1;

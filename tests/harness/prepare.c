@@ -2,6 +2,7 @@
 #include "tests/harness/fill.h"
 #include "tests/harness/run.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,6 +141,20 @@ static int prepare_lrpe(check_problem *p, uint64_t *state)
     return c->lse ? save_lse(p) : 0;
 }
 
+/* What lies past a cache's length is ignored, be it NaN. */
+static void spoil_rest_of_cache(check_problem *p)
+{
+    const int64_t m = p->c.attention.m;
+    for (int slot = COPES_TPA_AK; slot <= COPES_TPA_BV; slot++) {
+        oracle_tensor *tensor = &p->in[slot];
+        const int64_t width = m == 0 || p->c.attention.b == 0 ? 0 : oracle_count(tensor) / (m * tensor->shape[0]);
+        for (int64_t i = 0; i < oracle_count(tensor) && check_layout_of(&p->c, slot) != CHECK_BROADCAST; i++) {
+            const bool ignored = (double)(i / width % m) >= p->in[COPES_TPA_KV_LEN].value[i / width / m];
+            tensor->value[i] = ignored ? (double)NAN : tensor->value[i];
+        }
+    }
+}
+
 static int prepare_tpa(check_problem *p, uint64_t *state)
 {
     const check_case *c = &p->c;
@@ -164,6 +179,7 @@ static int prepare_tpa(check_problem *p, uint64_t *state)
     oracle_tensor *lengths = c->lengths ? add_input(p, COPES_TPA_KV_LEN, CHECK_I32, 1, &s->b) : NULL;
     if (lengths != NULL) {
         check_fill_lengths(lengths, s->m, state);
+        spoil_rest_of_cache(p);
     }
     return c->lengths && lengths == NULL ? -1 : 0;
 }
