@@ -123,7 +123,9 @@ static void angles_at(const angles *a, const copes_lrpe_problem *problem, int64_
         }
         return;
     }
-    for (int64_t row = 0; row < a->rows; row++)
+    if (problem->grid_rank == 1) /* all rows at once: an angle past the segment has a step of 0 */
+        angles_multiply(a, 0, a->rows * a->stride, position[0]);
+    for (int64_t row = 0; row < a->rows && problem->grid_rank > 1; row++)
         for (int j = 0; j < problem->grid_rank; j++)
             angles_multiply(a, row * a->stride + problem->segment[j].begin, row * a->stride + problem->segment[j].end,
                             position[j]);

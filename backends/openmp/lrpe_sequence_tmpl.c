@@ -1,12 +1,12 @@
 /* lrpe behind a softmax over the sequence. A column of N tokens must be read before any of it is written, so a task is a
- * head of a few batch entries: a slab that its second reading finds in the cache. The first pass keeps each column's
- * maximum, sum and, backward, its product with the gradient, all online; the second writes. Exponentials bind: two an
- * element, forward and backward. */
+ * head of a few batch entries: the first pass keeps each column's maximum, sum and, backward, its product with the
+ * gradient, all online; the second writes. Arithmetic binds, not memory: two exponentials an element and, for each pass
+ * that turns, a sine and a cosine that the batch entries of a task share. */
 #include "backends/openmp/encode.h"
 #include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"
 
-enum { TOKENS = 16, MOST_ENTRIES = 4 }; /* tokens of a block, batch entries that share a task's angles */
+enum { TOKENS = 16, MOST_ENTRIES = 8 }; /* tokens of a block, batch entries that share a task's angles */
 enum { TOKENS_AHEAD = 8 };              /* how far a walk over rows looks ahead */
 
 /* A task's memory. x and g hold a block of TOKENS rows of each entry; rows are `stride` reals. */
@@ -156,14 +156,11 @@ static void write_row(const slab *s, int64_t entry, int64_t token)
         scatter(out, row, problem->dst.stride[3], problem->backward ? problem->d : wide);
 }
 
-/* Batch entries of a task: as many slabs as the threads' share of the cache holds, and as leave work for every thread. */
+/* Batch entries of a task: as many as leave work for every thread, since they share angles. */
 static int64_t choose_entries(const copes_lrpe_problem *problem, const copes_cpu_run *run)
 {
-    const int64_t slab_bytes = problem->n * problem->d * (int64_t)sizeof(storage) * (problem->backward ? 2 : 1) + 1;
-    const int64_t fits = run->cache / 2 / run->threads / slab_bytes,
-                  leaves = problem->b * problem->h / (2 * run->threads);
-    int64_t entries = fits < leaves ? fits : leaves;
-    entries = entries < MOST_ENTRIES ? entries : MOST_ENTRIES;
+    const int64_t leaves = problem->b * problem->h / (2 * run->threads);
+    const int64_t entries = leaves < MOST_ENTRIES ? leaves : MOST_ENTRIES;
     return entries > 1 ? entries : 1;
 }
 

@@ -129,7 +129,7 @@ static ALWAYS_INLINE vreal vturn(vint offset, vreal t, vreal tail)
     const vint high = (offset >> TRAILING) << TRAILING;
     const vreal top = __builtin_convertvector(high, vreal) * unit;
     const vreal bottom = __builtin_convertvector(offset - high, vreal) * unit;
-    (void)rest;
+    (void)rest, (void)t;
     return top * lead + (top * (two_pi - lead + rest) + bottom * two_pi + tail);
 #endif
 }
