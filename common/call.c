@@ -57,6 +57,24 @@ static copes_status check_inputs_together(const copes_call *call)
     return COPES_OK;
 }
 
+/* An operator may ask for more elements than its inputs have memory for: tpa's o takes its lengths from several. */
+static copes_status check_specs(const copes_call *call)
+{
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
+        const copes_spec *spec = &call->spec[i];
+        int64_t bytes = copes_dtype_size(spec->dtype);
+        for (int j = 0; j < spec->rank && bytes >= 0; j++)
+            bytes = copes_multiply(bytes, spec->shape[j] > 0 ? spec->shape[j] : 1);
+        if (!copes_present(&call->out[i]) || bytes >= 0)
+            continue;
+        char text[COPES_SHAPE_TEXT];
+        return copes_fail(COPES_ERROR_SIZE, "%s: %s is to have shape %s of %s; its size in bytes must fit 63 bits",
+                          call->info->name, call->out[i].name, copes_shape_text(spec->rank, spec->shape, text),
+                          copes_dtype_name(spec->dtype));
+    }
+    return COPES_OK;
+}
+
 copes_status copes_infer(const copes_op *op, const copes_args *args)
 {
     copes_call call;
@@ -76,6 +94,7 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
     }
     COPES_TRY(check_inputs_together(&call));
     COPES_TRY(family->check(&call));
+    COPES_TRY(check_specs(&call));
     static const DLDataType types[COPES_DTYPES] = {{kDLFloat, 32, 1},
                                                    {kDLFloat, 16, 1},
                                                    {kDLBfloat, 16, 1},
@@ -111,20 +130,27 @@ static copes_status check_outputs(const copes_call *call)
     return COPES_OK;
 }
 
-/* The first output may be exactly the input that it replaces; any other overlap is refused. */
+/* The first output may be exactly the input that it replaces, where they have one shape; any other overlap is refused. */
 static bool may_replace(const copes_call *call, int input, int output)
 {
-    return output == COPES_OUT && call->info->inplace == input + 1;
+    if (output != COPES_OUT || call->info->inplace != input + 1)
+        return false;
+    const copes_tensor *in = &call->in[input], *out = &call->out[output];
+    bool same = in->rank == out->rank;
+    for (int i = 0; i < in->rank && same; i++)
+        same = in->shape[i] == out->shape[i];
+    return same;
 }
 
+/* Between tensors that have data: for the size of a workspace they need none yet. */
 static copes_status check_aliases(const copes_call *call)
 {
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         const copes_tensor *out = &call->out[i];
         for (int j = 0; j < COPES_MAX_INPUTS + i; j++) {
             const copes_tensor *other = j < COPES_MAX_INPUTS ? &call->in[j] : &call->out[j - COPES_MAX_INPUTS];
-            if (!copes_present(out) || !copes_present(other) || !copes_tensor_may_overlap(out, other) ||
-                (may_replace(call, j, i) && copes_tensor_same(out, other)))
+            if (!copes_present(out) || !copes_present(other) || out->data == NULL || other->data == NULL ||
+                !copes_tensor_may_overlap(out, other) || (may_replace(call, j, i) && copes_tensor_same(out, other)))
                 continue;
             return copes_fail(COPES_ERROR_ALIAS, "%s: %s overlaps %s; it must have memory of its own%s",
                               call->info->name, out->name, other->name,
@@ -189,6 +215,7 @@ copes_status copes_workspace_size(copes_context *context, const copes_op *op, co
     if (size == NULL)
         return copes_fail(COPES_ERROR_NULL, "size is NULL; it must point to where the size goes");
     COPES_TRY(check_call(context, op, args, &call, &problem, &empty));
+    COPES_TRY(check_aliases(&call));
     *size = 0;
     return empty ? COPES_OK : padded_workspace(context, &problem, size);
 }

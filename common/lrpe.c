@@ -112,6 +112,10 @@ static copes_status check_grid(const copes_call *call, copes_lrpe_shape *shape)
     if (attributes->grid_rank < 0 || attributes->grid_rank > COPES_MAX_GRID)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: grid_rank is %d; it must be 0 to %d", op, attributes->grid_rank,
                           COPES_MAX_GRID);
+    for (int j = attributes->grid_rank; j < COPES_MAX_GRID; j++)
+        if (attributes->grid[j] != 0)
+            return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: grid[%d] is %lld; with grid_rank %d it must be 0", op, j,
+                              (long long)attributes->grid[j], attributes->grid_rank);
     shape->length = shape->n - attributes->prefix - attributes->suffix;
     shape->grid_rank = attributes->grid_rank > 0 ? attributes->grid_rank : 1;
     int64_t product = 1;
@@ -132,6 +136,10 @@ static copes_status check_grid(const copes_call *call, copes_lrpe_shape *shape)
 static copes_status check_positions(const copes_call *call, const copes_lrpe_shape *shape)
 {
     static const int64_t limit = INT64_C(1) << 31; /* exclusive, either way */
+    for (int j = shape->grid_rank; j < COPES_MAX_GRID; j++)
+        if (call->op->lrpe.offset[j] != 0)
+            return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: offset[%d] is %lld; with a %d-d grid it must be 0",
+                              call->info->name, j, (long long)call->op->lrpe.offset[j], shape->grid_rank);
     for (int j = 0; j < shape->grid_rank; j++) {
         const int64_t offset = call->op->lrpe.offset[j], length = shape->grid[j];
         if (offset <= -limit || offset >= limit || (length > 0 && offset > limit - length))

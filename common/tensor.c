@@ -5,6 +5,9 @@
 
 #include <stdio.h>
 
+/* Bytes that one dimension, or a byte offset, may reach: sums over 8 dimensions of two tensors stay within 63 bits. */
+static const int64_t largest_reach = INT64_MAX / 64;
+
 int64_t copes_multiply(int64_t a, int64_t b)
 {
     return b != 0 && a > INT64_MAX / b ? -1 : a * b;
@@ -50,6 +53,29 @@ static void compact_strides(copes_tensor *tensor)
     }
 }
 
+/* A length of 1 never takes a step, and a tensor without elements none at all. */
+static void read_strides(copes_tensor *tensor, const int64_t *strides)
+{
+    if (strides == NULL)
+        compact_strides(tensor);
+    for (int i = 0; i < tensor->rank; i++)
+        if (tensor->shape[i] == 1 || tensor->count == 0)
+            tensor->stride[i] = 0;
+        else if (strides != NULL)
+            tensor->stride[i] = strides[i];
+}
+
+static copes_status fail_extent(const char *op, const DLTensor *source, const copes_tensor *tensor)
+{
+    char shape[COPES_SHAPE_TEXT], strides[COPES_SHAPE_TEXT];
+    return copes_fail(
+        COPES_ERROR_SIZE,
+        "%s: %s has shape %s, strides %s and byte offset %llu, which reach past the address space; every "
+        "element must have an address",
+        op, tensor->name, copes_shape_text(tensor->rank, tensor->shape, shape),
+        copes_shape_text(tensor->rank, tensor->stride, strides), (unsigned long long)source->byte_offset);
+}
+
 /* The lowest and highest byte that the elements reach, relative to the element at index 0. */
 static bool find_extent(copes_tensor *tensor)
 {
@@ -62,7 +88,7 @@ static bool find_extent(copes_tensor *tensor)
             return false;
         const int64_t step = copes_multiply(stride < 0 ? -stride : stride, size);
         const int64_t reach = step < 0 ? -1 : copes_multiply(step, tensor->shape[i] - 1);
-        if (reach < 0 || reach > INT64_MAX / 16) /* the sum over 8 dimensions, both ways, stays within 63 bits */
+        if (reach < 0 || reach > largest_reach)
             return false;
         if (stride < 0)
             tensor->low -= reach;
@@ -111,20 +137,13 @@ copes_status copes_tensor_read(const char *op, const char *slot, const DLTensor 
                           "bfloat16, float64 or int32 with one lane",
                           op, slot, source->dtype.code, source->dtype.bits, source->dtype.lanes);
     COPES_TRY(read_shape(op, slot, source, tensor));
-    if (source->strides == NULL)
-        compact_strides(tensor);
-    else
-        for (int i = 0; i < tensor->rank; i++)
-            tensor->stride[i] = tensor->shape[i] == 1 ? 0 : source->strides[i]; /* a length of 1 never takes a step */
+    read_strides(tensor, source->strides);
     const uintptr_t base = (uintptr_t)source->data;
-    if (!find_extent(tensor) || source->byte_offset > INT64_MAX / 16 || base > UINTPTR_MAX - source->byte_offset ||
+    if (!find_extent(tensor) || source->byte_offset > (uint64_t)largest_reach ||
+        base > UINTPTR_MAX - source->byte_offset ||
         (base != 0 && base + source->byte_offset < (uintptr_t)-tensor->low) ||
         base + source->byte_offset > UINTPTR_MAX - (uintptr_t)tensor->high)
-        return copes_fail(
-            COPES_ERROR_SIZE,
-            "%s: %s has strides or a byte offset that reach past the address space; all its bytes must fit "
-            "63 bits",
-            op, slot);
+        return fail_extent(op, source, tensor);
     tensor->data = source->data == NULL ? NULL : (char *)source->data + source->byte_offset;
     return COPES_OK;
 }
@@ -200,6 +219,17 @@ static bool apart_modulo(const copes_tensor *a, const copes_tensor *b, int64_t p
     return gap >= a_high - a_low && gap + (b_high - b_low) <= pitch;
 }
 
+/* Are they apart modulo one of `rows`' steps? */
+static bool apart_in_rows_of(const copes_tensor *rows, const copes_tensor *a, const copes_tensor *b)
+{
+    for (int i = 0; i < rows->rank; i++) {
+        const int64_t pitch = magnitude(rows->stride[i]) * copes_dtype_size(rows->dtype);
+        if (pitch > 0 && apart_modulo(a, b, pitch))
+            return true;
+    }
+    return false;
+}
+
 bool copes_tensor_may_overlap(const copes_tensor *a, const copes_tensor *b)
 {
     if (a->count == 0 || b->count == 0)
@@ -208,10 +238,5 @@ bool copes_tensor_may_overlap(const copes_tensor *a, const copes_tensor *b)
     if (a_data + (uintptr_t)a->high <= b_data + (uintptr_t)b->low ||
         b_data + (uintptr_t)b->high <= a_data + (uintptr_t)a->low)
         return false;
-    for (int i = 0; i < a->rank; i++) {
-        const int64_t pitch = magnitude(a->stride[i]) * copes_dtype_size(a->dtype);
-        if (a->shape[i] > 1 && pitch > 0 && apart_modulo(a, b, pitch))
-            return false;
-    }
-    return true;
+    return !apart_in_rows_of(a, a, b) && !apart_in_rows_of(b, a, b);
 }

@@ -1,0 +1,161 @@
+/* Builds, spoils and runs the calls of the tables of refusals. */
+#include "tests/refusal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+copes_context *call_context(void)
+{
+    static copes_context *context; /* one for the program: Check's tests run one after the other */
+    const copes_context_options options = {.threads = 2};
+    if (context == NULL)
+        ck_assert_int_eq(copes_context_create((DLDevice){kDLCPU, 0}, &options, &context), COPES_OK);
+    return context;
+}
+
+static void place(call_case *call, int64_t slot, DLTensor *tensor)
+{
+    if (slot < OUT)
+        call->args.in[slot] = tensor;
+    else
+        call->args.out[slot - OUT] = tensor;
+}
+
+void call_add(call_case *call, int slot, DLDataType dtype, int rank, const int64_t *shape)
+{
+    int64_t stride = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        call->shape[slot][i] = shape[i];
+        call->stride[slot][i] = stride;
+        stride *= shape[i];
+    }
+    ck_assert_int_le(stride * dtype.bits / 8, CALL_BYTES / 2);
+    memset(call->memory[slot], slot < OUT ? 0x3c : 0x5a, CALL_BYTES);
+    call->tensor[slot] = (DLTensor){.data = call->memory[slot],
+                                    .device = {kDLCPU, 0},
+                                    .ndim = rank,
+                                    .dtype = dtype,
+                                    .shape = call->shape[slot],
+                                    .strides = call->stride[slot]};
+    place(call, slot, &call->tensor[slot]);
+}
+
+static void edit_op(call_case *call, const call_edit *edit)
+{
+    char *at = (char *)&call->op + edit->slot;
+    const int32_t narrow = (int32_t)edit->value;
+    if (edit->kind == SET32)
+        memcpy(at, &narrow, sizeof narrow);
+    else if (edit->kind == SET64)
+        memcpy(at, &edit->value, sizeof edit->value);
+    else
+        memcpy(at, &edit->real, sizeof edit->real);
+}
+
+static void edit_memory(call_case *call, DLTensor *tensor, const call_edit *edit)
+{
+    if (edit->kind == ADDRESS)
+        tensor->data = (void *)(uintptr_t)edit->value;
+    else if (edit->kind == NO_DATA)
+        tensor->data = NULL;
+    else if (edit->kind == AS_VIEW_OF)
+        *tensor = call->tensor[edit->at];
+    else
+        tensor->data = call->memory[edit->at] + edit->value;
+}
+
+void call_change(call_case *call, const call_edit *edit)
+{
+    static const int64_t two_three[2] = {2, 3};
+    DLTensor *tensor = edit->kind > KIND ? &call->tensor[edit->slot] : NULL;
+    switch (edit->kind) {
+    case NOTHING: break;
+    case SET32:
+    case SET64:
+    case SET_REAL: edit_op(call, edit); break;
+    case KIND: call->op.kind = (copes_kind)edit->value; break;
+    case ABSENT: place(call, edit->slot, NULL); break;
+    case GIVEN: call_add(call, (int)edit->slot, float32, 2, two_three); break;
+    case RANK: tensor->ndim = (int32_t)edit->value; break;
+    case LENGTH: tensor->shape[edit->at] = edit->value; break;
+    case STRIDE: tensor->strides[edit->at] = edit->value; break;
+    case BYTES: tensor->byte_offset = (uint64_t)edit->value; break;
+    case TYPE: tensor->dtype = (DLDataType){(uint8_t)edit->at, (uint8_t)edit->value, 1}; break;
+    case LANES: tensor->dtype.lanes = (uint16_t)edit->value; break;
+    case DEVICE: tensor->device = (DLDevice){(DLDeviceType)edit->at, (int32_t)edit->value}; break;
+    case NO_SHAPE: tensor->shape = NULL; break;
+    case NO_DATA:
+    case SHARE:
+    case ADDRESS:
+    case AS_VIEW_OF: edit_memory(call, tensor, edit); break;
+    }
+}
+
+copes_status call_run(call_case *call)
+{
+    size_t size = 0;
+    const copes_status status = copes_workspace_size(call_context(), &call->op, &call->args, &size);
+    if (status != COPES_OK)
+        return status;
+    void *workspace = malloc(size + 1);
+    ck_assert_ptr_nonnull(workspace);
+    const copes_status result = copes_run(call_context(), &call->op, &call->args, workspace, size);
+    free(workspace);
+    return result;
+}
+
+void expect_refusal(copes_status status, copes_status wanted, const char *message)
+{
+    ck_assert_msg(status == wanted && strcmp(copes_last_error(), message) == 0,
+                  "\n  got    %s \"%s\"\n  wanted %s \"%s\"", copes_status_name(status), copes_last_error(),
+                  copes_status_name(wanted), message);
+}
+
+/* copes_infer writes descriptions, so it gets output tensors that a refusal must leave alone. */
+static void expect_infer_refuses(const call_case *spoilt, const refusal *row)
+{
+    DLTensor out[COPES_MAX_OUTPUTS];
+    int64_t shape[COPES_MAX_OUTPUTS][COPES_MAX_RANK];
+    copes_args args = spoilt->args;
+    memset(shape, 0x77, sizeof shape);
+    memset(out, 0x77, sizeof out);
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
+        if (args.out[i] != NULL) {
+            out[i].shape = shape[i];
+            args.out[i] = &out[i];
+        }
+    DLTensor before[COPES_MAX_OUTPUTS];
+    memcpy(before, out, sizeof out);
+    expect_refusal(copes_infer(&spoilt->op, &args), row->status, row->message);
+    ck_assert_mem_eq(out, before, sizeof out);
+    for (size_t i = 0; i < sizeof shape; i++)
+        ck_assert_int_eq(((unsigned char *)shape)[i], 0x77);
+}
+
+void refusal_test(void (*make)(call_case *call), const refusal *row)
+{
+    static call_case good, spoilt;
+    static unsigned char before[sizeof spoilt.memory];
+    static char workspace[1 << 16];
+    memset(&spoilt, 0, sizeof spoilt);
+    make(&spoilt);
+    for (int i = 0; i < CALL_EDITS; i++)
+        call_change(&spoilt, &row->edits[i]);
+    memcpy(before, spoilt.memory, sizeof before);
+    size_t size = 4321;
+    if (row->by <= BY_INFER)
+        expect_infer_refuses(&spoilt, row);
+    if (row->by == BY_ALL || row->by == BY_SIZE_AND_RUN) {
+        expect_refusal(copes_workspace_size(call_context(), &spoilt.op, &spoilt.args, &size), row->status,
+                       row->message);
+        ck_assert_uint_eq(size, 4321);
+    }
+    if (row->by != BY_INFER)
+        expect_refusal(copes_run(call_context(), &spoilt.op, &spoilt.args, workspace, sizeof workspace), row->status,
+                       row->message);
+    ck_assert_mem_eq(spoilt.memory, before, sizeof before);
+    memset(&good, 0, sizeof good);
+    make(&good);
+    ck_assert_msg(call_run(&good) == COPES_OK, "the good call: %s", copes_last_error());
+    ck_assert_int_ne(good.memory[OUT][0], 0x5a);
+}

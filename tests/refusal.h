@@ -1,0 +1,77 @@
+/* Tables of refusals: a good call, what spoils it, and the status and message that it must then get, with no byte of any
+ * tensor changed. The same call, unspoilt, must then succeed. */
+#ifndef COPES_TESTS_REFUSAL_H
+#define COPES_TESTS_REFUSAL_H
+
+#include <check.h>
+#include <copes/copes.h>
+
+enum { CALL_SLOTS = COPES_MAX_INPUTS + COPES_MAX_OUTPUTS, CALL_BYTES = 4096, CALL_EDITS = 3, OUT = COPES_MAX_INPUTS };
+
+/* A call whose tensors sit in memory of its own. Slots are those of in, then (from OUT) those of out. */
+typedef struct call_case {
+    copes_op op;
+    copes_args args;
+    DLTensor tensor[CALL_SLOTS];
+    int64_t shape[CALL_SLOTS][COPES_MAX_RANK + 1], stride[CALL_SLOTS][COPES_MAX_RANK + 1];
+    unsigned char memory[CALL_SLOTS][CALL_BYTES];
+} call_case;
+
+typedef enum edit_kind {
+    NOTHING,
+    SET32,     /* the int32 of the descriptor at offset `slot` becomes `value` */
+    SET64,     /* likewise an int64 */
+    SET_REAL,  /* likewise a double */
+    KIND,      /* the descriptor's kind */
+    ABSENT,    /* the slot becomes NULL */
+    GIVEN,     /* the slot becomes a good (2, 3) float32 tensor */
+    RANK,      /* ndim */
+    LENGTH,    /* shape[at] */
+    STRIDE,    /* strides[at]; the others stay those of a compact tensor */
+    BYTES,     /* byte_offset */
+    TYPE,      /* dtype: code `at`, `value` bits */
+    LANES,     /* dtype.lanes */
+    DEVICE,    /* device: type `at`, id `value` */
+    NO_DATA,   /* data NULL */
+    NO_SHAPE,  /* shape NULL */
+    SHARE,     /* data moves to that of slot `at`, `value` bytes on */
+    ADDRESS,   /* data becomes the address `value` */
+    AS_VIEW_OF /* data, shape and strides become those of slot `at` */
+} edit_kind;
+
+typedef struct call_edit {
+    edit_kind kind;
+    int64_t slot; /* or an offset in copes_op */
+    int64_t at, value;
+    double real;
+} call_edit;
+
+/* Which calls refuse: all three; copes_infer alone, which knows no context; all but that, for
+ * what is wrong with an output; copes_run alone, for data. */
+typedef enum refused_by { BY_ALL, BY_INFER, BY_SIZE_AND_RUN, BY_RUN } refused_by;
+
+typedef struct refusal {
+    copes_status status;
+    refused_by by;
+    call_edit edits[CALL_EDITS];
+    const char *message;
+} refusal;
+
+/* Gives the slot a compact tensor, its memory filled: inputs with small numbers, outputs with poison. */
+void call_add(call_case *call, int slot, DLDataType dtype, int rank, const int64_t *shape);
+void call_change(call_case *call, const call_edit *edit);
+
+copes_context *call_context(void);
+
+/* Runs one row on the call that `make` builds. */
+void refusal_test(void (*make)(call_case *call), const refusal *row);
+
+/* As copes_run with a workspace that is large enough. */
+copes_status call_run(call_case *call);
+
+/* Asserts on a status and the whole message that came with it. */
+void expect_refusal(copes_status status, copes_status wanted, const char *message);
+
+static const DLDataType float32 = {kDLFloat, 32, 1};
+
+#endif

@@ -1,0 +1,343 @@
+/* Every refusal of act, and those that every operator shares, on act's tensors. */
+#include "tests/refusal.h"
+#include "tests/suite.h"
+
+#include <string.h>
+
+enum { X = COPES_ACT_X, GRAD = COPES_ACT_GRAD_O, SAVED = COPES_ACT_O };
+#define ACT offsetof(copes_op, act.act)
+#define DIM offsetof(copes_op, act.dim)
+
+static const int64_t shape[3] = {2, 3, 8};
+
+static void forward(call_case *call)
+{
+    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {COPES_SILU, -1}};
+    call_add(call, X, float32, 3, shape);
+    call_add(call, OUT, float32, 3, shape);
+}
+
+static void backward(call_case *call)
+{
+    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {COPES_SILU, -1}};
+    call_add(call, X, float32, 3, shape);
+    call_add(call, GRAD, float32, 3, shape);
+    call_add(call, OUT, float32, 3, shape);
+}
+
+static void softmax_backward(call_case *call)
+{
+    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {COPES_SOFTMAX, 1}};
+    call_add(call, SAVED, float32, 3, shape);
+    call_add(call, GRAD, float32, 3, shape);
+    call_add(call, OUT, float32, 3, shape);
+}
+
+static const refusal forward_rows[] = {
+    {COPES_ERROR_OP, BY_ALL, {{KIND, 0, 0, 0, 0}}, "op: kind is 0; it must be one of copes_kind, 1 to 5"},
+    {COPES_ERROR_OP, BY_ALL, {{KIND, 0, 0, 6, 0}}, "op: kind is 6; it must be one of copes_kind, 1 to 5"},
+    {COPES_ERROR_OP, BY_ALL, {{KIND, 0, 0, -1, 0}}, "op: kind is -1; it must be one of copes_kind, 1 to 5"},
+    {COPES_ERROR_NULL, BY_ALL, {{ABSENT, X, 0, 0, 0}}, "act_forward: x is NULL; it must be a tensor"},
+    {COPES_ERROR_NULL, BY_SIZE_AND_RUN, {{ABSENT, OUT, 0, 0, 0}}, "act_forward: o is NULL; it must be a tensor"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{GIVEN, 1, 0, 0, 0}},
+     "act_forward: in[1] is given; the operator has no such slot, so it must be NULL"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{GIVEN, 15, 0, 0, 0}},
+     "act_forward: in[15] is given; the operator has no such slot, so it must be NULL"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{GIVEN, OUT + 1, 0, 0, 0}},
+     "act_forward: out[1] is given; the operator has no such slot, so it must be NULL"},
+    {COPES_ERROR_NULL, BY_ALL, {{NO_SHAPE, X, 0, 0, 0}}, "act_forward: x has a NULL shape; it must point to 3 lengths"},
+    {COPES_ERROR_NULL,
+     BY_SIZE_AND_RUN,
+     {{NO_SHAPE, OUT, 0, 0, 0}},
+     "act_forward: o has a NULL shape; it must point to 3 lengths"},
+    {COPES_ERROR_NULL,
+     BY_RUN,
+     {{NO_DATA, X, 0, 0, 0}},
+     "act_forward: x has 48 elements and data NULL; it must point to them"},
+    {COPES_ERROR_NULL,
+     BY_RUN,
+     {{NO_DATA, OUT, 0, 0, 0}},
+     "act_forward: o has 48 elements and data NULL; it must point to them"},
+    {COPES_ERROR_DEVICE,
+     BY_SIZE_AND_RUN,
+     {{DEVICE, X, kDLCUDA, 0, 0}},
+     "act_forward: x is on device (2, 0); it must be on the context's, (1, 0)"},
+    {COPES_ERROR_DEVICE,
+     BY_SIZE_AND_RUN,
+     {{DEVICE, X, kDLCPU, 1, 0}},
+     "act_forward: x is on device (1, 1); it must be on the context's, (1, 0)"},
+    {COPES_ERROR_DEVICE,
+     BY_SIZE_AND_RUN,
+     {{DEVICE, OUT, kDLROCM, 2, 0}},
+     "act_forward: o is on device (10, 2); it must be on the context's, (1, 0)"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, X, kDLInt, 32, 0}},
+     "act_forward: x has type int32; it must be float32, float16, bfloat16 or float64"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, X, kDLInt, 64, 0}},
+     "act_forward: x has DLPack type code 0 with 64 bits and 1 lanes; it must be float32, float16, bfloat16, float64 or int32 with one lane"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, X, 77, 32, 0}},
+     "act_forward: x has DLPack type code 77 with 32 bits and 1 lanes; it must be float32, float16, bfloat16, float64 or int32 with one lane"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{LANES, X, 0, 4, 0}},
+     "act_forward: x has DLPack type code 2 with 32 bits and 4 lanes; it must be float32, float16, bfloat16, float64 or int32 with one lane"},
+    {COPES_ERROR_DTYPE,
+     BY_SIZE_AND_RUN,
+     {{TYPE, OUT, kDLFloat, 16, 0}},
+     "act_forward: o has type float16; it must be float32"},
+    {COPES_ERROR_SHAPE, BY_ALL, {{RANK, X, 0, 0, 0}}, "act_forward: x has rank 0; it must be 1 to 8"},
+    {COPES_ERROR_SHAPE, BY_ALL, {{RANK, X, 0, -1, 0}}, "act_forward: x has rank -1; it must be 0 to 8"},
+    {COPES_ERROR_SHAPE, BY_ALL, {{RANK, X, 0, 9, 0}}, "act_forward: x has rank 9; it must be 0 to 8"},
+    {COPES_ERROR_SHAPE, BY_SIZE_AND_RUN, {{RANK, OUT, 0, 9, 0}}, "act_forward: o has rank 9; it must be 0 to 8"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{RANK, OUT, 0, 2, 0}},
+     "act_forward: o has shape (2, 3); it must be (2, 3, 8), as x"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, X, 1, -3, 0}},
+     "act_forward: x has length -3 in dimension 1; it must be 0 or more"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{LENGTH, OUT, 2, 7, 0}},
+     "act_forward: o has shape (2, 3, 7); it must be (2, 3, 8), as x"},
+    {COPES_ERROR_SIZE,
+     BY_ALL,
+     {{LENGTH, X, 0, INT64_MAX, 0}},
+     "act_forward: x has shape (9223372036854775807, 3, 8) of float32; its size in bytes must fit 63 bits"},
+    {COPES_ERROR_SIZE,
+     BY_ALL,
+     {{LENGTH, X, 0, INT64_C(1) << 40, 0}, {LENGTH, X, 1, INT64_C(1) << 40, 0}},
+     "act_forward: x has shape (1099511627776, 1099511627776, 8) of float32; its size in bytes must fit 63 bits"},
+    {COPES_ERROR_SIZE,
+     BY_ALL,
+     {{LENGTH, X, 0, 0, 0}, {LENGTH, X, 1, INT64_C(1) << 40, 0}, {LENGTH, X, 2, INT64_C(1) << 40, 0}},
+     "act_forward: x has shape (0, 1099511627776, 1099511627776) of float32; its size in bytes must fit 63 bits"},
+    {COPES_ERROR_SIZE,
+     BY_ALL,
+     {{STRIDE, X, 0, INT64_MAX, 0}},
+     "act_forward: x has shape (2, 3, 8), strides (9223372036854775807, 8, 1) and byte offset 0, which reach past the address space; every element must have an address"},
+    {COPES_ERROR_SIZE,
+     BY_ALL,
+     {{STRIDE, X, 0, INT64_MIN, 0}},
+     "act_forward: x has shape (2, 3, 8), strides (-9223372036854775808, 8, 1) and byte offset 0, which reach past the address space; every element must have an address"},
+    {COPES_ERROR_SIZE,
+     BY_ALL,
+     {{STRIDE, X, 1, -(INT64_C(1) << 62), 0}},
+     "act_forward: x has shape (2, 3, 8), strides (24, -4611686018427387904, 1) and byte offset 0, which reach past the address space; every element must have an address"},
+    {COPES_ERROR_SIZE,
+     BY_SIZE_AND_RUN,
+     {{STRIDE, OUT, 1, INT64_C(1) << 60, 0}},
+     "act_forward: o has shape (2, 3, 8), strides (24, 1152921504606846976, 1) and byte offset 0, which reach past the address space; every element must have an address"},
+    {COPES_ERROR_SIZE,
+     BY_ALL,
+     {{BYTES, X, 0, -1, 0}},
+     "act_forward: x has shape (2, 3, 8), strides (24, 8, 1) and byte offset 18446744073709551615, which reach past the address space; every element must have an address"},
+    {COPES_ERROR_SIZE,
+     BY_ALL,
+     {{ADDRESS, X, 0, -16, 0}},
+     "act_forward: x has shape (2, 3, 8), strides (24, 8, 1) and byte offset 0, which reach past the address space; every element must have an address"},
+    {COPES_ERROR_SIZE,
+     BY_ALL,
+     {{ADDRESS, X, 0, 16, 0}, {STRIDE, X, 0, -24, 0}},
+     "act_forward: x has shape (2, 3, 8), strides (-24, 8, 1) and byte offset 0, which reach past the address space; every element must have an address"},
+    {COPES_ERROR_STRIDE,
+     BY_SIZE_AND_RUN,
+     {{STRIDE, OUT, 0, 0, 0}},
+     "act_forward: o has shape (2, 3, 8) with strides (0, 8, 1), where elements overlap; each element of an output must have its own memory"},
+    {COPES_ERROR_STRIDE,
+     BY_SIZE_AND_RUN,
+     {{STRIDE, OUT, 1, 7, 0}},
+     "act_forward: o has shape (2, 3, 8) with strides (24, 7, 1), where elements overlap; each element of an output must have its own memory"},
+    {COPES_ERROR_STRIDE,
+     BY_SIZE_AND_RUN,
+     {{STRIDE, OUT, 0, -8, 0}},
+     "act_forward: o has shape (2, 3, 8) with strides (-8, 8, 1), where elements overlap; each element of an output must have its own memory"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT, X, 4, 0}},
+     "act_forward: o overlaps x; it must have memory of its own, or be exactly that tensor"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT, X, 2, 0}},
+     "act_forward: o overlaps x; it must have memory of its own, or be exactly that tensor"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT, X, 0, 0}, {STRIDE, OUT, 0, 32, 0}},
+     "act_forward: o overlaps x; it must have memory of its own, or be exactly that tensor"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, ACT, 0, 5, 0}},
+     "act_forward: act is 5; it must be COPES_NONE (0) to COPES_SOFTMAX (4)"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, ACT, 0, -1, 0}},
+     "act_forward: act is -1; it must be COPES_NONE (0) to COPES_SOFTMAX (4)"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, ACT, 0, COPES_SOFTMAX, 0}, {SET32, DIM, 0, 3, 0}},
+     "act_forward: dim is 3; with tensors of rank 3 it must be -3 to 2"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, ACT, 0, COPES_SOFTMAX, 0}, {SET32, DIM, 0, -4, 0}},
+     "act_forward: dim is -4; with tensors of rank 3 it must be -3 to 2"},
+};
+
+static const refusal backward_rows[] = {
+    {COPES_ERROR_NULL, BY_ALL, {{ABSENT, GRAD, 0, 0, 0}}, "act_backward: grad_o is NULL; it must be a tensor"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{ABSENT, X, 0, 0, 0}},
+     "act_backward: x is NULL; the backward of this activation needs the forward's input"},
+    {COPES_ERROR_NULL, BY_SIZE_AND_RUN, {{ABSENT, OUT, 0, 0, 0}}, "act_backward: grad_x is NULL; it must be a tensor"},
+    {COPES_ERROR_NULL,
+     BY_RUN,
+     {{NO_DATA, X, 0, 0, 0}},
+     "act_backward: x has 48 elements and data NULL; it must point to them"},
+    {COPES_ERROR_DEVICE,
+     BY_INFER,
+     {{DEVICE, GRAD, kDLCUDA, 0, 0}},
+     "act_backward: grad_o is on device (2, 0); it must be on the device of the first input, (1, 0)"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, X, kDLBfloat, 16, 0}},
+     "act_backward: x has type bfloat16; it must be float32, as grad_o"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, GRAD, kDLInt, 32, 0}},
+     "act_backward: grad_o has type int32; it must be float32, float16, bfloat16 or float64"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, X, 0, 1, 0}},
+     "act_backward: x has shape (1, 3, 8); it must be (2, 3, 8), as grad_o"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, X, 0, 2, 0}},
+     "act_backward: x has shape (2, 3); it must be (2, 3, 8), as grad_o"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{LENGTH, OUT, 0, 1, 0}},
+     "act_backward: grad_x has shape (1, 3, 8); it must be (2, 3, 8), as grad_o"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{AS_VIEW_OF, OUT, X, 0, 0}},
+     "act_backward: grad_x overlaps x; it must have memory of its own"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT, GRAD, 8, 0}},
+     "act_backward: grad_x overlaps grad_o; it must have memory of its own, or be exactly that tensor"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, ACT, 0, 1000, 0}},
+     "act_backward: act is 1000; it must be COPES_NONE (0) to COPES_SOFTMAX (4)"},
+};
+
+static const refusal softmax_rows[] = {
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{ABSENT, SAVED, 0, 0, 0}},
+     "act_backward: o is NULL; the backward of softmax needs the forward's output"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, SAVED, kDLFloat, 64, 0}},
+     "act_backward: o has type float64; it must be float32, as grad_o"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, SAVED, 2, 9, 0}},
+     "act_backward: o has shape (2, 3, 9); it must be (2, 3, 8), as grad_o"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{AS_VIEW_OF, OUT, SAVED, 0, 0}},
+     "act_backward: grad_x overlaps o; it must have memory of its own"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, DIM, 0, 3, 0}},
+     "act_backward: dim is 3; with tensors of rank 3 it must be -3 to 2"},
+};
+
+START_TEST(forward_refuses)
+{
+    refusal_test(forward, &forward_rows[_i]);
+}
+END_TEST
+
+START_TEST(backward_refuses)
+{
+    refusal_test(backward, &backward_rows[_i]);
+}
+END_TEST
+
+START_TEST(softmax_backward_refuses)
+{
+    refusal_test(softmax_backward, &softmax_rows[_i]);
+}
+END_TEST
+
+START_TEST(empty_succeeds)
+{
+    static call_case call;
+    for (int i = 0; i < 3; i++) {
+        memset(&call, 0, sizeof call);
+        forward(&call);
+        call.shape[X][i] = call.shape[OUT][i] = 0;
+        call.tensor[X].data = NULL;
+        ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+        for (int j = 0; j < CALL_BYTES; j++)
+            ck_assert_int_eq(call.memory[OUT][j], 0x5a);
+    }
+}
+END_TEST
+
+/* x and o as two columns of one buffer's rows, as halves of its last axis, and as its even and odd elements. */
+START_TEST(interleaved_views_are_accepted)
+{
+    static call_case call;
+    static const int64_t layouts[3][4] = {{96, 16, 1, 32}, {48, 16, 1, 32}, {48, 16, 2, 4}}; /* strides; o's offset */
+    for (int i = 0; i < 3; i++) {
+        memset(&call, 0, sizeof call);
+        forward(&call);
+        memcpy(call.stride[X], layouts[i], 3 * sizeof layouts[i][0]);
+        memcpy(call.stride[OUT], layouts[i], 3 * sizeof layouts[i][0]);
+        call_change(&call, &(call_edit){SHARE, OUT, X, layouts[i][3], 0});
+        ck_assert_msg(call_run(&call) == COPES_OK, "layout %d: %s", i, copes_last_error());
+    }
+}
+END_TEST
+
+START_TEST(in_place_is_accepted)
+{
+    static call_case call;
+    memset(&call, 0, sizeof call);
+    forward(&call);
+    call_change(&call, &(call_edit){AS_VIEW_OF, OUT, X, 0, 0});
+    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    backward(&call);
+    call_change(&call, &(call_edit){AS_VIEW_OF, OUT, GRAD, 0, 0});
+    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("refusals_act");
+    TCase *act = tcase_create("act");
+    tcase_add_loop_test(act, forward_refuses, 0, sizeof forward_rows / sizeof forward_rows[0]);
+    tcase_add_loop_test(act, backward_refuses, 0, sizeof backward_rows / sizeof backward_rows[0]);
+    tcase_add_loop_test(act, softmax_backward_refuses, 0, sizeof softmax_rows / sizeof softmax_rows[0]);
+    tcase_add_test(act, empty_succeeds);
+    tcase_add_test(act, interleaved_views_are_accepted);
+    tcase_add_test(act, in_place_is_accepted);
+    suite_add_tcase(suite, act);
+    return suite_run(suite);
+}
