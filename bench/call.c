@@ -12,8 +12,8 @@ static bench_tensor *add(bench_call *call, check_type type, int rank, const int6
     bench_tensor *tensor = &call->tensors[call->count++];
     *tensor = (bench_tensor){.type = type};
     memcpy(tensor->shape, shape, (size_t)rank * sizeof *shape);
-    tensor->view = (DLTensor){
-        .device = call->device, .ndim = rank, .dtype = check_type_of(type)->dlpack, .shape = tensor->shape};
+    tensor->view =
+        (DLTensor){.device = call->device, .ndim = rank, .dtype = check_type_of(type)->dlpack, .shape = tensor->shape};
     return tensor;
 }
 

@@ -28,7 +28,7 @@ typedef struct bench_call {
     int64_t tokens; /* of the sequence, for the size of a log-sum-exp */
     void *workspace;
     size_t workspace_size;
-    int64_t moved;       /* bytes: every input read once, the output written once */
+    int64_t moved;        /* bytes: every input read once, the output written once */
     double multiply_adds; /* 0 where moving bytes is all there is to it */
 } bench_call;
 

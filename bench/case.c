@@ -6,7 +6,8 @@
 
 const char *bench_operator_name(bench_operator op)
 {
-    static const char *const names[BENCH_OPERATORS] = {"act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode"};
+    static const char *const names[BENCH_OPERATORS] = {"act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine",
+                                                       "tpa_decode"};
     return names[op];
 }
 

@@ -47,7 +47,9 @@ static cpu_level level_in_use(int device)
     char summary[256];
     if (copes_device_summary((DLDevice){kDLCPU, device}, summary, sizeof summary) != COPES_OK)
         return CPU_BASELINE;
-    return strstr(summary, ", avx512") != NULL ? CPU_AVX512 : strstr(summary, ", avx2") != NULL ? CPU_AVX2 : CPU_BASELINE;
+    return strstr(summary, ", avx512") != NULL ? CPU_AVX512
+           : strstr(summary, ", avx2") != NULL ? CPU_AVX2
+                                               : CPU_BASELINE;
 }
 
 static void cpu_close(void *state)

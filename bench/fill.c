@@ -8,7 +8,8 @@
 /* Elements of the block that is repeated: a prime, so that no two rows of a tensor are the same. */
 enum { BLOCK = 262139 };
 
-static int write_repeated(const check_memory *memory, int device, void *to, size_t bytes, const void *block, size_t size)
+static int write_repeated(const check_memory *memory, int device, void *to, size_t bytes, const void *block,
+                          size_t size)
 {
     for (size_t done = 0; done < bytes; done += size) {
         const size_t part = bytes - done < size ? bytes - done : size;
@@ -28,7 +29,8 @@ int bench_fill_random(const check_memory *memory, int device, void *to, size_t b
         return -1;
     for (size_t i = 0; i < elements; i++) /* bell-shaped, from -3 to 3, with variance 1 */
         check_encode(type,
-                     check_round(type, 2 * (check_uniform(&state) + check_uniform(&state) + check_uniform(&state) - 1.5)),
+                     check_round(type,
+                                 2 * (check_uniform(&state) + check_uniform(&state) + check_uniform(&state) - 1.5)),
                      block + i * size);
     const int status = write_repeated(memory, device, to, bytes, block, elements * size);
     free(block);
@@ -51,7 +53,8 @@ static int fill_special(const bench_call *call, const bench_tensor *tensor, cons
     if (values == NULL)
         return -1;
     for (size_t i = 0; i < tensor->bytes / size; i++)
-        check_encode(tensor->type, check_round(tensor->type, special_value(call, tensor, (int64_t)i)), values + i * size);
+        check_encode(tensor->type, check_round(tensor->type, special_value(call, tensor, (int64_t)i)),
+                     values + i * size);
     const int status = memory->write(call->device.device_id, tensor->view.data, values, tensor->bytes);
     free(values);
     return status;

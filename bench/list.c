@@ -18,7 +18,8 @@ static void add(bench_list *list, const bench_case *c)
 }
 
 /* One table: a row for each length from `first` to `last`, doubling, or for each length asked for. */
-static void add_lengths(bench_list *list, const bench_wish *wish, bench_case c, int64_t first, int64_t last, int64_t quick)
+static void add_lengths(bench_list *list, const bench_wish *wish, bench_case c, int64_t first, int64_t last,
+                        int64_t quick)
 {
     if (wish->grid_rank > 0) {
         c.n = bench_case_tokens(&c) - c.prefix;
@@ -39,7 +40,8 @@ static void add_lengths(bench_list *list, const bench_wish *wish, bench_case c, 
 }
 
 /* Both directions, as far as they are asked for. */
-static void add_modes(bench_list *list, const bench_wish *wish, bench_case c, int64_t first, int64_t last, int64_t quick)
+static void add_modes(bench_list *list, const bench_wish *wish, bench_case c, int64_t first, int64_t last,
+                      int64_t quick)
 {
     if (wish->forward)
         add_lengths(list, wish, c, first, last, quick);

@@ -6,13 +6,13 @@
 #include "bench/device.h"
 
 typedef struct bench_result {
-    double ms, copy_ms;   /* medians */
-    double share;         /* of the copy's rate: copy_ms / ms */
-    double rate;          /* GB/s, read and written */
-    double peak_share;    /* of the multiply-adds that the probe does in the same time; 0 for calls that have none */
-    double mebibytes;     /* inputs, output and workspace */
+    double ms, copy_ms; /* medians */
+    double share;       /* of the copy's rate: copy_ms / ms */
+    double rate;        /* GB/s, read and written */
+    double peak_share;  /* of the multiply-adds that the probe does in the same time; 0 for calls that have none */
+    double mebibytes;   /* inputs, output and workspace */
     int repeats;
-    const char *skipped;  /* NULL, or why there is nothing above but mebibytes */
+    const char *skipped; /* NULL, or why there is nothing above but mebibytes */
 } bench_result;
 
 /* Bytes that measuring the call takes: its own, and what the copy reads and writes. */

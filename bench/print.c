@@ -5,7 +5,8 @@ void bench_print_title(FILE *stream, const bench_case *c, bool first)
 {
     char name[BENCH_NAME];
     bench_case_name(c, name);
-    fprintf(stream, "%s%s:\n%10s %11s %9s %7s", first ? "" : "\n", name, c->op == BENCH_TPA ? "m" : "n", "ms", "GB/s", "share");
+    fprintf(stream, "%s%s:\n%10s %11s %9s %7s", first ? "" : "\n", name, c->op == BENCH_TPA ? "m" : "n", "ms", "GB/s",
+            "share");
     fprintf(stream, "%s %13s\n", c->op == BENCH_TPA ? "     fma" : "", "MiB");
 }
 

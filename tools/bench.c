@@ -1,7 +1,7 @@
 /* copes bench: times the operators beside a copy of as many bytes, and prints tables. */
+#include "tools/bench.h"
 #include "bench/print.h"
 #include "tools/arguments.h"
-#include "tools/bench.h"
 #include "tools/commands.h"
 
 #include <stdlib.h>
@@ -49,8 +49,8 @@ static bool want(bench_wish *wish, const char *name)
     for (int i = 0; i < BENCH_OPERATORS; i++)
         if (strcmp(bench_operator_name((bench_operator)i), name) == 0)
             return wish->wanted[i] = wish->any_wanted = true;
-    complain(EXIT_USAGE, "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine or tpa_decode",
-             name);
+    complain(EXIT_USAGE,
+             "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine or tpa_decode", name);
     return false;
 }
 
@@ -95,7 +95,10 @@ static bool read_flag(arguments *walk, request *r)
         const char *name;
         int64_t *value;
         int64_t low;
-    } numbers[] = {{"batch", &wish->batch, 1}, {"head", &wish->head, 1}, {"dim", &wish->dim, 1}, {"prefix", &wish->prefix, 0}};
+    } numbers[] = {{"batch", &wish->batch, 1},
+                   {"head", &wish->head, 1},
+                   {"dim", &wish->dim, 1},
+                   {"prefix", &wish->prefix, 0}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(walk->flag, numbers[i].name) == 0)
             return arguments_integer(walk, numbers[i].low, INT32_MAX, numbers[i].value);
@@ -113,7 +116,9 @@ static bool read_flag(arguments *walk, request *r)
         return read_grid(walk, wish);
     if (strcmp(walk->flag, "json") == 0)
         return (r->json = arguments_value(walk)) != NULL;
-    bool *const yes = strcmp(walk->flag, "quick") == 0 ? &wish->quick : strcmp(walk->flag, "help") == 0 ? &r->help : NULL;
+    bool *const yes = strcmp(walk->flag, "quick") == 0  ? &wish->quick
+                      : strcmp(walk->flag, "help") == 0 ? &r->help
+                                                        : NULL;
     if (yes != NULL)
         return *yes = arguments_no_value(walk);
     complain(EXIT_USAGE, "--%s is not a flag of `copes bench`; `copes bench --help` lists those it has", walk->flag);
@@ -126,7 +131,9 @@ static bool check_request(const bench_wish *wish)
     const struct {
         const char *flag;
         bool given, act;
-    } flags[] = {{"grid", wish->grid_rank > 0, false}, {"prefix", wish->prefix >= 0, false}, {"act", wish->act >= 0, true}};
+    } flags[] = {{"grid", wish->grid_rank > 0, false},
+                 {"prefix", wish->prefix >= 0, false},
+                 {"act", wish->act >= 0, true}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         for (int op = 0; op < BENCH_OPERATORS; op++)
             if (flags[i].given && wish->wanted[op] && (op == BENCH_TPA || (op == BENCH_ACT && !flags[i].act))) {
@@ -240,7 +247,9 @@ static int measure_list(session *s, const request *r, const bench_list *list)
 
 static int run_request(const request *r)
 {
-    session s = {.device = bench_device_of(r->device.device_type), .id = r->device, .budget_ms = r->wish.quick ? 100 : 500};
+    session s = {.device = bench_device_of(r->device.device_type),
+                 .id = r->device,
+                 .budget_ms = r->wish.quick ? 100 : 500};
     copes_context_options options = {.threads = 0};
     bench_list list;
     if (s.device == NULL || check_memory_of(r->device.device_type) == NULL)

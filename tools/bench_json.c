@@ -74,7 +74,8 @@ static cJSON *add_figures(cJSON *entry, const bench_case *c, const bench_result 
 int bench_json_add(bench_json *json, const bench_case *c, const bench_result *result)
 {
     cJSON *entry = cJSON_CreateObject();
-    if (add_shape(entry, c) != NULL && add_figures(entry, c, result) != NULL && cJSON_AddItemToArray(json->cases, entry))
+    if (add_shape(entry, c) != NULL && add_figures(entry, c, result) != NULL &&
+        cJSON_AddItemToArray(json->cases, entry))
         return 0;
     cJSON_Delete(entry);
     return -1;
