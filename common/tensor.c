@@ -68,12 +68,11 @@ static void read_strides(copes_tensor *tensor, const int64_t *strides)
 static copes_status fail_extent(const char *op, const DLTensor *source, const copes_tensor *tensor)
 {
     char shape[COPES_SHAPE_TEXT], strides[COPES_SHAPE_TEXT];
-    return copes_fail(
-        COPES_ERROR_SIZE,
-        "%s: %s has shape %s, strides %s and byte offset %llu, which reach past the address space; every "
-        "element must have an address",
-        op, tensor->name, copes_shape_text(tensor->rank, tensor->shape, shape),
-        copes_shape_text(tensor->rank, tensor->stride, strides), (unsigned long long)source->byte_offset);
+    return copes_fail(COPES_ERROR_SIZE,
+                      "%s: %s has shape %s, strides %s and byte offset %llu, which reach past the address space; every "
+                      "element must have an address",
+                      op, tensor->name, copes_shape_text(tensor->rank, tensor->shape, shape),
+                      copes_shape_text(tensor->rank, tensor->stride, strides), (unsigned long long)source->byte_offset);
 }
 
 /* The lowest and highest byte that the elements reach, relative to the element at index 0. */
