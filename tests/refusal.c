@@ -23,7 +23,7 @@ static void place(call_case *call, int64_t slot, DLTensor *tensor)
 
 void call_add(call_case *call, int slot, DLDataType dtype, int rank, const int64_t *shape)
 {
-    int64_t stride = 1;
+    int64_t stride = 1; /* in the end the number of elements */
     for (int i = rank - 1; i >= 0; i--) {
         call->shape[slot][i] = shape[i];
         call->stride[slot][i] = stride;

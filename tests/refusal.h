@@ -6,7 +6,7 @@
 #include <check.h>
 #include <copes/copes.h>
 
-enum { CALL_SLOTS = COPES_MAX_INPUTS + COPES_MAX_OUTPUTS, CALL_BYTES = 4096, CALL_EDITS = 3, OUT = COPES_MAX_INPUTS };
+enum { CALL_SLOTS = COPES_MAX_INPUTS + COPES_MAX_OUTPUTS, CALL_BYTES = 16384, CALL_EDITS = 3, OUT = COPES_MAX_INPUTS };
 
 /* A call whose tensors sit in memory of its own. Slots are those of in, then (from OUT) those of out. */
 typedef struct call_case {
