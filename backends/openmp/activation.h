@@ -15,7 +15,14 @@ static ALWAYS_INLINE vreal vlogistic_decay(vreal x)
 
 static ALWAYS_INLINE vreal vlogistic(vreal x, vreal e)
 {
-    return vselect(x < 0, e, vset(1)) / (1 + e);
+    const vint negative = x < 0;
+    const vreal sum = 1 + e, s = vselect(negative, e, vset(1)) / sum;
+#if defined(COPES_TYPE_F32) || defined(COPES_TYPE_F64)
+    const vreal lost = e - (sum - 1); /* what the sum's rounding left out, which full-width results would show */
+    return s - s * lost * vselect(negative, 1 - s, s);
+#else
+    return s;
+#endif
 }
 
 static ALWAYS_INLINE vreal vlogistic_slope(vreal e)
