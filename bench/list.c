@@ -17,6 +17,14 @@ static void add(bench_list *list, const bench_case *c)
     list->cases[list->count++] = *c;
 }
 
+static void add_row(bench_list *list, bench_case c, int64_t n)
+{
+    c.n = n;
+    for (int i = 0; i < c.grid_rank; i++)
+        c.grid[i] = n;
+    add(list, &c);
+}
+
 /* One table: a row for each length from `first` to `last`, doubling, or for each length asked for. */
 static void add_lengths(bench_list *list, const bench_wish *wish, bench_case c, int64_t first, int64_t last,
                         int64_t quick)
@@ -26,17 +34,11 @@ static void add_lengths(bench_list *list, const bench_wish *wish, bench_case c, 
         add(list, &c);
         return;
     }
-    for (int i = 0; i < wish->n_count; i++) {
-        c.n = c.grid[0] = wish->n[i];
-        add(list, &c);
-    }
-    for (int64_t n = first; n <= last && wish->n_count == 0; n *= 2) {
-        c.n = n;
-        for (int i = 0; i < c.grid_rank; i++)
-            c.grid[i] = n;
+    for (int i = 0; i < wish->n_count; i++)
+        add_row(list, c, wish->n[i]);
+    for (int64_t n = first; n <= last && wish->n_count == 0; n *= 2)
         if (!wish->quick || n == quick)
-            add(list, &c);
-    }
+            add_row(list, c, n);
 }
 
 /* Both directions, as far as they are asked for. */
