@@ -13,6 +13,8 @@ enum { PRODUCT_ROWS = 12 };
 enum { PRODUCT_ROWS = 6 };
 #endif
 
+enum { PRODUCT_STEPS = 16 };
+
 typedef struct product {
     real *c;
     const real *a; /* the scalar of row i and step k is a[i a_row + k a_step] */
@@ -22,15 +24,16 @@ typedef struct product {
     const real *shrink; /* one a column: C = C shrink + A B; or NULL */
 } product;
 
-static ALWAYS_INLINE void product_block(const product *p, int rows, int vectors, int64_t row, int64_t column)
+/* A block's share of `steps` steps, added to C times shrink where `add` says so. */
+static ALWAYS_INLINE void product_block(const product *p, int rows, int vectors, const real *a, const real *b, real *c,
+                                        int64_t steps, bool add, const real *shrink)
 {
     const int64_t a_row = p->a_row, a_step = p->a_step, stride = p->stride;
-    const real *a = p->a + row * a_row, *b = p->b + column;
     vreal sum[PRODUCT_ROWS][2];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++)
             sum[i][j] = vset(0);
-    for (int64_t k = 0; k < p->steps; k++, a += a_step, b += stride) {
+    for (int64_t k = 0; k < steps; k++, a += a_step, b += stride) {
         const vreal first = load_real(b), second = vectors == 2 ? load_real(b + LANES) : first;
         for (int i = 0; i < rows; i++) {
             const vreal x = vset(a[i * a_row]);
@@ -40,11 +43,24 @@ static ALWAYS_INLINE void product_block(const product *p, int rows, int vectors,
         }
     }
     for (int j = 0; j < vectors; j++) {
-        const vreal shrink = p->shrink != NULL ? load_real(p->shrink + column + j * LANES) : vset(0);
+        const vreal factor = shrink != NULL ? load_real(shrink + j * LANES) : vset(1);
         for (int i = 0; i < rows; i++) {
-            real *c = p->c + (row + i) * stride + column + j * LANES;
-            store_real(c, p->shrink != NULL ? load_real(c) * shrink + sum[i][j] : sum[i][j]);
+            real *to = c + i * stride + j * LANES;
+            store_real(to, add ? load_real(to) * factor + sum[i][j] : sum[i][j]);
         }
+    }
+}
+
+/* A block over all steps, a few at a time, so that rounding errors do not grow with their number. */
+static ALWAYS_INLINE void product_steps(const product *p, int rows, int vectors, int64_t row, int64_t column)
+{
+    const real *a = p->a + row * p->a_row, *b = p->b + column;
+    real *c = p->c + row * p->stride + column;
+    for (int64_t k = 0; k < p->steps; k += PRODUCT_STEPS) {
+        const int64_t steps = p->steps - k < PRODUCT_STEPS ? p->steps - k : PRODUCT_STEPS;
+        const bool first = k == 0;
+        product_block(p, rows, vectors, a + k * p->a_step, b + k * p->stride, c, steps, !first || p->shrink != NULL,
+                      first && p->shrink != NULL ? p->shrink + column : NULL);
     }
 }
 
@@ -52,9 +68,9 @@ static ALWAYS_INLINE void product_band(const product *p, int rows, int64_t row)
 {
     int64_t column = 0;
     for (; column + 2 * LANES <= p->stride; column += 2 * LANES)
-        product_block(p, rows, 2, row, column);
+        product_steps(p, rows, 2, row, column);
     if (column < p->stride)
-        product_block(p, rows, 1, row, column);
+        product_steps(p, rows, 1, row, column);
 }
 
 static ALWAYS_INLINE void product_all(product p)
