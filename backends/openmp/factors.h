@@ -3,16 +3,22 @@
 #ifndef COPES_BACKENDS_OPENMP_FACTORS_H
 #define COPES_BACKENDS_OPENMP_FACTORS_H
 
-#include "backends/openmp/simd.h"
+#include "backends/openmp/product.h"
 #include "common/problem.h"
 
-static inline void read_features(const storage *x, int64_t stride, int64_t count, real *row)
+/* Where feature i of `count` stands in a row of reals: whole pairs of vectors are in the order of load_split. */
+static inline int64_t feature_place(int64_t i, int64_t count)
+{
+    return i < count - count % (2 * LANES) ? split_place(i) : i;
+}
+
+static NOINLINE void read_features(const storage *x, int64_t stride, int64_t count, real *row)
 {
     int64_t i = 0;
-    for (; stride == 1 && i + LANES <= count; i += LANES)
-        store_real(row + i, load_vector(x + i));
+    for (; stride == 1 && i + 2 * LANES <= count; i += 2 * LANES)
+        store_real_pair(row + i, load_split(x + i));
     for (; i < count; i++)
-        row[i] = load_scalar(x + i * stride);
+        row[feature_place(i, count)] = load_scalar(x + i * stride);
 }
 
 /* Rows of reals, `stride` apart. */
@@ -37,6 +43,14 @@ static inline feature_rows read_rows(const copes_view *view, int64_t b, int64_t 
             read_features(first + i * view->stride[1] + r * view->stride[2], view->stride[3], width,
                           copy + (i * rank + r) * width);
     return (feature_rows){copy, width};
+}
+
+/* The memory that read_rows will read, where it is one piece. */
+static inline ahead rows_ahead(const copes_view *view, int64_t b, int64_t at, int64_t tokens, int64_t rank, int64_t width)
+{
+    const storage *first = (const storage *)view->data + b * view->stride[0] + at * view->stride[1];
+    const bool whole = tokens > 0 && view->stride[1] == rank * width && view->stride[3] == 1;
+    return (ahead){(const char *)first, whole ? tokens * rank * width * (int64_t)sizeof(storage) : 0};
 }
 
 /* Coefficients of `heads` heads from `first` on, a row of `stride` reals for each rank, zeros where a row goes on. */

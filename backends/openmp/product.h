@@ -13,15 +13,23 @@ enum { PRODUCT_ROWS = 12 };
 enum { PRODUCT_ROWS = 6 };
 #endif
 
-enum { PRODUCT_STEPS = 16 };
+/* Steps summed in registers before they join C: errors grow with their number. */
+enum { PRODUCT_ROW_STEPS = 32, PRODUCT_COLUMN_STEPS = 48 };
+
+/* Memory that the step after a product reads: it is called for meanwhile, evenly. */
+typedef struct ahead {
+    const char *data;
+    int64_t bytes;
+} ahead;
 
 typedef struct product {
     real *c;
     const real *a; /* the scalar of row i and step k is a[i a_row + k a_step] */
     int64_t a_row, a_step;
     const real *b;
-    int64_t rows, steps, stride;
+    int64_t rows, steps, stride, group;
     const real *shrink; /* one a column: C = C shrink + A B; or NULL */
+    ahead next;
 } product;
 
 /* A block's share of `steps` steps, added to C times shrink where `add` says so. */
@@ -56,8 +64,8 @@ static ALWAYS_INLINE void product_steps(const product *p, int rows, int vectors,
 {
     const real *a = p->a + row * p->a_row, *b = p->b + column;
     real *c = p->c + row * p->stride + column;
-    for (int64_t k = 0; k < p->steps; k += PRODUCT_STEPS) {
-        const int64_t steps = p->steps - k < PRODUCT_STEPS ? p->steps - k : PRODUCT_STEPS;
+    for (int64_t k = 0; k < p->steps; k += p->group) {
+        const int64_t steps = p->steps - k < p->group ? p->steps - k : p->group;
         const bool first = k == 0;
         product_block(p, rows, vectors, a + k * p->a_step, b + k * p->stride, c, steps, !first || p->shrink != NULL,
                       first && p->shrink != NULL ? p->shrink + column : NULL);
@@ -73,11 +81,21 @@ static ALWAYS_INLINE void product_band(const product *p, int rows, int64_t row)
         product_steps(p, rows, 1, row, column);
 }
 
+static ALWAYS_INLINE void call_ahead(const product *p, int64_t row)
+{
+    enum { LINE = 64 };
+    const int64_t begin = p->next.bytes * row / p->rows, end = p->next.bytes * (row + PRODUCT_ROWS) / p->rows;
+    for (int64_t i = begin / LINE * LINE; i < end && i < p->next.bytes; i += LINE)
+        __builtin_prefetch(p->next.data + i);
+}
+
 static ALWAYS_INLINE void product_all(product p)
 {
     int64_t row = 0;
-    for (; row + PRODUCT_ROWS <= p.rows; row += PRODUCT_ROWS)
+    for (; row + PRODUCT_ROWS <= p.rows; row += PRODUCT_ROWS) {
+        call_ahead(&p, row);
         product_band(&p, PRODUCT_ROWS, row);
+    }
     for (; row + 2 <= p.rows; row += 2)
         product_band(&p, 2, row);
     if (row < p.rows)
@@ -86,16 +104,16 @@ static ALWAYS_INLINE void product_all(product p)
 
 /* C = A B, the rows of A `a_row` apart. */
 static NOINLINE void product_rows(real *c, const real *a, int64_t a_row, const real *b, int64_t rows, int64_t steps,
-                                  int64_t stride)
+                                  int64_t stride, ahead next)
 {
-    product_all((product){c, a, a_row, 1, b, rows, steps, stride, NULL});
+    product_all((product){c, a, a_row, 1, b, rows, steps, stride, PRODUCT_ROW_STEPS, NULL, next});
 }
 
 /* C = C shrink + A^T B, the rows of A `a_step` apart. */
 static NOINLINE void product_columns(real *c, const real *a, int64_t a_step, const real *b, int64_t rows, int64_t steps,
-                                     int64_t stride, const real *shrink)
+                                     int64_t stride, const real *shrink, ahead next)
 {
-    product_all((product){c, a, 1, a_step, b, rows, steps, stride, shrink});
+    product_all((product){c, a, 1, a_step, b, rows, steps, stride, PRODUCT_COLUMN_STEPS, shrink, next});
 }
 
 #endif

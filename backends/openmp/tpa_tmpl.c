@@ -120,23 +120,25 @@ static inline const storage *coefficients_at(const copes_view *view, const query
 }
 
 /* q[d, h] = score_scale sum_r bq[r, d] aq[h, r]. */
-static void form_query(const copes_tpa_problem *problem, const layout *l, const query *q, const memory *m)
+static NOINLINE void form_query(const copes_tpa_problem *problem, const layout *l, const query *q, const memory *m)
 {
     const feature_rows bq = read_rows(&problem->bq, q->b, q->n, 1, problem->rq, problem->d, m->features);
     read_coefficients(&problem->aq, problem->rq, q->heads, coefficients_at(&problem->aq, q, q->n), l->stride,
                       m->coefficients);
-    product_columns(m->query, bq.data, bq.stride, m->coefficients, problem->d, problem->rq, l->stride, NULL);
+    product_columns(m->query, bq.data, bq.stride, m->coefficients, problem->d, problem->rq, l->stride, NULL,
+                    (ahead){0});
     for (int64_t i = 0; i < problem->d * l->stride; i += LANES)
         store_real(m->query + i, load_real(m->query + i) * (real)problem->score_scale);
 }
 
 /* Scores of `count` keys from `key` on, a row for each, and the largest so far. */
-static void score_tile(const copes_tpa_problem *problem, const layout *l, const query *q, const memory *m, int64_t key,
+static NOINLINE void score_tile(const copes_tpa_problem *problem, const layout *l, const query *q, const memory *m, int64_t key,
                        int64_t count, partial *out)
 {
     const int64_t rank = problem->rk, stride = l->stride;
     const feature_rows bk = read_rows(&problem->bk, q->b, key, count, rank, problem->d, m->features);
-    product_rows(m->scores, bk.data, bk.stride, m->query, count * rank, problem->d, stride);
+    product_rows(m->scores, bk.data, bk.stride, m->query, count * rank, problem->d, stride,
+                 rows_ahead(&problem->bv, q->b, key, count, problem->rv, problem->e));
     for (int64_t i = 0; i < stride; i += LANES)
         store_real(m->shrink + i, load_real(out->most + i));
     for (int64_t j = 0; j < count; j++) {
@@ -154,7 +156,7 @@ static void score_tile(const copes_tpa_problem *problem, const layout *l, const 
 }
 
 /* Scores become exponentials; the sum so far takes them in. */
-static void exponentiate_tile(const layout *l, const memory *m, int64_t count, partial *out)
+static NOINLINE void exponentiate_tile(const layout *l, const memory *m, int64_t count, partial *out)
 {
     for (int64_t i = 0; i < l->stride; i += LANES) {
         const vreal shift = vfinite_max(load_real(out->most + i)), shrink = vexp_term(load_real(m->shrink + i) - shift);
@@ -172,9 +174,9 @@ static void exponentiate_tile(const layout *l, const memory *m, int64_t count, p
     }
 }
 
-/* o[e, h] = o[e, h] shrink[h] + sum over keys and ranks of bv[j, r, e] av[j, h, r] p[j, h]. */
-static void add_values(const copes_tpa_problem *problem, const layout *l, const query *q, const memory *m, int64_t key,
-                       int64_t count, partial *out)
+/* o[e, h] = o[e, h] shrink[h] + sum over keys and ranks of bv[j, r, e] av[j, h, r] p[j, h]. `next` keys follow. */
+static NOINLINE void add_values(const copes_tpa_problem *problem, const layout *l, const query *q, const memory *m, int64_t key,
+                       int64_t count, int64_t next, partial *out)
 {
     const int64_t rank = problem->rv, stride = l->stride;
     for (int64_t j = count - 1; j >= 0; j--) { /* backwards: a key's rows are at or past its row of exponentials */
@@ -187,7 +189,8 @@ static void add_values(const copes_tpa_problem *problem, const layout *l, const 
         }
     }
     const feature_rows bv = read_rows(&problem->bv, q->b, key, count, rank, problem->e, m->features);
-    product_columns(out->o, bv.data, bv.stride, m->scores, problem->e, count * rank, stride, m->shrink);
+    product_columns(out->o, bv.data, bv.stride, m->scores, problem->e, count * rank, stride, m->shrink,
+                    rows_ahead(&problem->bk, q->b, key + count, next, problem->rk, problem->d));
 }
 
 /* Attention over keys begin .. end - 1. */
@@ -204,12 +207,12 @@ static void attend(const copes_tpa_problem *problem, const layout *l, const quer
         const int64_t count = least(l->tile, end - key);
         score_tile(problem, l, q, m, key, count, out);
         exponentiate_tile(l, m, count, out);
-        add_values(problem, l, q, m, key, count, out);
+        add_values(problem, l, q, m, key, count, least(l->tile, end - key - count), out);
     }
 }
 
 /* Adds a later part's output to an earlier one's. */
-static void merge(const copes_tpa_problem *problem, const layout *l, partial *out, const partial *part)
+static NOINLINE void merge(const copes_tpa_problem *problem, const layout *l, partial *out, const partial *part)
 {
     for (int64_t i = 0; i < l->stride; i += LANES) {
         const vreal a = load_real(out->most + i), b = load_real(part->most + i), largest = vmax(a, b);
@@ -224,14 +227,14 @@ static void merge(const copes_tpa_problem *problem, const layout *l, partial *ou
 }
 
 /* Writes the finished output of a query, all 0 where it saw no key. */
-static void finish(const copes_tpa_problem *problem, const layout *l, const query *q, const partial *out)
+static NOINLINE void finish(const copes_tpa_problem *problem, const layout *l, const query *q, const partial *out)
 {
     const copes_view *o = &problem->o, *lse = &problem->lse;
     for (int64_t h = 0; h < q->heads; h++) {
         const real factor = (real)problem->value_scale / out->sum[h];
         storage *row = (storage *)o->data + q->b * o->stride[0] + q->n * o->stride[1] + (q->first + h) * o->stride[2];
         for (int64_t e = 0; e < problem->e; e++)
-            store_scalar(row + e * o->stride[3], q->visible > 0 ? out->o[e * l->stride + h] * factor : 0);
+            store_scalar(row + e * o->stride[3], q->visible > 0 ? out->o[feature_place(e, problem->e) * l->stride + h] * factor : 0);
         if (lse->data == NULL)
             continue;
         const real value = (real)(out->most[h] + log(out->sum[h]));
