@@ -48,6 +48,7 @@ static int64_t compare(const copes_op *op, oracle_args *args, const oracle_tenso
         beyond += verdict.beyond;
         *worst = verdict.ulps > *worst ? verdict.ulps : *worst;
     }
+    args->out[COPES_OUT] = NULL;
     free(memory);
     return beyond;
 }

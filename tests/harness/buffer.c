@@ -29,7 +29,7 @@ static void order_axes(int rank, check_layout layout, int order[COPES_MAX_RANK])
 
 static void lay_out(int rank, const int64_t *shape, check_layout layout, int64_t *strides)
 {
-    int order[COPES_MAX_RANK];
+    int order[COPES_MAX_RANK] = {0};
     order_axes(rank, layout, order);
     int64_t step = layout == CHECK_STRIDED ? 2 : 1;
     for (int i = rank - 1; i >= 0; i--) {

@@ -143,11 +143,12 @@ void case_list_add(case_list *list, const check_case *c)
 {
     if (list->count == list->capacity) {
         list->capacity = list->capacity * 2 + 64;
-        list->cases = realloc(list->cases, list->capacity * sizeof *list->cases);
-        if (list->cases == NULL) {
+        check_case *cases = realloc(list->cases, list->capacity * sizeof *cases);
+        if (cases == NULL) {
             fputs("no memory for the table of cases\n", stderr);
             exit(1);
         }
+        list->cases = cases;
     }
     list->cases[list->count++] = *c;
 }
