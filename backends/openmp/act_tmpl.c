@@ -5,7 +5,7 @@
 #include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"
 
-enum { CHUNK = 8192, ROW = 4096, COLUMNS = 128, TOKENS = 16 };
+enum { CHUNK = 8192, ROW = 4096, TOGETHER = 1024, COLUMNS = 128, TOKENS = 16 };
 
 /* Addresses of the three tensors at one position of all dimensions but the innermost ones. */
 typedef struct place {
@@ -183,7 +183,7 @@ static void run_rows(const copes_act_problem *problem, const copes_cpu_run *run,
     (void)run; /* as a build without OpenMP has it */
     const unsigned others = ((1u << problem->rank) - 1) & ~(1u << problem->axis);
     const int64_t length = problem->shape[problem->axis], rows = product(problem->shape, problem->rank) / length;
-    const int64_t together = whole_pairs(length) <= ROW ? ROW / whole_pairs(length) : 1;
+    const int64_t together = whole_pairs(length) < TOGETHER ? TOGETHER / whole_pairs(length) : 1;
 #ifdef _OPENMP
 #pragma omp parallel num_threads(run->threads)
 #endif
