@@ -1,0 +1,319 @@
+/* libFuzzer target: whatever descriptor and tensors the bytes spell, copes_infer, copes_workspace_size and copes_run refuse
+ * them without writing a byte, or compute within the memory that the tensors cover. Each buffer is exactly the extent of
+ * its tensor, so that the address sanitizer sees a byte too far. */
+#include <copes/copes.h>
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOTS = COPES_MAX_INPUTS + COPES_MAX_OUTPUTS, OUT = COPES_MAX_INPUTS, POISON = 0x5a };
+static const int64_t largest_extent = 1 << 16, most_elements = 1 << 10; /* so that no call takes long */
+
+/* What is left to read; past the end all is 0. */
+typedef struct reader {
+    const uint8_t *bytes;
+    size_t size;
+} reader;
+
+typedef struct tensor {
+    DLTensor view;
+    int64_t shape[COPES_MAX_RANK], stride[COPES_MAX_RANK];
+    unsigned char *buffer, *before; /* NULL: shares another's, or has none */
+    size_t extent;
+    bool shares;
+} tensor;
+
+typedef struct fuzz_call {
+    copes_op op;
+    copes_args args;
+    tensor tensors[SLOTS];
+} fuzz_call;
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+static void require(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static uint8_t take(reader *from)
+{
+    if (from->size == 0)
+        return 0;
+    from->size--;
+    return *from->bytes++;
+}
+
+static int64_t take64(reader *from)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < 8; i++)
+        value = value << 8 | take(from);
+    int64_t result;
+    memcpy(&result, &value, sizeof result);
+    return result;
+}
+
+/* Mostly a small number, at times a negative, a large or any one. */
+static int64_t take_number(reader *from)
+{
+    const uint8_t byte = take(from);
+    if (byte < 232)
+        return byte % 24;
+    if (byte < 248)
+        return -(byte % 8);
+    return byte < 252 ? (INT64_C(1) << 31) - byte % 4 : take64(from);
+}
+
+static int32_t narrow(int64_t value)
+{
+    return (int32_t)(uint32_t)value;
+}
+
+static double take_real(reader *from)
+{
+    static const double values[8] = {0, 1, -0.5, 1e300, 1e-300, 1.0 / 0.0, -1.0 / 0.0, 0.0 / 0.0};
+    return values[take(from) % 8];
+}
+
+static void take_numbers(reader *from, int64_t *values, int count)
+{
+    for (int i = 0; i < count; i++)
+        values[i] = take_number(from);
+}
+
+static void take_lrpe(reader *from, copes_lrpe_attributes *lrpe)
+{
+    const uint8_t given = take(from); /* which attributes are not their default, so that many calls are good */
+    lrpe->variant = (copes_variant)(take(from) % 3);
+    lrpe->pairing = (copes_pairing)(take(from) % 3);
+    lrpe->act = (copes_act)(take(from) % 6);
+    lrpe->dim = narrow(take_number(from)) % 5;
+    if (given & 1) {
+        lrpe->grid_rank = narrow(take_number(from)) % 6;
+        take_numbers(from, lrpe->grid, COPES_MAX_GRID);
+    }
+    if (given & 2)
+        take_numbers(from, lrpe->offset, COPES_MAX_GRID);
+    if (given & 4)
+        lrpe->prefix = take_number(from);
+    if (given & 8)
+        lrpe->suffix = take_number(from);
+    if (given & 16)
+        take_numbers(from, lrpe->sections, COPES_MAX_GRID);
+    if (given & 32)
+        lrpe->rotary_dim = take_number(from);
+}
+
+static void take_op(reader *from, copes_op *op)
+{
+    op->kind = (copes_kind)(take(from) % 7);
+    if (op->kind == COPES_ACT_FORWARD || op->kind == COPES_ACT_BACKWARD) {
+        op->act.act = (copes_act)(take(from) % 6);
+        op->act.dim = narrow(take_number(from));
+    } else if (op->kind == COPES_TPA_DECODE) {
+        op->tpa =
+            (copes_tpa_attributes){take_real(from), take_real(from), take_real(from), take_real(from), take(from) % 3};
+    } else {
+        take_lrpe(from, &op->lrpe);
+    }
+}
+
+static DLDataType take_type(reader *from, DLDataType usual)
+{
+    static const DLDataType types[8] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}, {kDLFloat, 64, 1},
+                                        {kDLInt, 32, 1},   {kDLInt, 64, 1},   {kDLFloat, 32, 2},  {kDLUInt, 8, 1}};
+    const uint8_t byte = take(from);
+    return byte < 192 ? usual : types[byte % 8];
+}
+
+/* Shape, type and strides: those of the tensor before, with some of it changed. */
+static void take_view(reader *from, tensor *to, const tensor *like, DLDataType usual)
+{
+    const uint8_t changes = take(from);
+    DLTensor *view = &to->view;
+    *view = (DLTensor){.device = {kDLCPU, 0}, .ndim = like->view.ndim, .dtype = take_type(from, usual)};
+    memcpy(to->shape, like->shape, sizeof to->shape);
+    view->shape = to->shape;
+    if (changes & 1) {
+        view->ndim = take(from) % 5 + (take(from) == 255 ? 5 : 0);
+        take_numbers(from, to->shape, view->ndim < COPES_MAX_RANK ? view->ndim : COPES_MAX_RANK);
+    }
+    if (changes & 2)
+        to->shape[take(from) % COPES_MAX_RANK] = take_number(from);
+    int64_t stride = 1;
+    for (int i = COPES_MAX_RANK - 1; i >= 0; i--) {
+        to->stride[i] = stride;
+        if (i < view->ndim && to->shape[i] > 0 && to->shape[i] < 1 << 20 && stride < INT64_C(1) << 40)
+            stride *= to->shape[i];
+    }
+    if (changes & 4)
+        to->stride[take(from) % COPES_MAX_RANK] = take_number(from);
+    if (changes & 8)
+        to->stride[take(from) % COPES_MAX_RANK] *= -1;
+    view->strides = changes & 16 ? NULL : to->stride;
+    view->byte_offset = changes & 32 ? (uint64_t)take_number(from) : 0;
+    if (changes & 64 && take(from) == 7)
+        view->device = (DLDevice){(DLDeviceType)(take(from) % 15), take(from) % 2};
+    if (changes & 64 && take(from) == 7)
+        view->shape = NULL;
+}
+
+/* The bytes below and above the element at index 0 that a view covers; false where that is too much or no tensor. */
+static bool find_extent(const tensor *of, int64_t *below, int64_t *above, int64_t *count)
+{
+    const DLTensor *view = &of->view;
+    *below = 0;
+    *above = view->dtype.bits / 8 * view->dtype.lanes;
+    *count = 1;
+    const int64_t size = *above;
+    if (view->ndim < 0 || view->ndim > COPES_MAX_RANK || view->shape == NULL)
+        return false;
+    int64_t compact = 1;
+    for (int i = view->ndim - 1; i >= 0; i--) {
+        const int64_t length = view->shape[i], stride = view->strides == NULL ? compact : view->strides[i];
+        if (length < 0 || length > largest_extent)
+            return false;
+        *count *= length;
+        compact *= length > 0 ? length : 1;
+        if (*count > most_elements || compact > INT64_C(1) << 32)
+            return false;
+        if (length > 1 && (stride > largest_extent || stride < -largest_extent))
+            return false;
+        if (length > 1)
+            *(stride < 0 ? below : above) += (stride < 0 ? -stride : stride) * (length - 1) * size;
+    }
+    if (*count == 0)
+        *below = *above = 0;
+    return *below + *above <= largest_extent && view->byte_offset <= (uint64_t)largest_extent;
+}
+
+/* A buffer whose first byte is the lowest and whose last is the highest that the view reaches. What reaches too far, or is
+ * no tensor, gets data NULL and so must be refused. */
+static void give_memory(reader *from, tensor *to, uint8_t fill)
+{
+    int64_t below, above, count;
+    if (!find_extent(to, &below, &above, &count) || take(from) == 255)
+        return;
+    to->extent = (size_t)(below + above);
+    to->buffer = malloc(to->extent > 0 ? to->extent : 1);
+    to->before = malloc(to->extent > 0 ? to->extent : 1);
+    require(to->buffer != NULL && to->before != NULL);
+    for (size_t i = 0; i < to->extent; i++)
+        to->buffer[i] = (uint8_t)(fill + i * (fill & 31));
+    memcpy(to->before, to->buffer, to->extent);
+    to->view.data = (void *)((uintptr_t)to->buffer + (uintptr_t)below - (uintptr_t)to->view.byte_offset);
+}
+
+/* Puts the view into another's buffer, a few bytes on, where it fits; else it stays as it is. */
+static void share_memory(reader *from, tensor *to, tensor *other)
+{
+    int64_t below, above, count;
+    const int64_t delta = take_number(from);
+    if (!find_extent(to, &below, &above, &count) || other->buffer == NULL || delta < 0 ||
+        below + above + delta > (int64_t)other->extent)
+        return;
+    to->view.data = (void *)((uintptr_t)other->buffer + (uintptr_t)(below + delta) - (uintptr_t)to->view.byte_offset);
+    to->shares = other->shares = true;
+}
+
+/* Output slots take the shape that copes_infer gives them, where it does. */
+static void infer(fuzz_call *call, tensor outs[COPES_MAX_OUTPUTS])
+{
+    copes_args args = call->args;
+    memset(outs, POISON, COPES_MAX_OUTPUTS * sizeof *outs);
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
+        if (args.out[i] != NULL) {
+            outs[i].view.shape = outs[i].shape;
+            args.out[i] = &outs[i].view;
+        }
+    const copes_status status = copes_infer(&call->op, &args);
+    require(status == COPES_OK || copes_last_error()[0] != '\0');
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
+        if (args.out[i] == NULL || status != COPES_OK)
+            outs[i] = (tensor){.view = {.ndim = 1, .dtype = {kDLFloat, 32, 1}}, .shape = {2}};
+}
+
+static void take_tensors(reader *from, fuzz_call *call)
+{
+    tensor like = {.view = {.ndim = 4}, .shape = {2, 3, 2, 4}}, outs[COPES_MAX_OUTPUTS];
+    DLDataType usual = take_type(from, (DLDataType){kDLFloat, 32, 1});
+    const unsigned absent = take(from) | (unsigned)take(from) << 8;
+    for (int slot = 0; slot < SLOTS; slot++) {
+        tensor *to = &call->tensors[slot];
+        const int index = slot % OUT, from_slot = take(from) % SLOTS;
+        if (slot == OUT)
+            infer(call, outs);
+        if (index > 6 || (slot >= OUT && index > 1 && absent != 7) ||
+            (slot < OUT ? absent >> index : absent >> (8 + index)) & 1)
+            continue;
+        take_view(from, to, slot < OUT ? &like : &outs[index], slot < OUT ? usual : outs[index].view.dtype);
+        if (slot < OUT && from_slot & 1)
+            like = *to;
+        give_memory(from, to, slot < OUT ? take(from) : POISON);
+        if (from_slot < slot && take(from) % 4 == 0)
+            share_memory(from, to, &call->tensors[from_slot]);
+        if (slot < OUT)
+            call->args.in[slot] = &to->view;
+        else
+            call->args.out[index] = &to->view;
+    }
+}
+
+/* One context of each instruction-set level that the processor has. */
+static copes_context *context_of(int choice)
+{
+    static const char *const levels[4] = {"baseline", "avx2", "avx512", "avx512bf16"};
+    static copes_context *contexts[4];
+    static int count;
+    const copes_context_options options = {.threads = 1};
+    for (int i = 0; i < 4 && contexts[0] == NULL; i++) {
+        setenv("COPES_CPU_ISA", levels[i], 1);
+        if (copes_context_create((DLDevice){kDLCPU, 0}, &options, &contexts[count]) == COPES_OK)
+            count++;
+        else
+            break;
+    }
+    return contexts[choice % count];
+}
+
+static void expect_unwritten(const fuzz_call *call, bool refused)
+{
+    for (int slot = 0; slot < SLOTS; slot++) {
+        const tensor *at = &call->tensors[slot];
+        if (at->buffer != NULL && (refused || (slot < OUT && !at->shares)))
+            require(memcmp(at->buffer, at->before, at->extent) == 0);
+    }
+}
+
+static void run(copes_context *context, fuzz_call *call, int shortage)
+{
+    size_t size = 0;
+    const copes_status sized = copes_workspace_size(context, &call->op, &call->args, &size);
+    require(sized == COPES_OK || size == 0);
+    size -= sized == COPES_OK && size > 0 && shortage == 1;
+    void *workspace = sized == COPES_OK && size > 0 && size < 1 << 26 ? malloc(size) : NULL;
+    const copes_status status = copes_run(context, &call->op, &call->args, workspace, workspace != NULL ? size : 0);
+    require(status == COPES_OK || copes_last_error()[0] != '\0');
+    require(sized == COPES_OK || status == sized);
+    expect_unwritten(call, status != COPES_OK);
+    free(workspace);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+    static fuzz_call call;
+    reader from = {bytes, size};
+    memset(&call, 0, sizeof call);
+    const uint8_t choice = take(&from);
+    take_op(&from, &call.op);
+    take_tensors(&from, &call);
+    run(context_of(choice & 3), &call, choice >> 2);
+    for (int slot = 0; slot < SLOTS; slot++) {
+        free(call.tensors[slot].buffer);
+        free(call.tensors[slot].before);
+    }
+    return 0;
+}
