@@ -1,0 +1,26 @@
+/* The good calls that the tables of lrpe spoil. */
+#include "tests/refusal_lrpe.h"
+
+static const int64_t shape[4] = {2, 12, 3, 8}, theta[2] = {3, 4}, lse[3] = {2, 3, 8};
+
+void call_rotate(call_case *call)
+{
+    call->op = (copes_op){.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_SILU}};
+    call_add(call, COPES_LRPE_X, float32, 4, shape);
+    call_add(call, COPES_LRPE_THETA, float32, 2, theta);
+    call_add(call, OUT, float32, 4, shape);
+}
+
+/* On a grid of 2 x 5 after a prefix of 1 and before a suffix of 1, with softmax over the sequence and its lse. */
+void call_grid(call_case *call)
+{
+    call_rotate(call);
+    call->op.lrpe = (copes_lrpe_attributes){.act = COPES_SOFTMAX,
+                                            .dim = 1,
+                                            .grid_rank = 2,
+                                            .grid = {2, 5},
+                                            .prefix = 1,
+                                            .suffix = 1,
+                                            .sections = {1, 3}};
+    call_add(call, OUT + COPES_OUT_LSE, float32, 3, lse);
+}
