@@ -58,6 +58,11 @@ static const sketch sketches[] = {
     {.shape = {3, 1, 700, 3, 40, 24, 2, 1, 2}, .bare_keys = true, .lengths = true, .lse = true},
     {.shape = {1, 8, 129, 33, 8, 8, 1, 1, 1}, .attributes = {.causal = 1}, .lse = true},
     {.shape = {1, 1, 33, 1, 256, 512, 8, 2, 2}, .lse = true},
+    {.shape = {9, 1, 2600, 1, 4, 8, 1, 1, 1}, .bare_keys = true, .bare_values = true, .lengths = true, .lse = true},
+    {.shape = {1, 3, 2083, 2, 6, 8, 2, 1, 2}, .attributes = {.causal = 1}, .lse = true},
+    {.shape = {1, 1, 23, 35, 512, 9, 2, 1, 1}, .lse = true},
+    {.shape = {1, 1, 19, 3, 8, 12, 60, 50, 2}, .lse = true},
+    {.shape = {1, 2, 19, 3, 8, 12, 2, 2, 51}},
     {.shape = {2, 1, 3, 2, 3, 1, 2, 1, 1}, .lengths = true},
     {.shape = {5, 1, 17, 2, 1, 16, 2, 1, 1}, .attributes = {.scale = 4}},
 };
