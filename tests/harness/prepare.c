@@ -147,8 +147,8 @@ static void spoil_rest_of_cache(check_problem *p)
     const int64_t m = p->c.attention.m;
     for (int slot = COPES_TPA_AK; slot <= COPES_TPA_BV; slot++) {
         oracle_tensor *tensor = &p->in[slot];
-        const int64_t width = m == 0 || p->c.attention.b == 0 ? 0 : oracle_count(tensor) / (m * tensor->shape[0]);
-        for (int64_t i = 0; i < oracle_count(tensor) && check_layout_of(&p->c, slot) != CHECK_BROADCAST; i++) {
+        const int64_t count = oracle_count(tensor), rows = m * tensor->shape[0], width = rows == 0 ? 0 : count / rows;
+        for (int64_t i = 0; width > 0 && i < count && check_layout_of(&p->c, slot) != CHECK_BROADCAST; i++) {
             const bool ignored = (double)(i / width % m) >= p->in[COPES_TPA_KV_LEN].value[i / width / m];
             tensor->value[i] = ignored ? (double)NAN : tensor->value[i];
         }

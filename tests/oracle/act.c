@@ -81,7 +81,7 @@ static oracle_number derivative(copes_act act, real tiny, real x, oracle_number 
     real s = sigmoid(x), rest = sigmoid(-x);
     real scaled = at_least(g.term * at_least(s, tiny), tiny);
     int open = isinf(g.value) && (s < tiny || rest < tiny);
-    oracle_number d = g;
+    oracle_number d = {0, 0, 0};
     switch (act) {
     case COPES_NONE:
     case COPES_SOFTMAX: return g;
