@@ -13,8 +13,8 @@ static int replay(const char *path)
         return 1;
     const long size = ftell(stream);
     uint8_t *bytes = size >= 0 ? malloc((size_t)size + (size == 0)) : NULL; /* exact, so that a read past it shows */
-    rewind(stream);
-    const int failed = bytes == NULL || fread(bytes, 1, (size_t)size, stream) != (size_t)size;
+    const int failed =
+        bytes == NULL || fseek(stream, 0, SEEK_SET) != 0 || fread(bytes, 1, (size_t)size, stream) != (size_t)size;
     if (!failed)
         LLVMFuzzerTestOneInput(bytes, (size_t)size);
     free(bytes);

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t number, size_t size);
 char *__wrap_strdup(const char *text);
 void __wrap_free(void *memory);
 void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
+void *__real_calloc(size_t number, size_t size);
 char *__real_strdup(const char *text);
 void __real_free(void *memory);
 

@@ -17,7 +17,7 @@ typedef struct worker {
 static check_case case_of(int index, int j)
 {
     const check_family *family = &check_families[(size_t)(index + j) % check_family_count];
-    return family->random((uint64_t)(1000 + index * CASES + j));
+    return family->random(1000 + (uint64_t)index * CASES + (uint64_t)j);
 }
 
 static void *work(void *argument)
