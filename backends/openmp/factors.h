@@ -46,7 +46,8 @@ static inline feature_rows read_rows(const copes_view *view, int64_t b, int64_t 
 }
 
 /* The memory that read_rows will read, where it is one piece. */
-static inline ahead rows_ahead(const copes_view *view, int64_t b, int64_t at, int64_t tokens, int64_t rank, int64_t width)
+static inline ahead rows_ahead(const copes_view *view, int64_t b, int64_t at, int64_t tokens, int64_t rank,
+                               int64_t width)
 {
     const storage *first = (const storage *)view->data + b * view->stride[0] + at * view->stride[1];
     const bool whole = tokens > 0 && view->stride[1] == rank * width && view->stride[3] == 1;

@@ -1,5 +1,5 @@
-/* Small products of matrices whose columns are the lanes of vectors: C = A B, with B and C in rows of `stride` reals, whole
- * vectors, and A read a scalar at a time. A block of C stays in registers over all the steps, so that a step costs
+/* Small products of matrices whose columns are the lanes of vectors: C = A B, with B and C in rows of `stride` reals,
+ * whole vectors, and A read a scalar at a time. A block of C stays in registers over many steps, so that a step costs
  * fewer loads than multiply-adds. */
 #ifndef COPES_BACKENDS_OPENMP_PRODUCT_H
 #define COPES_BACKENDS_OPENMP_PRODUCT_H
@@ -96,6 +96,8 @@ static ALWAYS_INLINE void product_all(product p)
         call_ahead(&p, row);
         product_band(&p, PRODUCT_ROWS, row);
     }
+    for (; row + 4 <= p.rows; row += 4)
+        product_band(&p, 4, row);
     for (; row + 2 <= p.rows; row += 2)
         product_band(&p, 2, row);
     if (row < p.rows)
