@@ -1,0 +1,248 @@
+/* The CPU backend's exp, sine and cosine against long double, at every instruction-set level that the machine has: a
+ * scan over all magnitudes, the edges of each range, and the values that no error in ulps describes. */
+#include "tests/harness/random.h"
+#include "tests/suite.h"
+#include "tests/vmath.h"
+
+#include <copes/copes.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 4096, BATCHES = 256 };
+
+/* In ulps. Of every third float, 11 in all are past 1 for exp and exp_term, the worst 1.013. */
+static const double exp_bound = 1.05, sincos_bound = 1.5;
+
+typedef struct probe {
+    const char *level;
+    int is_double;
+    const vmath_functions *functions;
+} probe;
+
+static const probe probes[] = {
+    {"baseline", 0, &copes_vmath_baseline_f32}, {"baseline", 1, &copes_vmath_baseline_f64},
+#ifdef __x86_64__
+    {"avx2", 0, &copes_vmath_avx2_f32},         {"avx2", 1, &copes_vmath_avx2_f64},
+    {"avx512", 0, &copes_vmath_avx512_f32},     {"avx512", 1, &copes_vmath_avx512_f64},
+#endif
+};
+enum { PROBES = sizeof probes / sizeof probes[0] };
+
+/* A batch of arguments or results, of either width. */
+typedef union values {
+    float f[BATCH];
+    double d[BATCH];
+    uint32_t word[BATCH];
+    uint64_t long_word[BATCH];
+} values;
+
+/* The processor runs a level where a context can be had at it; baseline runs everywhere. */
+static int runs(const probe *p)
+{
+    const DLDevice cpu = {kDLCPU, 0};
+    copes_context *context = NULL;
+    setenv("COPES_CPU_ISA", p->level, 1);
+    const copes_status status = copes_context_create(cpu, NULL, &context);
+    unsetenv("COPES_CPU_ISA");
+    if (status == COPES_OK)
+        copes_context_destroy(context);
+    else
+        ck_assert_msg(strcmp(p->level, "baseline") != 0, "%s", copes_last_error());
+    return status == COPES_OK;
+}
+
+static double get(const probe *p, const values *v, int i)
+{
+    return p->is_double ? v->d[i] : (double)v->f[i];
+}
+
+static void set(const probe *p, values *v, int i, double x)
+{
+    if (p->is_double)
+        v->d[i] = x;
+    else
+        v->f[i] = (float)x;
+}
+
+/* The distance from the exact value in units of the last place that the type has there. */
+static double ulps(const probe *p, double got, long double exact)
+{
+    const int digits = p->is_double ? DBL_MANT_DIG : FLT_MANT_DIG, least = p->is_double ? DBL_MIN_EXP : FLT_MIN_EXP;
+    int exponent;
+    frexpl(exact, &exponent);
+    if (exact == 0 || exponent < least)
+        exponent = least;
+    return (double)(fabsl((long double)got - exact) / ldexpl(1, exponent - digits));
+}
+
+static void hold(const probe *p, const char *name, double worst, double at, double bound)
+{
+    printf("%-8s %s %-8s %.3f ulp at %a\n", p->level, p->is_double ? "f64" : "f32", name, worst, at);
+    ck_assert_msg(worst <= bound, "%s: %s of %s is %g ulp off at %a; the bound is %g", p->level, name,
+                  p->is_double ? "f64" : "f32", worst, at, bound);
+}
+
+/* Arguments from `low` to `high`, half of them spread evenly and half over all magnitudes. */
+static void draw(const probe *p, values *x, uint64_t *seed, double low, double high)
+{
+    for (int i = 0; i < BATCH; i++) {
+        double value = low + (high - low) * check_uniform(seed);
+        if (i % 2 != 0)
+            value = ldexp(value, -(int)check_below(seed, 40));
+        set(p, x, i, value);
+    }
+}
+
+static void scan_exp(const probe *p, const char *name, void (*function)(const void *, void *, size_t), double low,
+                     double high, double bound)
+{
+    static values x, y;
+    uint64_t seed = 1;
+    double worst = 0, at = 0;
+    for (int batch = 0; batch < BATCHES; batch++) {
+        draw(p, &x, &seed, low, high);
+        set(p, &x, 0, low);
+        set(p, &x, 1, high);
+        function(&x, &y, BATCH);
+        for (int i = 0; i < BATCH; i++) {
+            const double error = ulps(p, get(p, &y, i), expl((long double)get(p, &x, i)));
+            if (!(error <= worst)) {
+                worst = error;
+                at = get(p, &x, i);
+            }
+        }
+    }
+    hold(p, name, worst, at, bound);
+}
+
+START_TEST(exp_is_close_everywhere)
+{
+    const probe *p = &probes[_i];
+    if (!runs(p))
+        return;
+    /* To the last finite result above, and below past the last denormal one. */
+    const double last = p->is_double ? 0x1.62e42fefa39efp+9 : 0x1.62e42ep+6;
+    scan_exp(p, "exp", p->functions->exp, p->is_double ? -750 : -110, last, exp_bound);
+}
+END_TEST
+
+START_TEST(exp_term_is_close_where_it_is_normal)
+{
+    const probe *p = &probes[_i];
+    if (!runs(p))
+        return;
+    scan_exp(p, "exp_term", p->functions->exp_term, p->is_double ? -708 : -87, 0, exp_bound);
+}
+END_TEST
+
+/* Asserts function(x) to be exactly `wanted`, or a NaN where that is one. */
+static void expect(const probe *p, void (*function)(const void *, void *, size_t), double x, double wanted)
+{
+    values in, out;
+    for (int i = 0; i < 16; i++)
+        set(p, &in, i, x);
+    function(&in, &out, 16);
+    for (int i = 0; i < 16; i++) {
+        const double got = get(p, &out, i);
+        ck_assert_msg(isnan(wanted) ? isnan(got) : got == wanted, "%s %s: exp(%a) is %a, not %a", p->level,
+                      p->is_double ? "f64" : "f32", x, got, wanted);
+    }
+}
+
+START_TEST(exp_knows_its_ends)
+{
+    const probe *p = &probes[_i];
+    if (!runs(p))
+        return;
+    void (*const both[2])(const void *, void *, size_t) = {p->functions->exp, p->functions->exp_term};
+    for (int i = 0; i < 2; i++) {
+        expect(p, both[i], 0, 1);
+        expect(p, both[i], -0.0, 1);
+        expect(p, both[i], -INFINITY, 0);
+        expect(p, both[i], -1e30, 0);
+        expect(p, both[i], p->is_double ? -DBL_MAX : -(double)FLT_MAX, 0);
+        expect(p, both[i], (double)NAN, (double)NAN);
+        expect(p, both[i], -(double)NAN, (double)NAN);
+    }
+    expect(p, both[0], (double)INFINITY, (double)INFINITY);
+    expect(p, both[0], 1e30, (double)INFINITY);
+    expect(p, both[0], p->is_double ? 0x1.62e42fefa39f0p+9 : 0x1.62e430p+6, (double)INFINITY);
+    expect(p, both[1], p->is_double ? -708.5 : -87.5, 0); /* denormal: a term that counts for nothing */
+}
+END_TEST
+
+/* Phase i of the scan: the ends of the eighths of a turn and their neighbours first, then random ones, which among them
+ * come near a quarter at every distance. */
+static uint64_t draw_phase(const probe *p, int64_t i, uint64_t *seed)
+{
+    const int bits = p->is_double ? 64 : 32;
+    if (i < 8 * 128)
+        return ((uint64_t)(i / 128) << (bits - 3)) + (uint64_t)(i % 128) - 64;
+    const uint64_t word = check_random(seed) >> (64 - bits);
+    if (i % 2 == 0)
+        return word;
+    const uint64_t near = word >> check_below(seed, bits);
+    return (check_random(seed) << (bits - 2)) + (i % 4 == 1 ? near : 0 - near);
+}
+
+/* sin and cos of a phase from its nearest quarter turn, which is exact. */
+static void exact_sincos(const probe *p, uint64_t phase, long double *sine, long double *cosine)
+{
+    const int shift = p->is_double ? 0 : 32;
+    const uint64_t word = phase << shift, quarter = (word + (UINT64_C(1) << 61)) >> 62;
+    const long double turn = ldexpl((long double)(int64_t)(word - (quarter << 62)), -64);
+    const long double angle = turn * 6.283185307179586476925286766559005768L, s = sinl(angle), c = cosl(angle);
+    const long double sines[4] = {s, c, -s, -c}, cosines[4] = {c, -s, -c, s};
+    *sine = sines[quarter & 3];
+    *cosine = cosines[quarter & 3];
+}
+
+START_TEST(sincos_is_close_everywhere)
+{
+    static values phase, sine, cosine;
+    const probe *p = &probes[_i];
+    if (!runs(p))
+        return;
+    uint64_t seed = 2;
+    double worst[2] = {0, 0}, at[2] = {0, 0};
+    for (int64_t batch = 0; batch < BATCHES; batch++) {
+        for (int i = 0; i < BATCH; i++) {
+            const uint64_t drawn = draw_phase(p, batch * BATCH + i, &seed);
+            if (p->is_double)
+                phase.long_word[i] = drawn;
+            else
+                phase.word[i] = (uint32_t)drawn;
+        }
+        p->functions->sincos(&phase, &sine, &cosine, BATCH);
+        for (int i = 0; i < BATCH; i++) {
+            const uint64_t drawn = p->is_double ? phase.long_word[i] : phase.word[i];
+            long double exact[2];
+            exact_sincos(p, drawn, &exact[0], &exact[1]);
+            const double error[2] = {ulps(p, get(p, &sine, i), exact[0]), ulps(p, get(p, &cosine, i), exact[1])};
+            for (int j = 0; j < 2; j++)
+                if (!(error[j] <= worst[j])) {
+                    worst[j] = error[j];
+                    at[j] = (double)drawn;
+                }
+        }
+    }
+    hold(p, "sine", worst[0], at[0], sincos_bound);
+    hold(p, "cosine", worst[1], at[1], sincos_bound);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("vmath");
+    TCase *tests = tcase_create("vmath");
+    tcase_set_timeout(tests, 300);
+    tcase_add_loop_test(tests, exp_is_close_everywhere, 0, PROBES);
+    tcase_add_loop_test(tests, exp_term_is_close_where_it_is_normal, 0, PROBES);
+    tcase_add_loop_test(tests, exp_knows_its_ends, 0, PROBES);
+    tcase_add_loop_test(tests, sincos_is_close_everywhere, 0, PROBES);
+    suite_add_tcase(suite, tests);
+    return suite_run(suite);
+}

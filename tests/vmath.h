@@ -1,0 +1,21 @@
+/* The CPU backend's elementary functions as plain functions on arrays, one set for each instruction-set level and type,
+ * so that a test can hold each of them to its bounds. */
+#ifndef COPES_TESTS_VMATH_H
+#define COPES_TESTS_VMATH_H
+
+#include <stddef.h>
+
+/* Arrays hold float, or double for f64; phases are uint32_t, or uint64_t. Their length is a multiple of 16. */
+typedef struct vmath_functions {
+    void (*exp)(const void *x, void *y, size_t count);
+    void (*exp_term)(const void *x, void *y, size_t count);
+    void (*sincos)(const void *phase, void *sine, void *cosine, size_t count);
+} vmath_functions;
+
+extern const vmath_functions copes_vmath_baseline_f32, copes_vmath_baseline_f64;
+#ifdef __x86_64__
+extern const vmath_functions copes_vmath_avx2_f32, copes_vmath_avx2_f64;
+extern const vmath_functions copes_vmath_avx512_f32, copes_vmath_avx512_f64;
+#endif
+
+#endif

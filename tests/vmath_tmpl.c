@@ -1,0 +1,34 @@
+/* The elementary functions of this level and type, compiled with the flags that the kernels have. */
+#include "tests/vmath.h"
+
+#include "backends/openmp/template.h"
+#include "backends/openmp/vmath.h"
+
+static void exp_all(const void *x, void *y, size_t count)
+{
+    const real *from = x;
+    real *to = y;
+    for (size_t i = 0; i < count; i += LANES)
+        store_real(to + i, vexp(load_real(from + i)));
+}
+
+static void exp_term_all(const void *x, void *y, size_t count)
+{
+    const real *from = x;
+    real *to = y;
+    for (size_t i = 0; i < count; i += LANES)
+        store_real(to + i, vexp_term(load_real(from + i)));
+}
+
+static void sincos_all(const void *phase, void *sine, void *cosine, size_t count)
+{
+    const phase_word *from = phase;
+    real *sines = sine, *cosines = cosine;
+    for (size_t i = 0; i < count; i += LANES) {
+        const sincos both = vsincos(load_phase(from + i));
+        store_real(sines + i, both.sine);
+        store_real(cosines + i, both.cosine);
+    }
+}
+
+const vmath_functions TEMPLATE(vmath) = {exp_all, exp_term_all, sincos_all};
