@@ -111,8 +111,9 @@ static ALWAYS_INLINE vphase load_phase(const phase_word *p)
     return v;
 }
 
-/* 2 pi t + tail, for t = offset 2^-PHASE_BITS and a smaller tail, to little more than half an ulp. A fused multiply-add has the product's rounding error; without
- * one the leading half of the offset's bits and of 2 pi's multiply exactly. */
+/* 2 pi t + tail, for t = offset 2^-PHASE_BITS and a smaller tail, to little more than half an ulp. A fused multiply-add has
+ * the product's rounding error; without one the leading half of the offset's bits and of 2 pi's multiply exactly. The halves
+ * are split to nearest, so that a small offset is all in the second and nothing cancels. */
 static ALWAYS_INLINE vreal vturn(vint offset, vreal t, vreal tail)
 {
 #ifdef COPES_TYPE_F64
@@ -126,7 +127,7 @@ static ALWAYS_INLINE vreal vturn(vint offset, vreal t, vreal tail)
     (void)offset, (void)lead, (void)unit;
     return t * two_pi + (t * rest + tail);
 #else
-    const vint high = (offset >> TRAILING) << TRAILING;
+    const vint high = ((offset + ((integer)1 << (TRAILING - 1))) >> TRAILING) << TRAILING;
     const vreal top = __builtin_convertvector(high, vreal) * unit;
     const vreal bottom = __builtin_convertvector(offset - high, vreal) * unit;
     (void)rest, (void)t;
@@ -139,7 +140,7 @@ static ALWAYS_INLINE sincos vsincos(vphase phase)
 {
     const vphase quarter = (phase + ((phase_word)1 << (PHASE_BITS - 3))) >> (PHASE_BITS - 2);
     const vint offset = (vint)(phase - (quarter << (PHASE_BITS - 2))); /* from that quarter, an eighth either way */
-    /* Polynomials in turns, scaled exactly from the integer, so that no rounded angle comes first; 2 pi is two parts. */
+    /* Polynomials in turns, scaled exactly from the integer: no rounded angle comes first, and 2 pi is in two parts. */
 #ifdef COPES_TYPE_F64
     const vreal t = __builtin_convertvector(offset, vreal) * 0x1p-64, z = t * t;
     vreal sine = 0x1.e3ff27ba6d6b7p+1 * z - 0x1.e3009897559ebp+3;
