@@ -68,7 +68,7 @@ typedef enum copes_status {
 /* The status's name, e.g. "COPES_ERROR_SHAPE". Never NULL. */
 COPES_API const char *copes_status_name(copes_status status);
 
-/* The calling thread's message of its last call that failed; "" when none has. Valid until the thread's next failure. */
+/* The calling thread's message of its last call that failed, "" when none has; valid until its next failure. */
 COPES_API const char *copes_last_error(void);
 
 /* The library's version, e.g. "0.1.0"; it may be newer than the header's. */
@@ -286,9 +286,9 @@ COPES_API copes_status copes_workspace_size(copes_context *context, const copes_
                                             size_t *size);
 
 /* Runs the operator. GPU: enqueues it on the context's stream and returns; it neither allocates nor synchronizes, and
- * tensors and workspace must live until the stream gets there. CPU: returns when done. The workspace is at least as large
- * as copes_workspace_size says, on the context's device, of any alignment and content, and may be NULL where that is 0. A tensor with
- * no elements may have data NULL; where every output is empty the call does nothing and succeeds.
+ * tensors and workspace must live until the stream gets there. CPU: returns when done. The workspace is on the context's
+ * device, of any alignment and content and of at least the size that copes_workspace_size gives; NULL will do for 0. A
+ * tensor with no elements may have data NULL; where every output is empty the call does nothing and succeeds.
  * The same call on the same device gives the same bits.
  * Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE, ALIAS, SIZE, WORKSPACE, UNSUPPORTED, BACKEND. */
 COPES_API copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
