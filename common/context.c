@@ -9,7 +9,10 @@ static const copes_backend *const backends[] = {
     &copes_backend_cpu,
 };
 
-enum { BACKEND_COUNT = sizeof backends / sizeof backends[0] };
+enum {
+    BACKEND_COUNT = sizeof backends / sizeof backends[0],
+    MOST_THREADS = 4096 /* OpenMP ends the process when it cannot start one */
+};
 
 size_t copes_backends(copes_backend_info *infos, size_t capacity)
 {
@@ -53,8 +56,9 @@ copes_status copes_context_create(DLDevice device, const copes_context_options *
     *context = NULL;
     options = options != NULL ? options : &defaults;
     COPES_TRY(find_backend(device, &backend));
-    if (options->threads < 0)
-        return copes_fail(COPES_ERROR_ATTRIBUTE, "options: threads is %d; it must be 0 or more", options->threads);
+    if (options->threads < 0 || options->threads > MOST_THREADS)
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "options: threads is %d; it must be 0 to %d", options->threads,
+                          MOST_THREADS);
     const int32_t count = backend->device_count();
     if (device.device_id < 0 || device.device_id >= count)
         return copes_fail(COPES_ERROR_DEVICE, "device: id is %d; backend %s has %d devices", device.device_id,

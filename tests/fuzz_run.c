@@ -114,8 +114,10 @@ static void take_op(reader *from, copes_op *op)
         op->act.act = (copes_act)(take(from) % 6);
         op->act.dim = narrow(take_number(from));
     } else if (op->kind == COPES_TPA_DECODE) {
-        op->tpa =
-            (copes_tpa_attributes){take_real(from), take_real(from), take_real(from), take_real(from), take(from) % 3};
+        double *const scales[4] = {&op->tpa.scale, &op->tpa.scale_q, &op->tpa.scale_k, &op->tpa.scale_v};
+        for (int i = 0; i < 4; i++)
+            *scales[i] = take_real(from);
+        op->tpa.causal = take(from) % 3;
     } else {
         take_lrpe(from, &op->lrpe);
     }
@@ -138,7 +140,7 @@ static void take_view(reader *from, tensor *to, const tensor *like, DLDataType u
     memcpy(to->shape, like->shape, sizeof to->shape);
     view->shape = to->shape;
     if (changes & 1) {
-        view->ndim = take(from) % 5 + (take(from) == 255 ? 5 : 0);
+        view->ndim = take(from) % 12 - 1;
         take_numbers(from, to->shape, view->ndim < COPES_MAX_RANK ? view->ndim : COPES_MAX_RANK);
     }
     if (changes & 2)
@@ -156,7 +158,7 @@ static void take_view(reader *from, tensor *to, const tensor *like, DLDataType u
     view->strides = changes & 16 ? NULL : to->stride;
     view->byte_offset = changes & 32 ? (uint64_t)take_number(from) : 0;
     if (changes & 64 && take(from) == 7)
-        view->device = (DLDevice){(DLDeviceType)(take(from) % 15), take(from) % 2};
+        view->device.device_type = (DLDeviceType)(take(from) % 15);
     if (changes & 64 && take(from) == 7)
         view->shape = NULL;
 }
@@ -219,13 +221,13 @@ static void share_memory(reader *from, tensor *to, tensor *other)
     to->shares = other->shares = true;
 }
 
-/* Output slots take the shape that copes_infer gives them, where it does. */
-static void infer(fuzz_call *call, tensor outs[COPES_MAX_OUTPUTS])
+/* What copes_infer says of the outputs that are asked for, or something else where it refuses. */
+static void infer(const fuzz_call *call, unsigned absent, tensor outs[COPES_MAX_OUTPUTS])
 {
     copes_args args = call->args;
     memset(outs, POISON, COPES_MAX_OUTPUTS * sizeof *outs);
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
-        if (args.out[i] != NULL) {
+        if ((absent >> i & 1) == 0) {
             outs[i].view.shape = outs[i].shape;
             args.out[i] = &outs[i].view;
         }
@@ -240,20 +242,19 @@ static void take_tensors(reader *from, fuzz_call *call)
 {
     tensor like = {.view = {.ndim = 4}, .shape = {2, 3, 2, 4}}, outs[COPES_MAX_OUTPUTS];
     DLDataType usual = take_type(from, (DLDataType){kDLFloat, 32, 1});
-    const unsigned absent = take(from) | (unsigned)take(from) << 8;
+    const unsigned absent_inputs = take(from), absent_outputs = take(from);
     for (int slot = 0; slot < SLOTS; slot++) {
         tensor *to = &call->tensors[slot];
         const int index = slot % OUT, from_slot = take(from) % SLOTS;
         if (slot == OUT)
-            infer(call, outs);
-        if (index > 6 || (slot >= OUT && index > 1 && absent != 7) ||
-            (slot < OUT ? absent >> index : absent >> (8 + index)) & 1)
+            infer(call, absent_outputs, outs);
+        if (index > 7 || (slot < OUT ? absent_inputs : absent_outputs) >> index & 1)
             continue;
         take_view(from, to, slot < OUT ? &like : &outs[index], slot < OUT ? usual : outs[index].view.dtype);
         if (slot < OUT && from_slot & 1)
             like = *to;
         give_memory(from, to, slot < OUT ? take(from) : POISON);
-        if (from_slot < slot && take(from) % 4 == 0)
+        if (from_slot < slot && take(from) % 4 == 3)
             share_memory(from, to, &call->tensors[from_slot]);
         if (slot < OUT)
             call->args.in[slot] = &to->view;

@@ -52,11 +52,14 @@ END_TEST
 START_TEST(contexts)
 {
     copes_context *context = (copes_context *)&context;
-    const copes_context_options negative = {.threads = -1};
+    const copes_context_options negative = {.threads = -1}, many = {.threads = 4097};
     expect_refusal(copes_context_create(cpu, NULL, NULL), COPES_ERROR_NULL,
                    "context is NULL; it must point to where the context goes");
     expect_refusal(copes_context_create(cpu, &negative, &context), COPES_ERROR_ATTRIBUTE,
-                   "options: threads is -1; it must be 0 or more");
+                   "options: threads is -1; it must be 0 to 4096");
+    ck_assert_ptr_null(context);
+    expect_refusal(copes_context_create(cpu, &many, &context), COPES_ERROR_ATTRIBUTE,
+                   "options: threads is 4097; it must be 0 to 4096");
     ck_assert_ptr_null(context);
     expect_refusal(copes_context_create((DLDevice){kDLCPU, 1}, NULL, &context), COPES_ERROR_DEVICE,
                    "device: id is 1; backend cpu has 1 devices");
