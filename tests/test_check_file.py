@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """check_file must pass what the command writes, and must not pass it with one bit of one element changed."""
+import os
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
 
 copes, check_file = sys.argv[1:]
+wrapper = shlex.split(os.environ.get('MESON_EXE_WRAPPER', ''))
 
 
 def run(*words):
-    return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.run([*wrapper, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 with tempfile.TemporaryDirectory() as folder:

@@ -51,6 +51,7 @@ list_missing() {
     [ "$1" = test ] || return 0
     need g++ command -v c++
     need cmake command -v cmake
+    need make command -v make
     need check pkg-config --exists check
     need binutils command -v nm
 }
