@@ -186,7 +186,8 @@ void TEMPLATE(tpa)(const copes_tpa_problem *problem, const copes_cpu_run *run)
         return;
     const layout l = layout_of(problem);
     const int64_t bytes = memory_bytes(problem, &l), tasks = queries * l.blocks * l.parts;
-    real *partials = (real *)((char *)run->workspace + thread_workspace(bytes, run->threads));
+    char *workspace = run->workspace; /* NULL where nothing is needed of it */
+    real *partials = workspace == NULL ? NULL : (real *)(workspace + thread_workspace(bytes, run->threads));
 #ifdef _OPENMP
 #pragma omp parallel num_threads(run->threads)
 #endif
