@@ -132,8 +132,8 @@ static NOINLINE void finish(const copes_tpa_problem *problem, const layout *l, c
         if (lse->data == NULL)
             continue;
         const real value = (real)(out->most[h] + log(out->sum[h]));
-        memcpy((real *)lse->data + q->b * lse->stride[0] + q->n * lse->stride[1] + (q->first + h) * lse->stride[2],
-               &value, sizeof value);
+        const int64_t at = q->b * lse->stride[0] + q->n * lse->stride[1] + (q->first + h) * lse->stride[2];
+        memcpy((char *)lse->data + at * (int64_t)sizeof value, &value, sizeof value);
     }
 }
 
