@@ -125,9 +125,9 @@ static NOINLINE void finish(const copes_tpa_problem *problem, const layout *l, c
     const copes_view *o = &problem->o, *lse = &problem->lse;
     for (int64_t h = 0; h < q->heads; h++) {
         const real factor = (real)problem->value_scale / out->sum[h];
-        storage *row = (storage *)o->data + q->b * o->stride[0] + q->n * o->stride[1] + (q->first + h) * o->stride[2];
+        const int64_t row = q->b * o->stride[0] + q->n * o->stride[1] + (q->first + h) * o->stride[2];
         for (int64_t e = 0; e < problem->e; e++)
-            store_scalar(row + e * o->stride[3],
+            store_scalar((storage *)o->data + row + e * o->stride[3],
                          q->visible > 0 ? out->o[feature_place(e, problem->e) * l->stride + h] * factor : 0);
         if (lse->data == NULL)
             continue;
