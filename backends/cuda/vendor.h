@@ -1,0 +1,87 @@
+/* CUDA's side of the seam between the GPU families: the runtime's names, launching, and the instructions that C++ has no
+ * word for. backends/hip/vendor.h has the same for HIP, and backends/gpu is written in these terms alone. */
+#ifndef COPES_BACKENDS_CUDA_VENDOR_H
+#define COPES_BACKENDS_CUDA_VENDOR_H
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <stdint.h>
+#include <type_traits>
+
+#define COPES_GPU copes_cuda         /* the namespace, as one library may hold both families */
+#define COPES_GPU_BACKEND copes_backend_cuda
+#define COPES_GPU_NAME "cuda"
+#define COPES_GPU_TITLE "CUDA"
+#define COPES_GPU_DEVICE_TYPE kDLCUDA
+#define GPU(name) cuda##name         /* the runtimes have the same functions under two prefixes */
+#define GPU_PARAMETER const __grid_constant__ /* a kernel's argument that is read where it lies */
+#define DEVICE static __device__ __forceinline__
+#define COPES_FUNCTION static __host__ __device__ __forceinline__ /* for common/phase.h */
+
+namespace COPES_GPU {
+
+template <typename... Parameters>
+inline cudaError_t enqueue(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared, cudaStream_t stream,
+                           std::type_identity_t<Parameters>... arguments)
+{
+    void *pointers[] = {const_cast<void *>(static_cast<const void *>(&arguments))...};
+    return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), blocks, threads, pointers, shared, stream);
+}
+
+/* The block's dynamic shared memory. */
+DEVICE char *dynamic_shared()
+{
+    extern __shared__ __align__(128) char copes_dynamic_shared[];
+    return copes_dynamic_shared;
+}
+
+/* The value of the lane whose number differs in the bits of `mask`; every lane of the warp must call it. */
+template <typename Value> DEVICE Value shuffle_xor(Value value, int mask)
+{
+    return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+DEVICE void synchronize_warp()
+{
+    __syncwarp();
+}
+
+/* 2^x to 2 ulp for x <= 0; results below the normal range may be 0. */
+DEVICE float exp2_term(float x)
+{
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/* 1 / x to 1 ulp, for x and a result in the normal range. */
+DEVICE float reciprocal(float x)
+{
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/* Two values rounded to nearest even and packed, the first in the low half. */
+DEVICE uint32_t pack_bf16(float low, float high)
+{
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&pair);
+}
+
+DEVICE uint32_t pack_f16(float low, float high)
+{
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const uint32_t *>(&pair);
+}
+
+DEVICE float2 unpack_f16(uint32_t word)
+{
+    return __half22float2(*reinterpret_cast<const __half2 *>(&word));
+}
+
+} // namespace COPES_GPU
+
+#endif

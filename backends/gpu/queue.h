@@ -1,0 +1,38 @@
+/* Where work goes: a device's stream, and what the host must know of the device to cut work for it. */
+#ifndef COPES_BACKENDS_GPU_QUEUE_H
+#define COPES_BACKENDS_GPU_QUEUE_H
+
+#include "vendor.h"
+
+extern "C" {
+#include "common/status.h"
+}
+
+namespace COPES_GPU {
+
+struct queue {
+    GPU(Stream_t) stream;
+    int device;
+    int architecture; /* compute capability, major 10 + minor, for NVIDIA */
+    int multiprocessors;
+    int shared_memory; /* bytes that a block can ask for */
+};
+
+inline copes_status status_of(GPU(Error_t) error, const char *what)
+{
+    if (error == GPU(Success))
+        return COPES_OK;
+    return copes_fail(COPES_ERROR_BACKEND, "%s: %s says: %s", what, COPES_GPU_TITLE, GPU(GetErrorString)(error));
+}
+
+/* Enqueues a kernel. `shared`: bytes of dynamic shared memory. */
+template <typename... Parameters>
+inline copes_status launch(const queue &to, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared,
+                           std::type_identity_t<Parameters>... arguments)
+{
+    return status_of(enqueue(kernel, blocks, threads, shared, to.stream, arguments...), "launch");
+}
+
+} // namespace COPES_GPU
+
+#endif

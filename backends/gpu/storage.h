@@ -1,0 +1,178 @@
+/* Elements in memory and in registers: the storage types, 16-byte vectors of them, and single elements at any address. */
+#ifndef COPES_BACKENDS_GPU_STORAGE_H
+#define COPES_BACKENDS_GPU_STORAGE_H
+
+#include "vendor.h"
+
+#include "common/problem.h"
+
+#include <string.h>
+
+namespace COPES_GPU {
+
+typedef float f32;
+struct f16 {
+    uint16_t bits;
+};
+struct bf16 {
+    uint16_t bits;
+};
+
+/* Elements of the widest access. */
+template <typename T> inline constexpr int vector_length = 16 / (int)sizeof(T);
+
+template <typename T> struct storage;
+
+template <> struct storage<f32> {
+    static constexpr copes_dtype dtype = COPES_F32;
+    static constexpr int per_word = 1;
+    DEVICE void unpack(uint32_t word, float *x)
+    {
+        x[0] = __uint_as_float(word);
+    }
+    DEVICE uint32_t pack(const float *x)
+    {
+        return __float_as_uint(x[0]);
+    }
+};
+
+template <> struct storage<bf16> {
+    static constexpr copes_dtype dtype = COPES_BF16;
+    static constexpr int per_word = 2;
+    DEVICE void unpack(uint32_t word, float *x)
+    {
+        x[0] = __uint_as_float(word << 16);
+        x[1] = __uint_as_float(word & 0xffff0000u);
+    }
+    DEVICE uint32_t pack(const float *x)
+    {
+        return pack_bf16(x[0], x[1]);
+    }
+};
+
+template <> struct storage<f16> {
+    static constexpr copes_dtype dtype = COPES_F16;
+    static constexpr int per_word = 2;
+    DEVICE void unpack(uint32_t word, float *x)
+    {
+        const float2 pair = unpack_f16(word);
+        x[0] = pair.x;
+        x[1] = pair.y;
+    }
+    DEVICE uint32_t pack(const float *x)
+    {
+        return pack_f16(x[0], x[1]);
+    }
+};
+
+/* V elements as they lie in memory, so that a load can be under way while nothing waits for it: one vector, or, with
+ * V = 1, one element at any address. */
+template <typename T, int V> struct raw {
+    static_assert(V == vector_length<T>, "a vector is 16 bytes");
+    uint4 words;
+
+    DEVICE raw read(const T *p)
+    {
+        return {*reinterpret_cast<const uint4 *>(p)};
+    }
+    __device__ __forceinline__ void unpack(float (&x)[V]) const
+    {
+        constexpr int n = storage<T>::per_word;
+        storage<T>::unpack(words.x, x);
+        storage<T>::unpack(words.y, x + n);
+        storage<T>::unpack(words.z, x + 2 * n);
+        storage<T>::unpack(words.w, x + 3 * n);
+    }
+    DEVICE void write(T *p, const float (&x)[V])
+    {
+        constexpr int n = storage<T>::per_word;
+        *reinterpret_cast<uint4 *>(p) = make_uint4(storage<T>::pack(x), storage<T>::pack(x + n),
+                                                   storage<T>::pack(x + 2 * n), storage<T>::pack(x + 3 * n));
+    }
+};
+
+/* An object at an address of any alignment. */
+template <typename Object> DEVICE Object read_anywhere(const void *p)
+{
+    if (reinterpret_cast<uintptr_t>(p) % sizeof(Object) == 0)
+        return *static_cast<const Object *>(p);
+    Object object;
+    for (int i = 0; i < (int)sizeof object; i++)
+        reinterpret_cast<char *>(&object)[i] = static_cast<const char *>(p)[i];
+    return object;
+}
+
+template <typename Object> DEVICE void write_anywhere(void *p, Object object)
+{
+    if (reinterpret_cast<uintptr_t>(p) % sizeof(Object) == 0) {
+        *static_cast<Object *>(p) = object;
+        return;
+    }
+    for (int i = 0; i < (int)sizeof object; i++)
+        static_cast<char *>(p)[i] = reinterpret_cast<const char *>(&object)[i];
+}
+
+template <typename T> struct raw<T, 1> {
+    T element;
+
+    DEVICE raw read(const T *p)
+    {
+        return {read_anywhere<T>(p)};
+    }
+    __device__ __forceinline__ void unpack(float (&x)[1]) const
+    {
+        uint32_t word = 0;
+        memcpy(&word, &element, sizeof element);
+        float both[2];
+        storage<T>::unpack(word, both);
+        x[0] = both[0];
+    }
+    DEVICE void write(T *p, const float (&x)[1])
+    {
+        const float both[2] = {x[0], 0};
+        const uint32_t word = storage<T>::pack(both);
+        T narrow;
+        memcpy(&narrow, &word, sizeof narrow);
+        write_anywhere(p, narrow);
+    }
+};
+
+/* One element, whatever its address. */
+template <typename T> DEVICE float read_scalar(const T *p)
+{
+    float x[1];
+    raw<T, 1>::read(p).unpack(x);
+    return x[0];
+}
+
+template <typename T> DEVICE void write_scalar(T *p, float value)
+{
+    const float x[1] = {value};
+    raw<T, 1>::write(p, x);
+}
+
+/* One element of a type known at run time, of those that theta may have. */
+DEVICE float read_narrow(copes_dtype dtype, const void *base, int64_t at)
+{
+    switch (dtype) {
+    case COPES_F16: return read_scalar(static_cast<const f16 *>(base) + at);
+    case COPES_BF16: return read_scalar(static_cast<const bf16 *>(base) + at);
+    default: return read_scalar(static_cast<const f32 *>(base) + at);
+    }
+}
+
+/* May a tensor be read and written in whole vectors: its rows neighbours, its address and other strides in vectors?
+ * `lengths` of 1 need no stride. */
+template <typename T> inline bool in_vectors(const copes_view &view, const int64_t *lengths, int rank)
+{
+    if (view.data == nullptr)
+        return true;
+    bool fits = reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
+    for (int i = 0; i < rank; i++)
+        fits = fits && (lengths[i] == 1 || (i == rank - 1 ? view.stride[i] == 1 : view.stride[i] % vector_length<T> == 0));
+    return fits;
+}
+
+} // namespace COPES_GPU
+
+#endif
