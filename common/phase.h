@@ -25,17 +25,9 @@ typedef struct copes_step {
  * reach the largest float. */
 COPES_FUNCTION uint32_t copes_inverse_two_pi(int i)
 {
-    switch (i) {
-    case 5: return 0x28be60dbu;
-    case 6: return 0x9391054au;
-    case 7: return 0x7f09d5f4u;
-    case 8: return 0x7d4d3770u;
-    case 9: return 0x36d8a566u;
-    case 10: return 0x4f10e410u;
-    case 11: return 0x7f9458eau;
-    case 12: return 0xf7aef158u;
-    default: return 0;
-    }
+    static const uint32_t words[] = {0,           0,           0,           0,           0,           0x28be60dbu, 0x9391054au,
+                                     0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau, 0xf7aef158u};
+    return words[i];
 }
 
 /* frac(theta / 2 pi). A theta that is not finite gives no meaningful step; see copes_phase_poison. */
@@ -73,6 +65,13 @@ COPES_FUNCTION uint64_t copes_phase(copes_step step, int64_t p)
 {
     const int64_t low = p * (int64_t)step.low >> 32; /* rounds down, also for negative p */
     return (uint64_t)p * step.high + (uint64_t)low;
+}
+
+/* The same in units of 2^-32 turn, from a step's two leading words: as fine as float32 arithmetic has use for. */
+COPES_FUNCTION uint32_t copes_phase_top(uint32_t high, uint32_t low, int32_t p)
+{
+    const uint32_t carry = (uint32_t)((uint64_t)(uint32_t)p * low >> 32);
+    return (uint32_t)p * high + carry - (p < 0 ? low : 0);
 }
 
 #endif

@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 
 #include <stdint.h>
+#include <stdio.h>
 #include <type_traits>
 
 #define COPES_GPU copes_cuda         /* the namespace, as one library may hold both families */
@@ -22,10 +23,35 @@
 
 namespace COPES_GPU {
 
+typedef cudaDeviceProp device_properties;
+
+struct architecture_name {
+    char text[64];
+};
+
+inline architecture_name name_architecture(const device_properties &properties)
+{
+    architecture_name name;
+    snprintf(name.text, sizeof name.text, "compute capability %d.%d", properties.major, properties.minor);
+    return name;
+}
+
+/* Bytes that a block may ask for. */
+inline int most_shared_memory(const device_properties &properties)
+{
+    return (int)properties.sharedMemPerBlockOptin;
+}
+
 template <typename... Parameters>
 inline cudaError_t enqueue(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared, cudaStream_t stream,
                            std::type_identity_t<Parameters>... arguments)
 {
+    if (shared > 48 << 10) { /* more than any kernel may have unasked */
+        const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
+                                                       cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        if (error != cudaSuccess)
+            return error;
+    }
     void *pointers[] = {const_cast<void *>(static_cast<const void *>(&arguments))...};
     return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), blocks, threads, pointers, shared, stream);
 }

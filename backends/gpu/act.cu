@@ -1,9 +1,9 @@
-/* act: elementwise activations. Bound by memory: one vector a thread, and enough blocks to hide every latency, since on an
+/* act, and its elementwise kernels. Bound by memory: one vector a thread, and enough blocks to hide every latency, since on an
  * H200 that launch runs a copy at the rate of cudaMemcpy and longer threads do not. Strided or unaligned tensors go
  * element by element. */
-#include "backends/gpu/divide.h"
 #include "backends/gpu/functions.h"
 #include "backends/gpu/kernels.h"
+#include "backends/gpu/strides.h"
 
 namespace COPES_GPU {
 
@@ -38,28 +38,14 @@ __global__ void act_line(const T *src, const T *saved, T *dst, int64_t count)
             act_unit<T, 1>(ACT, src + i, BACKWARD ? saved + i : nullptr, dst + i);
 }
 
-/* Any strides: a unit is V neighbours of the last dimension, `lengths` counts units. */
-struct act_strides {
-    int rank;
-    int64_t length[COPES_MAX_RANK];
-    int64_t src[COPES_MAX_RANK], saved[COPES_MAX_RANK], dst[COPES_MAX_RANK]; /* a unit's, in elements */
-};
-
+/* Any strides: a unit is V neighbours of the last dimension. */
 template <typename T, int V, typename Index>
-__global__ void act_strided(copes_act act, const T *src, const T *saved, T *dst, int64_t units, GPU_PARAMETER act_strides s)
+__global__ void act_strided(copes_act act, const T *src, const T *saved, T *dst, GPU_PARAMETER act_strides units)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t unit = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; unit < units; unit += step) {
-        Index rest = (Index)unit;
-        int64_t from = 0, kept = 0, to = 0;
-        for (int i = s.rank - 1; i >= 0; i--) {
-            const int64_t index = rest % (Index)s.length[i];
-            rest /= (Index)s.length[i];
-            from += index * s.src[i];
-            kept += index * s.saved[i];
-            to += index * s.dst[i];
-        }
-        act_unit<T, V>(act, src + from, saved == nullptr ? nullptr : saved + kept, dst + to);
+    for (int64_t unit = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; unit < units.count; unit += step) {
+        const act_offsets at = find_offsets(units, (Index)unit);
+        act_unit<T, V>(act, src + at.src, saved == nullptr ? nullptr : saved + at.saved, dst + at.dst);
     }
 }
 
@@ -84,42 +70,85 @@ template <typename T> copes_status run_line(const queue &to, const copes_act_pro
 
 template <typename T, int V> copes_status run_strided(const queue &to, const copes_act_problem &problem)
 {
-    act_strides s = {.rank = problem.rank};
-    int64_t units = 1;
-    for (int i = 0; i < s.rank; i++) {
-        const int unit = i == s.rank - 1 ? V : 1;
-        s.length[i] = problem.shape[i] / unit;
-        s.src[i] = problem.src.stride[i] * unit;
-        s.saved[i] = problem.saved.stride[i] * unit;
-        s.dst[i] = problem.dst.stride[i] * unit;
-        units *= s.length[i];
-    }
-    const int64_t wanted = (units + THREADS - 1) / THREADS, most = INT32_MAX;
+    act_strides units;
+    for (int i = 0; i < problem.rank; i++)
+        units.add(problem, i, i == problem.rank - 1 ? V : 1);
+    const int64_t wanted = (units.count + THREADS - 1) / THREADS, most = INT32_MAX;
     const dim3 blocks((unsigned)(wanted < most ? wanted : most));
-    return launch(to, units <= INT32_MAX ? act_strided<T, V, uint32_t> : act_strided<T, V, uint64_t>, blocks, THREADS, 0,
-                  problem.act, static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
-                  static_cast<T *>(problem.dst.data), units, s);
+    return launch(to, units.count <= INT32_MAX ? act_strided<T, V, uint32_t> : act_strided<T, V, uint64_t>, blocks,
+                  THREADS, 0, problem.act, static_cast<const T *>(problem.src.data),
+                  static_cast<const T *>(problem.saved.data), static_cast<T *>(problem.dst.data), units);
 }
 
-template <typename T> bool fits_vectors(const copes_act_problem &problem)
+template <typename T> copes_status run_elementwise(const queue &to, const copes_act_problem &problem)
 {
-    return in_vectors<T>(problem.src, problem.shape, problem.rank) &&
-           in_vectors<T>(problem.saved, problem.shape, problem.rank) &&
-           in_vectors<T>(problem.dst, problem.shape, problem.rank);
-}
-
-template <typename T> copes_status run_act(const queue &to, const copes_act_problem &problem)
-{
-    if (!fits_vectors<T>(problem))
+    constexpr int V = vector_length<T>;
+    if (!in_vectors<T>(problem.src, problem.shape, problem.rank) ||
+        !in_vectors<T>(problem.saved, problem.shape, problem.rank) ||
+        !in_vectors<T>(problem.dst, problem.shape, problem.rank))
         return run_strided<T, 1>(to, problem);
     if (problem.rank == 1)
         return run_line<T>(to, problem);
-    return problem.shape[problem.rank - 1] % vector_length<T> == 0 ? run_strided<T, vector_length<T>>(to, problem)
-                                                                   : run_strided<T, 1>(to, problem);
+    return problem.shape[problem.rank - 1] % V == 0 ? run_strided<T, V>(to, problem) : run_strided<T, 1>(to, problem);
 }
 
-template copes_status run_act<f32>(const queue &, const copes_act_problem &);
-template copes_status run_act<f16>(const queue &, const copes_act_problem &);
-template copes_status run_act<bf16>(const queue &, const copes_act_problem &);
+/* Softmax along an axis with others inside it is softmax over a sequence, where the dimensions are few enough to be
+ * batch, sequence, heads and features. */
+static bool as_sequence(const copes_act_problem &problem, copes_lrpe_problem *sequence)
+{
+    const int axis = problem.axis, after = problem.rank - 1 - axis;
+    if (axis > 1 || after < 1 || after > 2)
+        return false;
+    *sequence = {};
+    sequence->variant = COPES_ROTATE;
+    sequence->act = COPES_SOFTMAX;
+    sequence->softmax = COPES_OVER_SEQUENCE;
+    sequence->backward = problem.backward;
+    sequence->dtype = problem.dtype;
+    sequence->b = axis == 1 ? problem.shape[0] : 1;
+    sequence->n = sequence->length = sequence->grid[0] = problem.shape[axis];
+    sequence->h = after == 2 ? problem.shape[axis + 1] : 1;
+    sequence->d = problem.shape[problem.rank - 1];
+    sequence->grid_rank = 1;
+    const copes_view *from[] = {&problem.src, &problem.saved, &problem.dst};
+    copes_view *to[] = {&sequence->src, &sequence->x, &sequence->dst};
+    for (int i = 0; i < 3; i++) {
+        to[i]->data = from[i]->data;
+        to[i]->stride[0] = axis == 1 ? from[i]->stride[0] : 0;
+        to[i]->stride[1] = from[i]->stride[axis];
+        to[i]->stride[2] = after == 2 ? from[i]->stride[axis + 1] : 0;
+        to[i]->stride[3] = from[i]->stride[problem.rank - 1];
+    }
+    return true;
+}
+
+template <typename T> size_t act_workspace(const queue &to, const copes_act_problem &problem)
+{
+    copes_lrpe_problem sequence;
+    return problem.axis >= 0 && as_sequence(problem, &sequence) ? sequence_workspace<T>(to, sequence, true) : 0;
+}
+
+template <typename T> copes_status run_act(const queue &to, const copes_act_problem &problem, void *workspace)
+{
+    copes_lrpe_problem sequence;
+    if (problem.axis < 0)
+        return run_elementwise<T>(to, problem);
+    return as_sequence(problem, &sequence) ? run_sequence<T>(to, sequence, true, workspace)
+                                           : run_softmax_rows<T>(to, problem);
+}
+
+/* Some kernel of this build stands for all. */
+GPU(Error_t) kernel_image_error()
+{
+    GPU(FuncAttributes) attributes;
+    return GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void *>(act_line<f32, COPES_NONE, false>));
+}
+
+#define INSTANTIATE(T)                                                                                                 \
+    template size_t act_workspace<T>(const queue &, const copes_act_problem &);                                        \
+    template copes_status run_act<T>(const queue &, const copes_act_problem &, void *);
+INSTANTIATE(f32)
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
 
 } // namespace COPES_GPU

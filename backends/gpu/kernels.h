@@ -1,4 +1,4 @@
-/* What the backend asks of the kernels, for each storage type T: f32, f16 and bf16. One file of kernels a function. */
+/* What the backend asks of the kernels, for each storage type T: f32, f16 and bf16. */
 #ifndef COPES_BACKENDS_GPU_KERNELS_H
 #define COPES_BACKENDS_GPU_KERNELS_H
 
@@ -7,19 +7,30 @@
 
 namespace COPES_GPU {
 
-/* Elementwise activations, and softmax along any axis. */
-template <typename T> copes_status run_act(const queue &to, const copes_act_problem &problem);
-template <typename T> copes_status run_softmax_rows(const queue &to, const copes_act_problem &problem);
+/* The operators: act.cu, lrpe.cu and tpa.cu. */
+template <typename T> size_t act_workspace(const queue &to, const copes_act_problem &problem);
+template <typename T> copes_status run_act(const queue &to, const copes_act_problem &problem, void *workspace);
 
-/* lrpe where a token can be finished by itself: no activation, an elementwise one, or softmax over the features. */
-template <typename T> copes_status run_lrpe(const queue &to, const copes_lrpe_problem &problem);
-
-/* Softmax over the sequence, alone (K = 0) or before an encoding. */
-template <typename T> size_t sequence_workspace(const queue &to, const copes_lrpe_problem &problem);
-template <typename T> copes_status run_sequence(const queue &to, const copes_lrpe_problem &problem, void *workspace);
+template <typename T> size_t lrpe_workspace(const queue &to, const copes_lrpe_problem &problem);
+template <typename T> copes_status run_lrpe(const queue &to, const copes_lrpe_problem &problem, void *workspace);
 
 template <typename T> size_t tpa_workspace(const queue &to, const copes_tpa_problem &problem);
 template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace);
+
+/* lrpe token by token, whatever its strides and sizes, and slowly: lrpe_any.cu. */
+template <typename T> copes_status run_lrpe_any(const queue &to, const copes_lrpe_problem &problem);
+
+/* Softmax along an axis whose elements are rows: softmax_rows.cu. */
+template <typename T> copes_status run_softmax_rows(const queue &to, const copes_act_problem &problem);
+
+/* Softmax over the sequence, alone (K = 0) or before an encoding: sequence.cu. `given`: backward, and x is the softmax
+ * itself instead of its argument. */
+template <typename T> size_t sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given);
+template <typename T>
+copes_status run_sequence(const queue &to, const copes_lrpe_problem &problem, bool given, void *workspace);
+
+/* An error where this build has no code for the current device. */
+GPU(Error_t) kernel_image_error();
 
 } // namespace COPES_GPU
 

@@ -22,6 +22,7 @@ inline copes_status status_of(GPU(Error_t) error, const char *what)
 {
     if (error == GPU(Success))
         return COPES_OK;
+    (void)GPU(GetLastError)(); /* told here, so not left for the caller's next look */
     return copes_fail(COPES_ERROR_BACKEND, "%s: %s says: %s", what, COPES_GPU_TITLE, GPU(GetErrorString)(error));
 }
 

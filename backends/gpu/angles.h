@@ -1,0 +1,62 @@
+/* Angles of lrpe on the GPU: how far each turns a position, what position a token has, and the phase of the two. */
+#ifndef COPES_BACKENDS_GPU_ANGLES_H
+#define COPES_BACKENDS_GPU_ANGLES_H
+
+#include "backends/gpu/functions.h"
+#include "backends/gpu/storage.h"
+
+namespace COPES_GPU {
+
+/* The turns per position of an angle, to 2^-64 turn, and NaN where theta is not finite, else 0. */
+struct angle_step {
+    uint32_t high, low;
+    float poison;
+};
+
+/* The dimension of the grid that turns angle k; -1: none does, and the angle is 0. */
+DEVICE int dimension_of(const copes_lrpe_problem &problem, int64_t k)
+{
+    for (int j = 0; j < problem.grid_rank; j++)
+        if (k < problem.segment[j].end)
+            return j;
+    return -1;
+}
+
+/* Of angle k, in dimension j of the grid. */
+DEVICE angle_step step_of(const copes_lrpe_problem &problem, int64_t head, int64_t k, int j)
+{
+    if (j < 0)
+        return {0, 0, 0};
+    const int64_t e = problem.segment[j].theta_begin + k - problem.segment[j].begin;
+    const float theta = read_narrow(problem.theta_dtype, problem.theta.data,
+                                    head * problem.theta.stride[0] + e * problem.theta.stride[1]);
+    const uint64_t step = copes_phase_step(theta).high;
+    return {(uint32_t)(step >> 32), (uint32_t)step, copes_phase_poison(theta)};
+}
+
+/* A token's position in each dimension of the grid; false for one of the prefix or suffix. */
+DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int32_t position[COPES_MAX_GRID])
+{
+    int64_t rest = token - problem.prefix;
+    if (rest < 0 || rest >= problem.length)
+        return false;
+    for (int j = problem.grid_rank - 1; j > 0; j--) {
+        const int64_t above = problem.length <= INT32_MAX ? (int64_t)((uint32_t)rest / (uint32_t)problem.grid[j])
+                                                          : rest / problem.grid[j];
+        position[j] = (int32_t)(problem.offset[j] + rest - above * problem.grid[j]);
+        rest = above;
+    }
+    position[0] = (int32_t)(problem.offset[0] + rest);
+    return true;
+}
+
+/* Sine and cosine at a position. */
+DEVICE turn turn_at(const angle_step &step, int32_t position)
+{
+    const turn exact = turn_of(copes_phase_top(step.high, step.low, position));
+    return {exact.cosine + step.poison, exact.sine + step.poison};
+}
+
+} // namespace COPES_GPU
+
+#endif

@@ -1,0 +1,168 @@
+/* A family of GPUs as a backend: a context is a device and a stream, and a call is the launch that the problem's operator
+ * and type ask for. One source for CUDA and HIP. */
+extern "C" {
+#include "backends/backend.h"
+}
+
+#include "backends/gpu/kernels.h"
+
+#include <new>
+#include <stdio.h>
+#include <stdlib.h>
+
+namespace COPES_GPU {
+
+/* Makes a device the thread's current one, and puts the caller's back. */
+struct device_guard {
+    int before = 0;
+    GPU(Error_t) error;
+
+    explicit device_guard(int device)
+    {
+        error = GPU(GetDevice)(&before);
+        if (error == GPU(Success) && before != device)
+            error = GPU(SetDevice)(device);
+    }
+    device_guard(const device_guard &) = delete;
+    device_guard &operator=(const device_guard &) = delete;
+    ~device_guard()
+    {
+        int now = before;
+        if (GPU(GetDevice)(&now) == GPU(Success) && now != before)
+            GPU(SetDevice)(before);
+    }
+};
+
+static GPU(Error_t) count_devices(int *count)
+{
+    *count = 0;
+    const GPU(Error_t) error = GPU(GetDeviceCount)(count);
+    if (error != GPU(Success)) {
+        (void)GPU(GetLastError)(); /* not left for the caller's next look */
+        *count = 0;
+    }
+    return error;
+}
+
+static int32_t device_count(void)
+{
+    int count;
+    count_devices(&count);
+    return count;
+}
+
+static void summary(int32_t device, char *text, size_t size)
+{
+    int count;
+    device_properties properties;
+    GPU(Error_t) error = count_devices(&count);
+    if (error == GPU(Success) && count > 0)
+        error = GPU(GetDeviceProperties)(&properties, device);
+    if (error != GPU(Success))
+        snprintf(text, size, "no device: %s", GPU(GetErrorString)(error));
+    else if (count == 0)
+        snprintf(text, size, "no device: %s finds none", COPES_GPU_TITLE);
+    else
+        snprintf(text, size, "%s, %s, %d multiprocessors, %.1f GiB", properties.name,
+                 name_architecture(properties).text, properties.multiProcessorCount,
+                 (double)properties.totalGlobalMem / (1 << 30));
+}
+
+static copes_status read_device(int32_t device, queue *to)
+{
+    const device_guard guard(device);
+    device_properties properties;
+    COPES_TRY(status_of(guard.error, "context"));
+    COPES_TRY(status_of(GPU(GetDeviceProperties)(&properties, device), "context"));
+    to->device = device;
+    to->architecture = properties.major * 10 + properties.minor;
+    to->multiprocessors = properties.multiProcessorCount;
+    to->shared_memory = most_shared_memory(properties);
+    return status_of(kernel_image_error(), "context");
+}
+
+static copes_status open_state(int32_t device, const copes_context_options *options, void **state)
+{
+    queue *made = new (std::nothrow) queue();
+    if (made == nullptr)
+        return copes_fail(COPES_ERROR_MEMORY, "context: %zu bytes could not be allocated", sizeof *made);
+    made->stream = static_cast<GPU(Stream_t)>(options->stream);
+    const copes_status status = read_device(device, made);
+    if (status == COPES_OK)
+        *state = made;
+    else
+        delete made;
+    return status;
+}
+
+static void close_state(void *state)
+{
+    delete static_cast<queue *>(state);
+}
+
+static void set_stream(void *state, void *stream)
+{
+    static_cast<queue *>(state)->stream = static_cast<GPU(Stream_t)>(stream);
+}
+
+template <typename T> static size_t workspace_of(const queue &to, const copes_problem &problem)
+{
+    switch (problem.kind) {
+    case COPES_ACT_FORWARD:
+    case COPES_ACT_BACKWARD: return act_workspace<T>(to, problem.act);
+    case COPES_LRPE_FORWARD:
+    case COPES_LRPE_BACKWARD: return lrpe_workspace<T>(to, problem.lrpe);
+    case COPES_TPA_DECODE: break;
+    }
+    return tpa_workspace<T>(to, problem.tpa);
+}
+
+template <typename T> static copes_status run_of(const queue &to, const copes_problem &problem, void *workspace)
+{
+    switch (problem.kind) {
+    case COPES_ACT_FORWARD:
+    case COPES_ACT_BACKWARD: return run_act<T>(to, problem.act, workspace);
+    case COPES_LRPE_FORWARD:
+    case COPES_LRPE_BACKWARD: return run_lrpe<T>(to, problem.lrpe, workspace);
+    case COPES_TPA_DECODE: break;
+    }
+    return run_tpa<T>(to, problem.tpa, workspace);
+}
+
+static copes_status workspace_size(const void *state, const copes_problem *problem, size_t *size)
+{
+    const queue &to = *static_cast<const queue *>(state);
+    switch (copes_problem_dtype(problem)) {
+    case COPES_F16: *size = workspace_of<f16>(to, *problem); break;
+    case COPES_BF16: *size = workspace_of<bf16>(to, *problem); break;
+    default: *size = workspace_of<f32>(to, *problem); break;
+    }
+    return COPES_OK;
+}
+
+static copes_status run(void *state, const copes_problem *problem, void *workspace)
+{
+    const queue &to = *static_cast<const queue *>(state);
+    const device_guard guard(to.device);
+    COPES_TRY(status_of(guard.error, "device"));
+    switch (copes_problem_dtype(problem)) {
+    case COPES_F16: return run_of<f16>(to, *problem, workspace);
+    case COPES_BF16: return run_of<bf16>(to, *problem, workspace);
+    default: return run_of<f32>(to, *problem, workspace);
+    }
+}
+
+} // namespace COPES_GPU
+
+extern "C" const copes_backend COPES_GPU_BACKEND = {
+    .name = COPES_GPU_NAME,
+    .device_type = COPES_GPU_DEVICE_TYPE,
+    .dtypes = 1u << COPES_F32 | 1u << COPES_F16 | 1u << COPES_BF16,
+    .device_count = COPES_GPU::device_count,
+    .summary = COPES_GPU::summary,
+    .open = COPES_GPU::open_state,
+    .close = COPES_GPU::close_state,
+    .set_stream = COPES_GPU::set_stream,
+    .workspace_size = COPES_GPU::workspace_size,
+    .run = COPES_GPU::run,
+};

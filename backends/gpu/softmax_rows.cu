@@ -1,0 +1,187 @@
+/* Softmax along an axis whose row is given to neighbouring threads. A row of up to 32 lanes' vectors rests in registers, so
+ * that memory is read once and binds; any other (longer, strided or unaligned) is a block's, which reads it again. */
+#include "backends/gpu/functions.h"
+#include "backends/gpu/kernels.h"
+#include "backends/gpu/reduce.h"
+#include "backends/gpu/strides.h"
+
+namespace COPES_GPU {
+
+enum { THREADS = 256, LANES = 32 };
+
+/* A row as its lanes hold it: P vectors each, lane by lane. */
+template <typename T, int P> struct row_part {
+    static constexpr int V = vector_length<T>;
+    float x[P][V];
+
+    __device__ __forceinline__ void read(const T *row, int lane, int lanes, int units, float fill)
+    {
+        raw<T, V> words[P];
+#pragma unroll
+        for (int p = 0; p < P; p++)
+            if (lane + p * lanes < units)
+                words[p] = raw<T, V>::read(row + (lane + p * lanes) * V);
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            if (lane + p * lanes < units)
+                words[p].unpack(x[p]);
+            else
+                for (int i = 0; i < V; i++)
+                    x[p][i] = fill;
+        }
+    }
+    __device__ __forceinline__ void write(T *row, int lane, int lanes, int units) const
+    {
+#pragma unroll
+        for (int p = 0; p < P; p++)
+            if (lane + p * lanes < units)
+                raw<T, V>::write(row + (lane + p * lanes) * V, x[p]);
+    }
+};
+
+template <typename T, int P> DEVICE void softmax_part(row_part<T, P> &row, int lanes)
+{
+    float most = -INFINITY, sum = 0;
+    for (int i = 0; i < P * row.V; i++)
+        most = fmaxf(most, row.x[i / row.V][i % row.V]);
+    most = max_of_lanes(most, lanes);
+    for (int i = 0; i < P * row.V; i++) {
+        float &x = row.x[i / row.V][i % row.V];
+        x = softmax_term(x, most);
+        sum += x;
+    }
+    const float scale = 1 / sum_of_lanes(sum, lanes);
+    for (int i = 0; i < P * row.V; i++)
+        row.x[i / row.V][i % row.V] *= scale;
+}
+
+/* From a softmax y and its gradient g to its argument's. */
+template <typename T, int P> DEVICE void softmax_gradient_part(const row_part<T, P> &y, row_part<T, P> &g, int lanes)
+{
+    float dot = 0;
+    for (int i = 0; i < P * y.V; i++)
+        dot += y.x[i / y.V][i % y.V] * g.x[i / y.V][i % y.V];
+    dot = sum_of_lanes(dot, lanes);
+    for (int i = 0; i < P * y.V; i++)
+        g.x[i / y.V][i % y.V] = y.x[i / y.V][i % y.V] * (g.x[i / y.V][i % y.V] - dot);
+}
+
+template <typename T, int P, bool BACKWARD>
+__global__ void softmax_lanes(const T *src, const T *saved, T *dst, int units, int lanes, GPU_PARAMETER act_strides rows)
+{
+    const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = thread / lanes;
+    const int lane = (int)threadIdx.x % lanes, live = row < rows.count ? units : 0;
+    const act_offsets at = find_offsets(rows, (uint64_t)row);
+    row_part<T, P> x, y;
+    x.read(src + at.src, lane, lanes, live, BACKWARD ? 0 : -INFINITY);
+    if (BACKWARD) {
+        y.read(saved + at.saved, lane, lanes, live, 0);
+        softmax_gradient_part(y, x, lanes);
+    } else {
+        softmax_part(x, lanes);
+    }
+    x.write(dst + at.dst, lane, lanes, live);
+}
+
+/* A row along any axis, in any strides. */
+template <typename T> struct any_row {
+    const T *src, *saved;
+    T *dst;
+    int64_t length, src_step, saved_step, dst_step;
+
+    __device__ __forceinline__ float at(int64_t i) const
+    {
+        return read_scalar(src + i * src_step);
+    }
+    __device__ __forceinline__ float saved_at(int64_t i) const
+    {
+        return read_scalar(saved + i * saved_step);
+    }
+};
+
+template <typename T> DEVICE void softmax_any_row(const any_row<T> &row, float *memory)
+{
+    float most = -INFINITY;
+    long_sum sum;
+    for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
+        most = fmaxf(most, row.at(i));
+    most = max_of_block(most, memory);
+    for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
+        sum.add(softmax_term(row.at(i), most));
+    const float scale = 1 / sum_of_block(sum.sum, memory);
+    for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
+        write_scalar(row.dst + i * row.dst_step, softmax_term(row.at(i), most) * scale);
+}
+
+template <typename T> DEVICE void softmax_gradient_any_row(const any_row<T> &row, float *memory)
+{
+    long_sum dot;
+    for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
+        dot.add(row.at(i) * row.saved_at(i));
+    const float all = sum_of_block(dot.sum, memory);
+    for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
+        write_scalar(row.dst + i * row.dst_step, row.saved_at(i) * (row.at(i) - all));
+}
+
+template <typename T>
+__global__ void softmax_any(GPU_PARAMETER any_row<T> first, GPU_PARAMETER act_strides rows)
+{
+    __shared__ float memory[THREADS];
+    for (int64_t i = blockIdx.x; i < rows.count; i += gridDim.x) {
+        const act_offsets at = find_offsets(rows, (uint64_t)i);
+        any_row<T> row = first;
+        row.src += at.src;
+        row.saved += at.saved;
+        row.dst += at.dst;
+        if (row.saved == nullptr)
+            softmax_any_row(row, memory);
+        else
+            softmax_gradient_any_row(row, memory);
+    }
+}
+
+template <typename T> copes_status run_any(const queue &to, const copes_act_problem &problem, const act_strides &rows)
+{
+    const any_row<T> first = {static_cast<const T *>(problem.src.data),    static_cast<const T *>(problem.saved.data),
+                              static_cast<T *>(problem.dst.data),          problem.shape[problem.axis],
+                              problem.src.stride[problem.axis],            problem.saved.stride[problem.axis],
+                              problem.dst.stride[problem.axis]};
+    return launch(to, softmax_any<T>, (unsigned)(rows.count < INT32_MAX ? rows.count : INT32_MAX), THREADS, 0, first, rows);
+}
+
+template <typename T, int P>
+copes_status run_lanes(const queue &to, const copes_act_problem &problem, const act_strides &rows)
+{
+    const int units = (int)problem.shape[problem.axis] / vector_length<T>;
+    int lanes = 1;
+    while (lanes * P < units)
+        lanes *= 2;
+    const int64_t blocks = (rows.count * lanes + THREADS - 1) / THREADS;
+    return launch(to, problem.backward ? softmax_lanes<T, P, true> : softmax_lanes<T, P, false>, (unsigned)blocks, THREADS,
+                  0, static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
+                  static_cast<T *>(problem.dst.data), units, lanes, rows);
+}
+
+template <typename T> copes_status run_softmax_rows(const queue &to, const copes_act_problem &problem)
+{
+    constexpr int V = vector_length<T>;
+    act_strides rows;
+    for (int i = 0; i < problem.rank; i++)
+        if (i != problem.axis)
+            rows.add(problem, i, 1);
+    const int64_t length = problem.shape[problem.axis];
+    if (problem.axis != problem.rank - 1 || length % V != 0 || length > 4 * LANES * V ||
+        !in_vectors<T>(problem.src, problem.shape, problem.rank) ||
+        !in_vectors<T>(problem.saved, problem.shape, problem.rank) ||
+        !in_vectors<T>(problem.dst, problem.shape, problem.rank))
+        return run_any<T>(to, problem, rows);
+    if (length <= LANES * V)
+        return run_lanes<T, 1>(to, problem, rows);
+    return length <= 2 * LANES * V ? run_lanes<T, 2>(to, problem, rows) : run_lanes<T, 4>(to, problem, rows);
+}
+
+template copes_status run_softmax_rows<f32>(const queue &, const copes_act_problem &);
+template copes_status run_softmax_rows<f16>(const queue &, const copes_act_problem &);
+template copes_status run_softmax_rows<bf16>(const queue &, const copes_act_problem &);
+
+} // namespace COPES_GPU
