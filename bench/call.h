@@ -4,7 +4,7 @@
 #define COPES_BENCH_CALL_H
 
 #include "bench/case.h"
-#include "tests/harness/memory.h"
+#include "memory/memory.h"
 
 typedef enum bench_fill { BENCH_RANDOM, BENCH_THETA, BENCH_LSE } bench_fill;
 
@@ -39,10 +39,10 @@ copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_contex
 int64_t bench_call_memory(const bench_call *call);
 
 /* Memory for all of it, the inputs filled. 0, or -1 where memory ran out or the device failed; release either way. */
-int bench_call_allocate(bench_call *call, const check_memory *memory);
-void bench_call_release(bench_call *call, const check_memory *memory);
+int bench_call_allocate(bench_call *call, const device_memory *memory);
+void bench_call_release(bench_call *call, const device_memory *memory);
 
 /* Fills memory with random numbers of a type, one block of them over and over. */
-int bench_fill_random(const check_memory *memory, int device, void *to, size_t bytes, check_type type);
+int bench_fill_random(const device_memory *memory, int device, void *to, size_t bytes, check_type type);
 
 #endif

@@ -154,7 +154,7 @@ static double cpu_probe_size(void *state)
     return cpu_multiply_adds(cpu->level) * cpu->threads;
 }
 
-static const bench_device cpu = {
+const bench_device bench_device_cpu = {
     .device_type = kDLCPU,
     .copies = 2,
     .open = cpu_open,
@@ -165,8 +165,3 @@ static const bench_device cpu = {
     .multiply_add = cpu_probe,
     .multiply_adds = cpu_probe_size,
 };
-
-const bench_device *bench_device_of(DLDeviceType type)
-{
-    return type == kDLCPU ? &cpu : NULL;
-}

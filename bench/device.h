@@ -1,4 +1,4 @@
-/* What the benchmark needs of a device besides the library and tests/harness/memory.h: the time of a call with cold
+/* What the benchmark needs of a device besides the library and memory/memory.h: the time of a call with cold
  * caches, a copy to compare it with, and the peak of the arithmetic units. A backend adds one table of these. */
 #ifndef COPES_BENCH_DEVICE_H
 #define COPES_BENCH_DEVICE_H
@@ -36,5 +36,7 @@ typedef struct bench_device {
 
 /* NULL: no such device in this build. */
 const bench_device *bench_device_of(DLDeviceType type);
+
+extern const bench_device bench_device_cpu, bench_device_cuda;
 
 #endif

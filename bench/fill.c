@@ -8,7 +8,7 @@
 /* Elements of the block that is repeated: a prime, so that no two rows of a tensor are the same. */
 enum { BLOCK = 262139 };
 
-static int write_repeated(const check_memory *memory, int device, void *to, size_t bytes, const void *block,
+static int write_repeated(const device_memory *memory, int device, void *to, size_t bytes, const void *block,
                           size_t size)
 {
     for (size_t done = 0; done < bytes; done += size) {
@@ -19,7 +19,7 @@ static int write_repeated(const check_memory *memory, int device, void *to, size
     return 0;
 }
 
-int bench_fill_random(const check_memory *memory, int device, void *to, size_t bytes, check_type type)
+int bench_fill_random(const device_memory *memory, int device, void *to, size_t bytes, check_type type)
 {
     const size_t size = (size_t)check_type_of(type)->size;
     const size_t elements = bytes / size < BLOCK ? bytes / size + 1 : BLOCK;
@@ -46,7 +46,7 @@ static double special_value(const bench_call *call, const bench_tensor *tensor, 
     return pow(10000, -(double)(i % width) / (double)width);
 }
 
-static int fill_special(const bench_call *call, const bench_tensor *tensor, const check_memory *memory)
+static int fill_special(const bench_call *call, const bench_tensor *tensor, const device_memory *memory)
 {
     const size_t size = (size_t)check_type_of(tensor->type)->size;
     char *values = malloc(tensor->bytes + 1);
@@ -60,7 +60,7 @@ static int fill_special(const bench_call *call, const bench_tensor *tensor, cons
     return status;
 }
 
-int bench_call_allocate(bench_call *call, const check_memory *memory)
+int bench_call_allocate(bench_call *call, const device_memory *memory)
 {
     const int device = call->device.device_id;
     for (int i = 0; i < call->count; i++) {
@@ -78,7 +78,7 @@ int bench_call_allocate(bench_call *call, const check_memory *memory)
     return call->workspace_size > 0 && call->workspace == NULL ? -1 : 0;
 }
 
-void bench_call_release(bench_call *call, const check_memory *memory)
+void bench_call_release(bench_call *call, const device_memory *memory)
 {
     for (int i = 0; i < call->count; i++)
         if (call->tensors[i].view.data != NULL)

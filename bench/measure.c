@@ -106,7 +106,7 @@ int64_t bench_measure_memory(const bench_call *call)
 
 int bench_measure(const bench_device *device, void *state, bench_call *call, double budget_ms, bench_result *result)
 {
-    const check_memory *memory = check_memory_of(call->device.device_type);
+    const device_memory *memory = device_memory_of(call->device.device_type);
     const int id = call->device.device_id;
     const size_t bytes = (size_t)call->moved / 2;
     void *from = memory->allocate(id, bytes), *to = memory->allocate(id, bytes);

@@ -7,6 +7,9 @@
 
 static const copes_backend *const backends[] = {
     &copes_backend_cpu,
+#ifdef COPES_WITH_CUDA
+    &copes_backend_cuda,
+#endif
 };
 
 enum {

@@ -252,7 +252,7 @@ static int run_request(const request *r)
                  .budget_ms = r->wish.quick ? 100 : 500};
     copes_context_options options = {.threads = 0};
     bench_list list;
-    if (s.device == NULL || check_memory_of(r->device.device_type) == NULL)
+    if (s.device == NULL || device_memory_of(r->device.device_type) == NULL)
         return complain(EXIT_FAILED, "this build cannot time that device");
     if (r->json != NULL && bench_json_try(r->json) != 0)
         return EXIT_FAILED;

@@ -91,7 +91,7 @@ int command_check(int argc, char **argv)
         return EXIT_USAGE;
     if (r.help)
         return fputs(help, stdout) < 0;
-    if (check_memory_of(r.device.device_type) == NULL)
+    if (device_memory_of(r.device.device_type) == NULL)
         return complain(EXIT_FAILED, "this build cannot check that device");
     copes_context *context;
     if (copes_context_create(r.device, NULL, &context) != COPES_OK)

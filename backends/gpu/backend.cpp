@@ -6,7 +6,6 @@ extern "C" {
 
 #include "backends/gpu/kernels.h"
 
-#include <new>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -59,9 +58,9 @@ static void summary(int32_t device, char *text, size_t size)
     if (error == GPU(Success) && count > 0)
         error = GPU(GetDeviceProperties)(&properties, device);
     if (error != GPU(Success))
-        snprintf(text, size, "no device: %s", GPU(GetErrorString)(error));
+        snprintf(text, size, "%s", GPU(GetErrorString)(error));
     else if (count == 0)
-        snprintf(text, size, "no device: %s finds none", COPES_GPU_TITLE);
+        snprintf(text, size, "%s finds none", COPES_GPU_TITLE);
     else
         snprintf(text, size, "%s, %s, %d multiprocessors, %.1f GiB", properties.name,
                  name_architecture(properties).text, properties.multiProcessorCount,
@@ -83,7 +82,7 @@ static copes_status read_device(int32_t device, queue *to)
 
 static copes_status open_state(int32_t device, const copes_context_options *options, void **state)
 {
-    queue *made = new (std::nothrow) queue();
+    queue *made = static_cast<queue *>(calloc(1, sizeof *made));
     if (made == nullptr)
         return copes_fail(COPES_ERROR_MEMORY, "context: %zu bytes could not be allocated", sizeof *made);
     made->stream = static_cast<GPU(Stream_t)>(options->stream);
@@ -91,13 +90,13 @@ static copes_status open_state(int32_t device, const copes_context_options *opti
     if (status == COPES_OK)
         *state = made;
     else
-        delete made;
+        free(made);
     return status;
 }
 
 static void close_state(void *state)
 {
-    delete static_cast<queue *>(state);
+    free(state);
 }
 
 static void set_stream(void *state, void *stream)

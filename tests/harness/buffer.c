@@ -82,7 +82,7 @@ static void place(check_buffer *buffer, check_layout layout)
 int check_buffer_create(check_buffer *buffer, DLDevice device, check_type type, int rank, const int64_t *shape,
                         check_layout layout, unsigned char poison)
 {
-    *buffer = (check_buffer){.type = type, .memory = check_memory_of(device.device_type)};
+    *buffer = (check_buffer){.type = type, .memory = device_memory_of(device.device_type)};
     memcpy(buffer->shape, shape, (size_t)rank * sizeof *shape);
     lay_out(rank, shape, layout, buffer->strides);
     buffer->tensor = (DLTensor){.device = device,

@@ -2,7 +2,7 @@
 #ifndef COPES_TESTS_HARNESS_BUFFER_H
 #define COPES_TESTS_HARNESS_BUFFER_H
 
-#include "tests/harness/memory.h"
+#include "memory/memory.h"
 #include "tests/harness/type.h"
 
 #include <copes/copes.h>
@@ -26,7 +26,7 @@ typedef struct check_buffer {
     DLTensor tensor;
     int64_t shape[COPES_MAX_RANK], strides[COPES_MAX_RANK];
     check_type type;
-    const check_memory *memory;
+    const device_memory *memory;
     void *device;         /* the allocation */
     unsigned char *image; /* what it holds, on the host */
     size_t bytes, first;  /* of the allocation; of the element at index 0 in it */

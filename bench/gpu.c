@@ -1,0 +1,108 @@
+/* A family of GPUs as the benchmark's device. Everything of a measurement is queued before any of it is waited for, so that
+ * no time of the host's is in between; jobs are timed by events on their stream. */
+#include "bench/device.h"
+#include "memory/runtime.h"
+
+#include <stdlib.h>
+
+/* bench/gpu_flush.cu: 0, or -1 where the launch failed. */
+int bench_flush_gpu(void *stream, void *memory, size_t bytes);
+
+typedef struct gpu_state {
+    GPU(Stream_t) stream;
+    GPU(Event_t) begin, end;
+    void *flush;
+    size_t flush_bytes;
+} gpu_state;
+
+static void gpu_close(void *state)
+{
+    gpu_state *gpu = state;
+    if (gpu->end != NULL)
+        (void)GPU(EventDestroy)(gpu->end);
+    if (gpu->begin != NULL)
+        (void)GPU(EventDestroy)(gpu->begin);
+    if (gpu->stream != NULL)
+        (void)GPU(StreamDestroy)(gpu->stream);
+    (void)GPU(Free)(gpu->flush);
+    free(gpu);
+}
+
+static int prepare(gpu_state *gpu, int device)
+{
+    int cache = 0;
+    if (GPU(SetDevice)(device) != GPU(Success) ||
+        GPU(DeviceGetAttribute)(&cache, GPU(DevAttrL2CacheSize), device) != GPU(Success))
+        return -1;
+    gpu->flush_bytes = 3 * (size_t)cache;
+    return GPU(StreamCreateWithFlags)(&gpu->stream, GPU(StreamNonBlocking)) == GPU(Success) &&
+                   GPU(EventCreate)(&gpu->begin) == GPU(Success) && GPU(EventCreate)(&gpu->end) == GPU(Success) &&
+                   GPU(Malloc)(&gpu->flush, gpu->flush_bytes) == GPU(Success) &&
+                   GPU(Memset)(gpu->flush, 1, gpu->flush_bytes) == GPU(Success)
+               ? 0
+               : -1;
+}
+
+static void *gpu_open(int device, copes_context_options *options)
+{
+    gpu_state *gpu = calloc(1, sizeof *gpu);
+    if (gpu == NULL)
+        return NULL;
+    if (prepare(gpu, device) != 0) {
+        gpu_close(gpu);
+        return NULL;
+    }
+    *options = (copes_context_options){.stream = gpu->stream};
+    return gpu;
+}
+
+static int64_t gpu_free_memory(void *state)
+{
+    (void)state;
+    size_t available = 0, all = 0;
+    return GPU(MemGetInfo)(&available, &all) == GPU(Success) ? (int64_t)available : 0;
+}
+
+static double gpu_time(void *state, const bench_job *job)
+{
+    const gpu_state *gpu = state;
+    float milliseconds = -1;
+    if (bench_flush_gpu(gpu->stream, gpu->flush, gpu->flush_bytes) != 0 ||
+        GPU(EventRecord)(gpu->begin, gpu->stream) != GPU(Success) || job->run(job->what) != 0 ||
+        GPU(EventRecord)(gpu->end, gpu->stream) != GPU(Success) || GPU(EventSynchronize)(gpu->end) != GPU(Success) ||
+        GPU(EventElapsedTime)(&milliseconds, gpu->begin, gpu->end) != GPU(Success))
+        return -1;
+    return (double)milliseconds;
+}
+
+static int gpu_copy(void *state, int way, void *to, const void *from, size_t bytes)
+{
+    (void)way;
+    const gpu_state *gpu = state;
+    return GPU(MemcpyAsync)(to, from, bytes, GPU(MemcpyDeviceToDevice), gpu->stream) == GPU(Success) ? 0 : -1;
+}
+
+/* The multiply-adds of tensor cores depend on the type and the shape; no probe stands for them. */
+static int no_probe(void *state)
+{
+    (void)state;
+    return -1;
+}
+
+static double no_probe_size(void *state)
+{
+    (void)state;
+    return 0;
+}
+
+const bench_device GPU_BENCH = {
+    .device_type = GPU_DEVICE_TYPE,
+    .copies = 1,
+    .open = gpu_open,
+    .close = gpu_close,
+    .free_memory = gpu_free_memory,
+    .time = gpu_time,
+    .copy = gpu_copy,
+    .multiply_add = no_probe,
+    .multiply_adds = no_probe_size,
+};

@@ -1,0 +1,41 @@
+/* The memory of the CPU, and the list of all. */
+#include "memory/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *cpu_allocate(int device, size_t bytes)
+{
+    (void)device;
+    return aligned_alloc(256, (bytes + 511) / 256 * 256);
+}
+
+static void cpu_release(int device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
+static int cpu_copy(int device, void *to, const void *from, size_t bytes)
+{
+    (void)device;
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+static const device_memory cpu = {kDLCPU, cpu_allocate, cpu_release, cpu_copy, cpu_copy};
+
+static const device_memory *const memories[] = {
+    &cpu,
+#ifdef COPES_WITH_CUDA
+    &device_memory_cuda,
+#endif
+};
+
+const device_memory *device_memory_of(DLDeviceType type)
+{
+    for (size_t i = 0; i < sizeof memories / sizeof memories[0]; i++)
+        if (memories[i]->device_type == type)
+            return memories[i];
+    return NULL;
+}
