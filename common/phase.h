@@ -10,6 +10,7 @@
 
 #ifndef COPES_FUNCTION /* a GPU compiler's build defines it as static inline with its own qualifiers */
 #define COPES_FUNCTION static inline
+#define COPES_CONSTANT static const
 #endif
 
 #include <stdint.h>
@@ -21,14 +22,11 @@ typedef struct copes_step {
     uint32_t low;
 } copes_step;
 
-/* Word i of 1 / 2 pi, most significant first, after five words of zeros: bit 0 of the fraction leads word 5. Bits to 256
+/* Words of 1 / 2 pi, most significant first, after five words of zeros: bit 0 of the fraction leads word 5. Bits to 256
  * reach the largest float. */
-COPES_FUNCTION uint32_t copes_inverse_two_pi(int i)
-{
-    static const uint32_t words[] = {0,           0,           0,           0,           0,           0x28be60dbu, 0x9391054au,
-                                     0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau, 0xf7aef158u};
-    return words[i];
-}
+COPES_CONSTANT uint32_t copes_inverse_two_pi[] = {0,           0,           0,           0,           0,
+                                                  0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u,
+                                                  0x4f10e410u, 0x7f9458eau, 0xf7aef158u};
 
 /* frac(theta / 2 pi). A theta that is not finite gives no meaningful step; see copes_phase_poison. */
 COPES_FUNCTION copes_step copes_phase_step(float theta)
@@ -41,7 +39,7 @@ COPES_FUNCTION copes_step copes_phase_step(float theta)
     uint64_t product[4], carry = 0;
     for (int i = 3; i >= 0; i--) { /* mantissa times the 128 bits of the window, modulo 2^128 */
         const int word = first / 32 + i, shift = first % 32;
-        const uint64_t pair = (uint64_t)copes_inverse_two_pi(word) << 32 | copes_inverse_two_pi(word + 1);
+        const uint64_t pair = (uint64_t)copes_inverse_two_pi[word] << 32 | copes_inverse_two_pi[word + 1];
         carry += mantissa * (uint32_t)(pair << shift >> 32);
         product[i] = carry & 0xffffffffu;
         carry >>= 32;

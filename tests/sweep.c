@@ -102,7 +102,7 @@ static int64_t close_and_count(plan *p)
     for (int level = 0; level < LEVELS; level++) {
         if (p->contexts[level][0] != NULL) {
             printf("level %s\n", levels[level]);
-            check_report_print(&p->report[level], stdout);
+            check_report_print(&p->report[level], false, stdout);
         }
         failed += p->report[level].failed;
         for (int team = 0; team < TEAMS; team++) {

@@ -7,10 +7,10 @@
 #include <string.h>
 
 static const char help[] =
-    "usage: copes check [OP ...] [--device cpu] [--seed S] [--cases N]\n"
+    "usage: copes check [OP ...] [--device D] [--seed S] [--cases N]\n"
     "\n"
     "Runs a table of cases and N random ones (default 200) of each operator on the device, and compares every element with\n"
-    "a reference in extended precision. OP is one or more of act, lrpe_rotate, lrpe_cosine and tpa_decode; all if left out.\n"
+    "a reference in extended precision, and on a GPU also with the CPU's answer. OP is one or more of act, lrpe_rotate, lrpe_cosine and tpa_decode; all if left out.\n"
     "Random case i is made from seed S + i (default S 1). Exits 1 if an error is past the documented bounds.\n";
 
 /* What the command line asks for. */
@@ -69,19 +69,79 @@ static bool read_request(request *r, int argc, char **argv)
     }
 }
 
-static void check_family_on(const check_family *family, const request *r, copes_context *context, check_report *report)
+/* Contexts on the device, and on the CPU to compare with where the device is another. */
+typedef struct session {
+    const request *wish;
+    copes_context *context, *cpu;
+    bool runs[CHECK_TYPES]; /* storage types that the device's backend has */
+    check_report report;
+} session;
+
+static void check_one(session *s, const check_case *c)
+{
+    check_problem problem;
+    check_values values = {{NULL}}, from_cpu = {{NULL}};
+    check_result result = {.failed = true, .message = "no memory for the oracle"};
+    if (check_prepare(&problem, c) == 0)
+        result = check_execute_keeping(&problem, s->context, s->wish->device, &values);
+    check_report_add(&s->report, c, &result, stdout);
+    if (s->cpu != NULL && !result.failed) {
+        check_execute_keeping(&problem, s->cpu, (DLDevice){kDLCPU, 0}, &from_cpu);
+        check_report_compare(&s->report, c, check_distance(&problem, &values, &from_cpu));
+    }
+    check_values_free(&values);
+    check_values_free(&from_cpu);
+    check_problem_free(&problem);
+}
+
+static void check_family_on(session *s, const check_family *family)
 {
     case_list list = {.cases = NULL};
     family->table(&list);
-    for (int64_t i = 0; i < r->cases; i++) {
-        const check_case random = family->random((uint64_t)(r->seed + i));
+    for (int64_t i = 0; i < s->wish->cases; i++) {
+        const check_case random = family->random((uint64_t)(s->wish->seed + i));
         case_list_add(&list, &random);
     }
-    for (size_t i = 0; i < list.count; i++) {
-        const check_result result = check_run(&list.cases[i], context, r->device);
-        check_report_add(report, &list.cases[i], &result, stdout);
-    }
+    for (size_t i = 0; i < list.count; i++)
+        if (s->runs[list.cases[i].type])
+            check_one(s, &list.cases[i]);
     case_list_free(&list);
+}
+
+/* Asks about a call on one element of the type. */
+static bool runs_type(copes_context *context, DLDevice device, check_type type)
+{
+    int64_t one = 1;
+    size_t size;
+    DLTensor tensor = {.device = device, .ndim = 1, .dtype = check_type_of(type)->dlpack, .shape = &one};
+    const copes_op op = {.kind = COPES_ACT_FORWARD};
+    const copes_args args = {.in = {&tensor}, .out = {&tensor}};
+    return copes_workspace_size(context, &op, &args, &size) != COPES_ERROR_UNSUPPORTED;
+}
+
+static int open_session(session *s)
+{
+    if (copes_context_create(s->wish->device, NULL, &s->context) != COPES_OK)
+        return complain(EXIT_FAILED, "%s", copes_last_error());
+    const bool elsewhere = s->wish->device.device_type != kDLCPU;
+    if (elsewhere && copes_context_create((DLDevice){kDLCPU, 0}, NULL, &s->cpu) != COPES_OK)
+        return complain(EXIT_FAILED, "%s", copes_last_error());
+    for (int type = 0; type < CHECK_TYPES; type++)
+        s->runs[type] = runs_type(s->context, s->wish->device, (check_type)type);
+    return 0;
+}
+
+static int check_all(session *s)
+{
+    const int status = open_session(s);
+    if (status != 0)
+        return status;
+    for (size_t i = 0; i < check_family_count; i++)
+        if (!s->wish->any_wanted || s->wish->wanted[i])
+            check_family_on(s, &check_families[i]);
+    check_report_print(&s->report, s->cpu != NULL, stdout);
+    const int64_t failed = s->report.failed;
+    return failed == 0 ? 0 : complain(EXIT_FAILED, "%lld cases are past the bounds", (long long)failed);
 }
 
 int command_check(int argc, char **argv)
@@ -93,20 +153,13 @@ int command_check(int argc, char **argv)
         return fputs(help, stdout) < 0;
     if (device_memory_of(r.device.device_type) == NULL)
         return complain(EXIT_FAILED, "this build cannot check that device");
-    copes_context *context;
-    if (copes_context_create(r.device, NULL, &context) != COPES_OK)
-        return complain(EXIT_FAILED, "%s", copes_last_error());
-    check_report *report = calloc(1, sizeof *report);
-    if (report == NULL) {
-        copes_context_destroy(context);
+    session *s = calloc(1, sizeof *s);
+    if (s == NULL)
         return complain(EXIT_FAILED, "no memory");
-    }
-    for (size_t i = 0; i < check_family_count; i++)
-        if (!r.any_wanted || r.wanted[i])
-            check_family_on(&check_families[i], &r, context, report);
-    check_report_print(report, stdout);
-    const int64_t failed = report->failed;
-    free(report);
-    copes_context_destroy(context);
-    return failed == 0 ? 0 : complain(EXIT_FAILED, "%lld cases are past the bounds", (long long)failed);
+    s->wish = &r;
+    const int status = check_all(s);
+    copes_context_destroy(s->cpu);
+    copes_context_destroy(s->context);
+    free(s);
+    return status;
 }

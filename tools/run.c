@@ -1,6 +1,7 @@
 /* copes run: tensors from a file, through an operator, to a file. */
 #include "tools/arguments.h"
 #include "tools/commands.h"
+#include "tools/device_call.h"
 #include "tools/operators.h"
 #include "tools/request.h"
 #include "tools/safetensors.h"
@@ -192,22 +193,12 @@ static int allocate_outputs(job *work)
     return 0;
 }
 
-static int compute(job *work)
+static int compute(const job *work)
 {
-    const request *wish = &work->wish;
-    copes_context *context;
-    size_t size;
-    void *workspace = NULL;
-    if (copes_context_create(wish->device, NULL, &context) != COPES_OK)
-        return complain(EXIT_FAILED, "%s", copes_last_error());
-    copes_status status = copes_workspace_size(context, &wish->op, &work->args, &size);
-    if (status == COPES_OK && size > 0)
-        workspace = malloc(size);
-    if (status == COPES_OK)
-        status = copes_run(context, &wish->op, &work->args, workspace, size);
-    free(workspace);
-    copes_context_destroy(context);
-    return status == COPES_OK ? 0 : refuse(wish);
+    const int status = device_call(work->wish.device, &work->wish.op, &work->args);
+    if (status < 0)
+        return complain(EXIT_FAILED, "--device: its memory ran out, or it failed");
+    return status == 0 ? 0 : refuse(&work->wish);
 }
 
 static int save(const job *work)
@@ -236,9 +227,6 @@ static int save(const job *work)
 static int work_through(job *work)
 {
     char reason[SAFETENSORS_REASON];
-    if (work->wish.device.device_type != kDLCPU)
-        return complain(EXIT_FAILED,
-                        "--device: run computes on the cpu only; a program that links the library has the rest");
     if (!safetensors_open(work->wish.in, &work->file, reason))
         return complain(EXIT_FAILED, "%s: %s", work->wish.in, reason);
     int status = load_all(work);

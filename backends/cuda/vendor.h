@@ -19,7 +19,8 @@
 #define GPU(name) cuda##name         /* the runtimes have the same functions under two prefixes */
 #define GPU_PARAMETER const __grid_constant__ /* a kernel's argument that is read where it lies */
 #define DEVICE static __device__ __forceinline__
-#define COPES_FUNCTION static __host__ __device__ __forceinline__ /* for common/phase.h */
+#define COPES_FUNCTION static __device__ __forceinline__ /* for common/phase.h */
+#define COPES_CONSTANT static __constant__ const
 
 namespace COPES_GPU {
 

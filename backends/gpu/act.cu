@@ -19,9 +19,11 @@ template <typename T, int V> DEVICE void act_unit(copes_act act, const T *src, c
         second.unpack(y);
     }
     first.unpack(x);
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        x[i] = saved != nullptr ? activation_gradient(act, x[i], y[i]) : activate(act, x[i]);
+    if (saved == nullptr)
+        activate_all<T>(act, x);
+    else
+        for (int i = 0; i < V; i++)
+            x[i] = activation_gradient(act, x[i], y[i], sizeof(T) == 4);
     raw<T, V>::write(dst, x);
 }
 

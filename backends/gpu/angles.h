@@ -22,16 +22,20 @@ DEVICE int dimension_of(const copes_lrpe_problem &problem, int64_t k)
     return -1;
 }
 
+DEVICE angle_step step_of(float theta)
+{
+    const uint64_t step = copes_phase_step(theta).high;
+    return {(uint32_t)(step >> 32), (uint32_t)step, copes_phase_poison(theta)};
+}
+
 /* Of angle k, in dimension j of the grid. */
 DEVICE angle_step step_of(const copes_lrpe_problem &problem, int64_t head, int64_t k, int j)
 {
     if (j < 0)
         return {0, 0, 0};
     const int64_t e = problem.segment[j].theta_begin + k - problem.segment[j].begin;
-    const float theta = read_narrow(problem.theta_dtype, problem.theta.data,
-                                    head * problem.theta.stride[0] + e * problem.theta.stride[1]);
-    const uint64_t step = copes_phase_step(theta).high;
-    return {(uint32_t)(step >> 32), (uint32_t)step, copes_phase_poison(theta)};
+    return step_of(read_narrow(problem.theta_dtype, problem.theta.data,
+                               head * problem.theta.stride[0] + e * problem.theta.stride[1]));
 }
 
 /* A token's position in each dimension of the grid; false for one of the prefix or suffix. */
@@ -51,10 +55,9 @@ DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int
 }
 
 /* Sine and cosine at a position. */
-DEVICE turn turn_at(const angle_step &step, int32_t position)
+template <bool EXACTLY> DEVICE turn turn_at(const angle_step &step, int32_t position)
 {
-    const turn exact = turn_of(copes_phase_top(step.high, step.low, position));
-    return {exact.cosine + step.poison, exact.sine + step.poison};
+    return turn_of<EXACTLY>(copes_phase_top(step.high, step.low, position), step.poison);
 }
 
 } // namespace COPES_GPU

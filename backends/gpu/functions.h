@@ -12,7 +12,7 @@
 
 namespace COPES_GPU {
 
-inline constexpr float LOG2_E = 0x1.715476p+0f;
+inline constexpr float LOG2_E = 0x1.715476p+0f, LN_2 = 0x1.62e430p-1f;
 
 /* e^(x - most) for x <= most: a softmax's term beside a largest one of 1. */
 DEVICE float softmax_term(float x, float most)
@@ -20,40 +20,106 @@ DEVICE float softmax_term(float x, float most)
     return exp2_term((x - most) * LOG2_E);
 }
 
-/* The logistic function s, from e = e^-|x|, which never overflows and cancels nothing: s is 1 or e, by the sign of x, over
- * 1 + e, and its slope s (1 - s) is e over the square of that. */
-struct logistic {
-    float e, inverse, s;
+/* The terms of a softmax over elements of storage type T, relative to about the largest: any factor that all share cancels.
+ * A half-precision element's exponent is one multiply-add; from 2^20 on, where that would round too much of it away, such
+ * elements are so far apart that all but the largest count as 0 by any base. */
+template <typename T> struct softmax_terms {
+    float most, scale, shift;
+
+    __device__ __forceinline__ explicit softmax_terms(float largest)
+        : most(largest), scale(fabsf(largest) < 0x1p20f ? LOG2_E : 1), shift(-largest * scale)
+    {
+    }
+    __device__ __forceinline__ float of(float x) const
+    {
+        return sizeof(T) == 2 ? exp2_term(fmaf(x, scale, shift)) : softmax_term(x, most);
+    }
 };
 
-DEVICE logistic logistic_of(float x)
+/* e^x for x <= 0 to about an ulp, denormal results included: by a polynomial (Cephes's) where exp2's unit is not enough. */
+DEVICE float exp_exactly(float x)
 {
-    const float e = expf(-fabsf(x)), inverse = reciprocal(1 + e);
-    return {e, inverse, (x < 0 ? e : 1) * inverse};
+    const float octaves = rintf(fmaxf(x, -104.0f) * LOG2_E);
+    const float r = fmaf(octaves, -0x1.7f7d1cp-20f, fmaf(octaves, -0x1.62e4p-1f, fmaxf(x, -104.0f)));
+    float p = fmaf(0x1.a0d2cep-13f, r, 0x1.6e879cp-10f);
+    p = fmaf(p, r, 0x1.111210p-7f);
+    p = fmaf(p, r, 0x1.555382p-5f);
+    p = fmaf(p, r, 0x1.555554p-3f);
+    p = fmaf(p, r, 0x1.000000p-1f);
+    const int n = (int)octaves, half = n / 2; /* in two steps, neither of which leaves the normal range */
+    return x != x ? x : (fmaf(p * r, r, r) + 1) * __int_as_float((half + 127) << 23) * __int_as_float((n - half + 127) << 23);
 }
 
-DEVICE float activate(copes_act act, float x)
+/* The logistic function s and its slope s (1 - s), from e = e^-|x|, which never overflows and cancels nothing: s is 1 or e,
+ * by the sign of x, over 1 + e, and the slope is e over the square of that. */
+struct logistic {
+    float s, slope;
+};
+
+/* exactly: 1 / (1 + e) without the rounding of 1 + e and of the reciprocal, which float32 results and slopes would show. */
+DEVICE logistic logistic_of(float x, bool exactly)
+{
+    const float e = exactly ? exp_exactly(-fabsf(x)) : expf(-fabsf(x)), sum = 1 + e;
+    float inverse = reciprocal(sum);
+    if (exactly) {
+        const float lost = e - (sum - 1);
+        inverse = fmaf(fmaf(-sum, inverse, 1) - lost * inverse, inverse, inverse);
+    }
+    return {(x < 0 ? e : 1) * inverse, e * inverse * inverse};
+}
+
+DEVICE float activate(copes_act act, float x, bool exactly)
 {
     switch (act) {
     case COPES_RELU: return x < 0 ? 0 : x; /* a NaN is not less than 0, and stays */
-    case COPES_SIGMOID: return logistic_of(x).s;
-    case COPES_SILU: return x * logistic_of(x).s;
+    case COPES_SIGMOID: return logistic_of(x, exactly).s;
+    case COPES_SILU: return x * logistic_of(x, exactly).s;
     default: return x;
     }
 }
 
+/* The logistic function for |x| < USUAL, in half the operations: 1 / (1 + 2^t) with t = -x log2 e, where the part of t that
+ * its rounding left out comes in as a factor of 2^t. log2 e's own rounding is small enough there. */
+inline constexpr float USUAL = 16;
+
+DEVICE float usual_logistic(float x)
+{
+    const float t = x * -LOG2_E, lost = fmaf(x, -LOG2_E, -t);
+    return reciprocal(fmaf(exp2_term(t), fmaf(lost, LN_2, 1), 1));
+}
+
+/* The activation of a thread's elements of storage type T. */
+template <typename T, int COUNT> DEVICE void activate_all(copes_act act, float (&x)[COUNT])
+{
+    constexpr bool exactly = sizeof(T) == 4;
+    bool usual = !exactly;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        usual = usual && fabsf(x[i]) < USUAL;
+    if (usual && act == COPES_SILU) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            x[i] *= usual_logistic(x[i]);
+    } else if (usual && act == COPES_SIGMOID) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            x[i] = usual_logistic(x[i]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            x[i] = activate(act, x[i], exactly);
+    }
+}
+
 /* The gradient of sum(g act(x)) in x. */
-DEVICE float activation_gradient(copes_act act, float g, float x)
+DEVICE float activation_gradient(copes_act act, float g, float x, bool exactly)
 {
     switch (act) {
     case COPES_RELU: return x > 0 ? g : 0;
-    case COPES_SIGMOID: {
-        const logistic l = logistic_of(x);
-        return g * (l.e * l.inverse * l.inverse);
-    }
+    case COPES_SIGMOID: return g * logistic_of(x, exactly).slope;
     case COPES_SILU: {
-        const logistic l = logistic_of(x);
-        return g * (x * (l.e * l.inverse * l.inverse) + l.s);
+        const logistic l = logistic_of(x, exactly);
+        return g * (x * l.slope + l.s);
     }
     default: return g;
     }
@@ -64,22 +130,23 @@ struct turn {
 };
 
 /* Of a phase in units of 2^-32 turn, by polynomials on an eighth of a turn (Cephes's coefficients, scaled to turns). The
- * integer is scaled exactly and 2 pi is in two parts, so that no rounded angle comes first. */
-DEVICE turn turn_of(uint32_t phase)
+ * integer is scaled exactly, so that no rounded angle comes first. About an odd quarter the angle is turned round, which
+ * leaves one sign for both. `poison` is 0, or NaN to show in both. EXACTLY: with 2 pi in two parts, for float32 results. */
+template <bool EXACTLY> DEVICE turn turn_of(uint32_t phase, float poison)
 {
-    const uint32_t quarter = (phase + (1u << 29)) >> 30;
-    const float t = (float)(int32_t)(phase - (quarter << 30)) * 0x1p-32f, z = t * t;
+    const uint32_t place = phase + (1u << 29);
+    const bool odd = (place & 1u << 30) != 0;
+    const float t = fmaf((float)(int32_t)(phase << 2), odd ? -0x1p-34f : 0x1p-34f, poison), z = t * t;
     float sine = fmaf(0x1.507834p+5f, z, -0x1.32d2ccp+6f);
     sine = fmaf(sine, z, 0x1.466bc6p+6f);
     sine = fmaf(sine, z, -0x1.4abbcep+5f);
-    sine = fmaf(t, 0x1.921fb6p+2f, fmaf(t, -0x1.777a5cp-23f, t * (sine * z)));
+    sine = EXACTLY ? fmaf(t, 0x1.921fb6p+2f, fmaf(t, -0x1.777a5cp-23f, t * (sine * z))) : t * fmaf(sine, z, 0x1.921fb6p+2f);
     float cosine = fmaf(0x1.dacc30p+5f, z, -0x1.55c9e0p+6f);
     cosine = fmaf(cosine, z, 0x1.03c1e8p+6f);
     cosine = fmaf(fmaf(cosine, z, -0x1.3bd3ccp+4f), z, 1);
-    const bool swap = (quarter & 1) != 0;
-    const uint32_t sine_sign = (quarter & 2) << 30, cosine_sign = ((quarter + 1) & 2) << 30;
-    return {__uint_as_float(__float_as_uint(swap ? sine : cosine) ^ cosine_sign),
-            __uint_as_float(__float_as_uint(swap ? cosine : sine) ^ sine_sign)};
+    const uint32_t sign = place & 1u << 31;
+    return {__uint_as_float(__float_as_uint(odd ? sine : cosine) ^ sign),
+            __uint_as_float(__float_as_uint(odd ? cosine : sine) ^ sign)};
 }
 
 } // namespace COPES_GPU

@@ -17,6 +17,15 @@ template <typename T> copes_status run_lrpe(const queue &to, const copes_lrpe_pr
 template <typename T> size_t tpa_workspace(const queue &to, const copes_tpa_problem &problem);
 template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace);
 
+/* lrpe in whole vectors. False: not this problem. lrpe_tokens.cu and lrpe_batch.cu. */
+enum class encoding { half, interleaved, cosine };
+enum class activation { none, elementwise, softmax }; /* the softmax over the features */
+
+template <typename T, encoding E, activation A>
+bool run_lrpe_tokens(const queue &to, const copes_lrpe_problem &problem, copes_status *status);
+template <typename T, encoding E, activation A>
+bool run_lrpe_batch(const queue &to, const copes_lrpe_problem &problem, copes_status *status);
+
 /* lrpe token by token, whatever its strides and sizes, and slowly: lrpe_any.cu. */
 template <typename T> copes_status run_lrpe_any(const queue &to, const copes_lrpe_problem &problem);
 

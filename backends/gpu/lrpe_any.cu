@@ -42,7 +42,7 @@ DEVICE int64_t count_units(const copes_lrpe_problem &problem)
 template <typename T> DEVICE any_unit find_any_unit(const any_row<T> &row, int64_t k)
 {
     const copes_lrpe_problem &problem = row.problem;
-    any_unit unit = {{k, -1}, {k, -1}, {{1, 0}}, row.turned && k < problem.k};
+    any_unit unit = {{k, -1}, {k, -1}, {{1, 0}}, k < problem.k};
     if (problem.variant == COPES_COSINE) {
         unit.encoded[1] = problem.d + k;
     } else if (k >= problem.k) {
@@ -52,9 +52,9 @@ template <typename T> DEVICE any_unit find_any_unit(const any_row<T> &row, int64
         unit.plain[0] = unit.encoded[0] = half ? k : 2 * k;
         unit.plain[1] = unit.encoded[1] = half ? k + problem.k : 2 * k + 1;
     }
-    const int j = unit.turned ? dimension_of(problem, k) : -1;
+    const int j = row.turned && unit.turned ? dimension_of(problem, k) : -1;
     if (j >= 0)
-        unit.turns[0] = turn_at(step_of(problem, row.h, k, j), row.position[j]);
+        unit.turns[0] = turn_at<true>(step_of(problem, row.h, k, j), row.position[j]);
     return unit;
 }
 
@@ -116,7 +116,7 @@ template <typename T> DEVICE void forward_row(const any_row<T> &row, int lane)
         float x[2][1];
         read_pair(row, problem.src, unit.plain, x);
         for (int i = 0; i < 2; i++)
-            x[i][0] = softmax ? statistics.of(x[i][0]) : activate(problem.act, x[i][0]);
+            x[i][0] = softmax ? statistics.of(x[i][0]) : activate(problem.act, x[i][0], true);
         if (problem.variant == COPES_COSINE)
             encode<encoding::cosine>(x, unit.turns, true);
         else
@@ -154,7 +154,7 @@ template <typename T> DEVICE void backward_row(const any_row<T> &row, int lane)
             read_pair(row, problem.x, unit.plain, x);
         for (int i = 0; i < 2; i++)
             g[i][0] = softmax ? statistics.of(x[i][0]) * (g[i][0] - dot)
-                              : activation_gradient(problem.act, g[i][0], x[i][0]);
+                              : activation_gradient(problem.act, g[i][0], x[i][0], true);
         write_pair(row, unit.plain, g);
     }
 }

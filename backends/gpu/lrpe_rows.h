@@ -4,14 +4,13 @@
 #ifndef COPES_BACKENDS_GPU_LRPE_ROWS_H
 #define COPES_BACKENDS_GPU_LRPE_ROWS_H
 
+#include "backends/gpu/divide.h"
 #include "backends/gpu/functions.h"
+#include "backends/gpu/kernels.h"
 #include "backends/gpu/reduce.h"
 #include "backends/gpu/storage.h"
 
 namespace COPES_GPU {
-
-enum class encoding { half, interleaved, cosine };
-enum class activation { none, elementwise, softmax };
 
 /* Vectors of a unit before the encoding; after it there are two. */
 template <encoding E> inline constexpr int plain_vectors = E == encoding::cosine ? 1 : 2;
@@ -22,61 +21,58 @@ template <encoding E> inline int units_of(int d, int k, int v)
     return E == encoding::cosine ? d / v : k / v + (d - 2 * k + 2 * v - 1) / (2 * v);
 }
 
-/* Where a unit's vectors lie in a row; below 0: there is none. */
+/* Where a unit's vectors lie in a row. A thread with nothing to do stands at a unit that is there, so that only its writing
+ * must be held back; so does a second vector past the row's end. */
 struct unit_places {
     int plain[2], encoded[2];
-    bool turned;
+    bool there, second, turned;
 };
 
-template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int unit, bool live)
+template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int units, int unit)
 {
-    unit_places at = {{-1, -1}, {-1, -1}, live && unit * V < k};
-    if (!live)
-        return at;
+    unit_places at;
+    at.there = unit < units;
+    unit = at.there ? unit : 0;
+    at.turned = unit * V < k;
     if (E == encoding::cosine) {
-        at.plain[0] = at.encoded[0] = unit * V;
+        at.second = false;
+        at.plain[0] = at.plain[1] = at.encoded[0] = unit * V;
         at.encoded[1] = d + unit * V;
         return at;
     }
     const bool apart = E == encoding::half && at.turned;
     const int first = apart ? unit * V : 2 * unit * V, second = apart ? first + k : first + V;
+    at.second = second < d;
     at.plain[0] = at.encoded[0] = first;
-    at.plain[1] = at.encoded[1] = second < d ? second : -1;
+    at.plain[1] = at.encoded[1] = at.second ? second : first;
     return at;
 }
 
 /* Up to two vectors as they lie in memory. */
 template <typename T, int COUNT> struct raw_vectors {
     static constexpr int V = vector_length<T>;
-    raw<T, V> part[COUNT];
+    raw<T, V> part[COUNT > 0 ? COUNT : 1];
 
-    __device__ __forceinline__ void read(const T *row, const int (&place)[2])
+    __device__ __forceinline__ void read(const T *first_row, int row, const int (&place)[2])
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            if (place[i] >= 0)
-                part[i] = raw<T, V>::read(row + place[i]);
+            part[i] = raw<T, V>::read(first_row + (row + place[i]));
     }
-    __device__ __forceinline__ void unpack(const int (&place)[2], float fill, float (&x)[2][V]) const
+    __device__ __forceinline__ void unpack(float (&x)[2][V]) const
     {
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            if (place[i] >= 0)
-                part[i].unpack(x[i]);
-            else
-                for (int j = 0; j < V; j++)
-                    x[i][j] = fill;
-        }
+        for (int i = 0; i < COUNT; i++)
+            part[i].unpack(x[i]);
     }
 };
 
-template <typename T, int COUNT>
-DEVICE void write_vectors(T *row, const int (&place)[2], const float (&x)[2][vector_length<T>])
+/* Puts in a softmax what a thread has no element of. */
+template <int COUNT, int V> DEVICE void blank(const unit_places &at, float (&x)[2][V], float fill)
 {
 #pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        if (place[i] >= 0)
-            raw<T, vector_length<T>>::write(row + place[i], x[i]);
+    for (int i = 0; i < COUNT * V; i++)
+        x[i / V][i % V] = at.there && (i < V || at.second) ? x[i / V][i % V] : fill;
 }
 
 /* Turns the unit's pairs, forward with sign 1 and back with sign -1. */
@@ -92,7 +88,7 @@ template <encoding E, int V> DEVICE void rotate(float (&x)[2][V], const turn (&t
     }
 }
 
-/* From plain to encoded vectors. A unit that is not turned passes through as it is. */
+/* From plain to encoded vectors. A unit past the angles passes through as it is. */
 template <encoding E, int V> DEVICE void encode(float (&x)[2][V], const turn (&turns)[V], bool turned)
 {
     if constexpr (E == encoding::cosine) {
@@ -119,16 +115,16 @@ template <encoding E, int V> DEVICE void decode(float (&g)[2][V], const turn (&t
 }
 
 /* A softmax over a row that `lanes` threads hold; what they lack is -inf. */
-template <int COUNT, int V> DEVICE void softmax_row(float (&x)[2][V], int lanes)
+template <typename T, int COUNT, int V> DEVICE void softmax_row(float (&x)[2][V], int lanes)
 {
     float most = -INFINITY, sum = 0;
 #pragma unroll
     for (int i = 0; i < COUNT * V; i++)
         most = fmaxf(most, x[i / V][i % V]);
-    most = max_of_lanes(most, lanes);
+    const softmax_terms<T> terms(max_of_lanes(most, lanes));
 #pragma unroll
     for (int i = 0; i < COUNT * V; i++) {
-        x[i / V][i % V] = softmax_term(x[i / V][i % V], most);
+        x[i / V][i % V] = terms.of(x[i / V][i % V]);
         sum += x[i / V][i % V];
     }
     const float scale = 1 / sum_of_lanes(sum, lanes);
@@ -137,29 +133,30 @@ template <int COUNT, int V> DEVICE void softmax_row(float (&x)[2][V], int lanes)
         x[i / V][i % V] *= scale;
 }
 
-template <activation A, int COUNT, int V> DEVICE void activate_row(copes_act act, float (&x)[2][V], int lanes)
+template <typename T, activation A, int COUNT, int V>
+DEVICE void activate_row(copes_act act, float (&x)[2][V], int lanes)
 {
     if (A == activation::softmax)
-        softmax_row<COUNT>(x, lanes);
+        softmax_row<T, COUNT>(x, lanes);
     if (A == activation::elementwise) {
 #pragma unroll
-        for (int i = 0; i < COUNT * V; i++)
-            x[i / V][i % V] = activate(act, x[i / V][i % V]);
+        for (int i = 0; i < COUNT; i++)
+            activate_all<T>(act, x[i]);
     }
 }
 
 /* From the gradient g of the activation's value to that of its argument x, which a softmax overwrites. */
-template <activation A, int COUNT, int V>
+template <typename T, activation A, int COUNT, int V>
 DEVICE void activation_gradient_row(copes_act act, float (&x)[2][V], float (&g)[2][V], int lanes)
 {
     if (A == activation::elementwise) {
 #pragma unroll
         for (int i = 0; i < COUNT * V; i++)
-            g[i / V][i % V] = activation_gradient(act, g[i / V][i % V], x[i / V][i % V]);
+            g[i / V][i % V] = activation_gradient(act, g[i / V][i % V], x[i / V][i % V], sizeof(T) == 4);
     }
     if (A != activation::softmax)
         return;
-    softmax_row<COUNT>(x, lanes);
+    softmax_row<T, COUNT>(x, lanes);
     float dot = 0;
 #pragma unroll
     for (int i = 0; i < COUNT * V; i++)
@@ -168,6 +165,122 @@ DEVICE void activation_gradient_row(copes_act act, float (&x)[2][V], float (&g)[
 #pragma unroll
     for (int i = 0; i < COUNT * V; i++)
         g[i / V][i % V] = x[i / V][i % V] * (g[i / V][i % V] - dot);
+}
+
+/* What a thread reads of a row: its unit of x or of the gradient, and backward with an activation x beside it. */
+template <typename T, encoding E, activation A, bool BACKWARD> struct row_words {
+    static constexpr bool KEPT = BACKWARD && A != activation::none;
+    raw_vectors<T, BACKWARD ? 2 : plain_vectors<E>> src;
+    raw_vectors<T, KEPT ? plain_vectors<E> : 0> x;
+};
+
+/* All that happens to a row between its reading and its writing to `row` elements after dst. Every lane of the row must come
+ * here; `live`: it has something to write. */
+template <typename T, encoding E, activation A, bool BACKWARD>
+DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &words, const unit_places &at, bool live,
+                          const turn (&turns)[vector_length<T>], int lanes, T *dst, int row)
+{
+    constexpr int V = vector_length<T>, PLAIN = plain_vectors<E>;
+    float y[2][V], x[2][V];
+    words.src.unpack(y);
+    if (BACKWARD) {
+        decode<E>(y, turns, at.turned);
+        words.x.unpack(x);
+        if (A == activation::softmax) {
+            blank<PLAIN>(at, x, -INFINITY);
+            blank<PLAIN>(at, y, 0);
+        }
+        activation_gradient_row<T, A, PLAIN>(act, x, y, lanes);
+    } else {
+        if (A == activation::softmax)
+            blank<PLAIN>(at, y, -INFINITY);
+        activate_row<T, A, PLAIN>(act, y, lanes);
+        encode<E>(y, turns, at.turned);
+    }
+    if (!live)
+        return;
+    const int *const place = BACKWARD ? at.plain : at.encoded;
+    raw<T, V>::write(dst + (row + place[0]), y[0]);
+    if (at.second || (E == encoding::cosine && !BACKWARD))
+        raw<T, V>::write(dst + (row + place[1]), y[1]);
+}
+
+/* The rows of a tensor: a block finds its first in 64 bits, and a thread its own from there in 32. */
+struct tensor_rows {
+    void *data;
+    int64_t b, n, h;
+
+    explicit tensor_rows(const copes_view &view)
+        : data(view.data), b(view.stride[0]), n(view.stride[1]), h(view.stride[2])
+    {
+    }
+
+    /* Can a thread take so many steps from its block's first row in 32 bits? */
+    bool is_near(int64_t entries, int64_t tokens) const
+    {
+        return data == nullptr || (entries * (b < 0 ? -b : b) + tokens * (n < 0 ? -n : n)) <= INT32_MAX;
+    }
+};
+
+/* A block's first row: its head, token and batch entry. */
+struct block_place {
+    int head, token, entry;
+};
+
+template <typename T> DEVICE T *first_row(const tensor_rows &rows, const block_place &place)
+{
+    return static_cast<T *>(rows.data) + (place.head * rows.h + place.token * rows.n + place.entry * rows.b);
+}
+
+/* Blocks over (heads, tiles of tokens, groups of batch entries), the nearest in memory first. */
+struct block_order {
+    bool heads_first;
+    divider inner, middle;
+
+    block_order() = default;
+    block_order(const copes_lrpe_problem &problem, int tiles)
+    {
+        const int64_t head = problem.dst.stride[2], token = problem.dst.stride[1];
+        heads_first = problem.h > 1 && (head < 0 ? -head : head) < (token < 0 ? -token : token);
+        inner = divider(heads_first ? problem.h : tiles);
+        middle = divider(heads_first ? tiles : problem.h);
+    }
+};
+
+/* With counts of tiles and groups where a place has tokens and entries. */
+DEVICE block_place find_block(const block_order &order)
+{
+    uint32_t nearest, next;
+    const uint32_t group = divide(divide(blockIdx.x, order.inner, &nearest), order.middle, &next);
+    return {(int)(order.heads_first ? nearest : next), (int)(order.heads_first ? next : nearest), (int)group};
+}
+
+/* What both kernels of lrpe.h need of a problem: whole vectors, sizes below 2^31, rows that a block's threads hold. Finds the
+ * units of a row, and the threads for them. */
+struct row_shape {
+    int b, n, d, k, units, lanes;
+};
+
+template <typename T, encoding E> bool find_shape(const copes_lrpe_problem &problem, bool softmax, row_shape *shape)
+{
+    constexpr int V = vector_length<T>, MOST_LANES = 256, SOFTMAX_LANES = 32;
+    const int64_t d = problem.d, e = E == encoding::cosine ? 2 * d : d;
+    const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, e};
+    const int64_t most = softmax ? SOFTMAX_LANES : MOST_LANES;
+    if (d % V != 0 || problem.k % V != 0 || d > 2 * most * V || problem.b > INT32_MAX || problem.n > INT32_MAX ||
+        problem.h > INT32_MAX || !in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) ||
+        !in_vectors<T>(problem.x, plain, 4) || !in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4))
+        return false;
+    shape->b = (int)problem.b;
+    shape->n = (int)problem.n;
+    shape->d = (int)d;
+    shape->k = (int)problem.k;
+    shape->units = units_of<E>(shape->d, shape->k, V);
+    shape->lanes = shape->units;
+    if (softmax)
+        for (shape->lanes = 1; shape->lanes < shape->units;)
+            shape->lanes *= 2;
+    return shape->units <= most;
 }
 
 } // namespace COPES_GPU

@@ -7,7 +7,7 @@
 
 namespace COPES_GPU {
 
-enum { THREADS = 256, LANES = 32 };
+enum { THREADS = 128, LANES = 32 };
 
 /* A row as its lanes hold it: P vectors each, lane by lane. */
 template <typename T, int P> struct row_part {
@@ -44,10 +44,10 @@ template <typename T, int P> DEVICE void softmax_part(row_part<T, P> &row, int l
     float most = -INFINITY, sum = 0;
     for (int i = 0; i < P * row.V; i++)
         most = fmaxf(most, row.x[i / row.V][i % row.V]);
-    most = max_of_lanes(most, lanes);
+    const softmax_terms<T> terms(max_of_lanes(most, lanes));
     for (int i = 0; i < P * row.V; i++) {
         float &x = row.x[i / row.V][i % row.V];
-        x = softmax_term(x, most);
+        x = terms.of(x);
         sum += x;
     }
     const float scale = 1 / sum_of_lanes(sum, lanes);
@@ -175,9 +175,9 @@ template <typename T> copes_status run_softmax_rows(const queue &to, const copes
         !in_vectors<T>(problem.saved, problem.shape, problem.rank) ||
         !in_vectors<T>(problem.dst, problem.shape, problem.rank))
         return run_any<T>(to, problem, rows);
-    if (length <= LANES * V)
-        return run_lanes<T, 1>(to, problem, rows);
-    return length <= 2 * LANES * V ? run_lanes<T, 2>(to, problem, rows) : run_lanes<T, 4>(to, problem, rows);
+    if (length <= 2 * LANES * V && problem.backward)
+        return run_lanes<T, 2>(to, problem, rows);
+    return run_lanes<T, 4>(to, problem, rows);
 }
 
 template copes_status run_softmax_rows<f32>(const queue &, const copes_act_problem &);

@@ -15,6 +15,7 @@ typedef struct run {
     check_buffer in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS], workspace;
     copes_args args;
     unsigned char poison;
+    check_values *kept; /* or NULL */
     check_result result;
 } run;
 
@@ -150,7 +151,10 @@ static int judge_output(run *r, int slot)
     } else {
         status = compare(r, slot, got);
     }
-    free(got);
+    if (r->kept != NULL)
+        r->kept->out[slot] = got;
+    else
+        free(got);
     return status;
 }
 
@@ -188,6 +192,11 @@ static int judge(run *r)
 
 check_result check_execute(check_problem *problem, copes_context *context, DLDevice device)
 {
+    return check_execute_keeping(problem, context, device, NULL);
+}
+
+check_result check_execute_keeping(check_problem *problem, copes_context *context, DLDevice device, check_values *kept)
+{
     run *r = calloc(1, sizeof *r);
     if (r == NULL) {
         return (check_result){.failed = true, .message = "no memory"};
@@ -195,6 +204,7 @@ check_result check_execute(check_problem *problem, copes_context *context, DLDev
     r->problem = problem;
     r->device = device;
     r->context = context;
+    r->kept = kept;
     r->poison = problem->c.seed & 1 ? 0xff : 0x5a; /* NaN of every type, or a number like any other */
     if (send_inputs(r) == 0 && infer(r) == 0 && make_outputs(r) == 0 && call(r) == 0) {
         judge(r);
@@ -209,6 +219,27 @@ check_result check_execute(check_problem *problem, copes_context *context, DLDev
     check_result result = r->result;
     free(r);
     return result;
+}
+
+void check_values_free(check_values *values)
+{
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
+        free(values->out[i]);
+}
+
+double check_distance(const check_problem *problem, const check_values *a, const check_values *b)
+{
+    double most = 0;
+    for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
+        const oracle_tensor *wanted = problem->args.out[slot];
+        for (int64_t i = 0; wanted != NULL && a->out[slot] != NULL && b->out[slot] != NULL && i < oracle_count(wanted);
+             i++) {
+            const double apart = fabs(a->out[slot][i] - b->out[slot][i]);
+            if (isfinite(apart))
+                most = fmax(most, apart / check_ulp(problem->out_type[slot], wanted->term[i]));
+        }
+    }
+    return most;
 }
 
 check_result check_run(const check_case *c, copes_context *context, DLDevice device)

@@ -11,6 +11,7 @@ enum { CHECK_FAMILY_ROOM = 8 };
 typedef struct check_row {
     int64_t cases, failed;
     double ulps; /* the worst case's error */
+    double apart; /* the most that it is from the CPU's answer */
     char worst[CHECK_CASE_TEXT];
 } check_row;
 
@@ -21,6 +22,11 @@ typedef struct check_report {
 
 /* Counts a result; a failure is printed on `failures` at once, with the case that repeats it. */
 void check_report_add(check_report *report, const check_case *c, const check_result *result, FILE *failures);
-void check_report_print(const check_report *report, FILE *stream);
+
+/* Notes how far a case's result is from the CPU's. */
+void check_report_compare(check_report *report, const check_case *c, double apart);
+
+/* `compared`: with the distance from the CPU. */
+void check_report_print(const check_report *report, bool compared, FILE *stream);
 
 #endif

@@ -30,6 +30,17 @@ void check_problem_free(check_problem *problem);
  * memory around it is not what it should be, or an input has changed. */
 check_result check_execute(check_problem *problem, copes_context *context, DLDevice device);
 
+/* The same, and leaves the outputs' elements in arrays that the caller frees, in place of NULL. */
+typedef struct check_values {
+    double *out[COPES_MAX_OUTPUTS];
+} check_values;
+check_result check_execute_keeping(check_problem *problem, copes_context *context, DLDevice device, check_values *kept);
+void check_values_free(check_values *values);
+
+/* How far two runs of a problem are apart at most: in ulps of the storage type at the largest term. What is not finite in
+ * either is left to the oracle. */
+double check_distance(const check_problem *problem, const check_values *a, const check_values *b);
+
 /* All of the above for one case. */
 check_result check_run(const check_case *c, copes_context *context, DLDevice device);
 

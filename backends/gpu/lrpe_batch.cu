@@ -1,0 +1,102 @@
+/* lrpe where batch entries share their angles. Bound by memory. A block has a few tokens of a head in every batch entry, and
+ * makes their sines and cosines once in shared memory while its loads are under way; a thread has one pair of vectors
+ * (cosine: one, and a pair on the other side) of several tokens, over which what it finds out once is spread. Small blocks won
+ * on an H200: what a block waits for at its barrier is then hidden by the many others of the multiprocessor. */
+#include "backends/gpu/kernels.h"
+#include "backends/gpu/lrpe_rows.h"
+#include "backends/gpu/lrpe_turns.h"
+
+namespace COPES_GPU {
+
+enum { ROWS = 16, MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block; rows at a time */
+
+/* Tokens of a thread: as many as its registers hold without keeping other blocks out. */
+template <activation A, bool BACKWARD> inline constexpr int shares = BACKWARD && A != activation::none ? 2 : 3;
+
+struct batch_tiling {
+    turn_plan turns;
+    block_order order;
+    row_shape shape;
+    int entries; /* of a block */
+};
+
+template <typename T, encoding E, activation A, bool BACKWARD>
+__global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PARAMETER tensor_rows x,
+                           GPU_PARAMETER tensor_rows dst, GPU_PARAMETER batch_tiling tiling)
+{
+    constexpr int V = vector_length<T>, SHARES = shares<A, BACKWARD>;
+    block_place place = find_block(tiling.order);
+    place.token *= tiling.turns.tokens;
+    place.entry *= tiling.entries;
+    const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, tiling.shape.units, (int)threadIdx.x);
+    const int left = min(tiling.turns.tokens, tiling.shape.n - place.token) - 1; /* the block's last token */
+    const int entry = min((int)threadIdx.z, tiling.shape.b - place.entry - 1);
+    const T *const src_row = first_row<const T>(src, place), *const x_row = first_row<const T>(x, place);
+    row_words<T, E, A, BACKWARD> words[SHARES];
+#pragma unroll
+    for (int i = 0; i < SHARES; i++) {
+        const int token = min((int)threadIdx.y + i * (int)blockDim.y, left);
+        words[i].src.read(src_row, token * (int)src.n + entry * (int)src.b, BACKWARD ? at.encoded : at.plain);
+        words[i].x.read(x_row, token * (int)x.n + entry * (int)x.b, at.plain);
+    }
+    const block_turns<V> made(tiling.turns, dynamic_shared());
+    make_turns<sizeof(T) == 4>(tiling.turns, made, place.head, place.token);
+    T *const dst_row = first_row<T>(dst, place);
+    const bool live = at.there && entry == (int)threadIdx.z;
+#pragma unroll
+    for (int i = 0; i < SHARES; i++) {
+        const int token = (int)threadIdx.y + i * (int)blockDim.y;
+        turn turns[V];
+        made.read((unsigned)min(token, left), at.there ? threadIdx.x : 0, turns);
+        transform_row(act, words[i], at, live && token <= left, turns, tiling.shape.lanes, dst_row,
+                      token * (int)dst.n + entry * (int)dst.b);
+    }
+}
+
+/* The number of blocks; 0: this kernel does not take the problem. Batch entries share a block's angles, in groups of one
+ * size, and tokens fill it up. `together`: the tokens that its threads have at a time. */
+static int64_t find_tiling(const copes_lrpe_problem &problem, int angles_of_token, int share, batch_tiling *tiling,
+                           int *together)
+{
+    const row_shape &shape = tiling->shape;
+    const int groups = (shape.b + ROWS - 1) / ROWS;
+    tiling->entries = (shape.b + groups - 1) / groups;
+    *together = ROWS / tiling->entries;
+    while (*together > 1 && *together * tiling->entries * shape.lanes > MOST_THREADS)
+        --*together;
+    const int tokens = *together * share, tiles = (shape.n + tokens - 1) / tokens;
+    tiling->turns = turn_plan(problem, angles_of_token);
+    tiling->turns.tokens = tokens;
+    tiling->order = block_order(problem, tiles);
+    const bool near = tensor_rows(problem.src).is_near(tiling->entries, tokens) &&
+                      tensor_rows(problem.x).is_near(tiling->entries, tokens) &&
+                      tensor_rows(problem.dst).is_near(tiling->entries, tokens);
+    const double blocks = (double)tiles * groups * (double)problem.h;
+    const bool fits = tiling->entries * shape.lanes <= MOST_THREADS &&
+                      block_turns_bytes(tiling->turns) <= MOST_BYTES && blocks <= INT32_MAX;
+    return near && fits ? (int64_t)blocks : 0;
+}
+
+template <typename T, encoding E, activation A>
+bool run_lrpe_batch(const queue &to, const copes_lrpe_problem &problem, copes_status *status)
+{
+    batch_tiling tiling;
+    if (!find_shape<T, E>(problem, A == activation::softmax, &tiling.shape) || !turn_plan::fits(problem))
+        return false;
+    int together;
+    const int64_t blocks = find_tiling(problem, tiling.shape.units * vector_length<T>,
+                                       problem.backward ? shares<A, true> : shares<A, false>, &tiling, &together);
+    if (blocks == 0)
+        return false;
+    const dim3 threads((unsigned)tiling.shape.lanes, (unsigned)together, (unsigned)tiling.entries);
+    *status = launch(to, problem.backward ? lrpe_batch<T, E, A, true> : lrpe_batch<T, E, A, false>, (unsigned)blocks,
+                     threads, block_turns_bytes(tiling.turns), problem.act, tensor_rows(problem.src),
+                     tensor_rows(problem.x), tensor_rows(problem.dst), tiling);
+    return true;
+}
+
+#define LRPE_INSTANTIATE(T, E, A)                                                                                      \
+    template bool run_lrpe_batch<T, encoding::E, activation::A>(const queue &, const copes_lrpe_problem &, copes_status *);
+#include "backends/gpu/lrpe_instantiate.h"
+
+} // namespace COPES_GPU
