@@ -1,0 +1,385 @@
+/* tpa_decode by multiply-adds, for any ranks, sizes, strides and alignment. Bound by multiply-adds and by what shared
+ * memory feeds them: a key costs (D Rk + E Rv) of them for each head. A block holds 16 heads of one query token and walks
+ * over a part of the cache in tiles of 32 keys; a thread has 2 heads x 2 keys of the scores and 4 heads x 4 features of the
+ * output, so that a 16-byte read of shared memory feeds 4 to 8 multiply-adds. Ranks are walked one by one, the keys of a
+ * tile staying where they are: neither keys nor values are formed.
+ *
+ * Parts leave partial outputs in the workspace, and a second kernel merges them in order: the workspace's content is
+ * poison, so a last block that merges would need a counter, and clearing that costs a launch as well. */
+#include "backends/gpu/kernels.h"
+#include "backends/gpu/tpa_query.h"
+
+namespace COPES_GPU
+{
+
+enum {
+    THREADS = 128,
+    HEADS = 16,  /* of a block */
+    KEYS = 32,   /* of a tile */
+    WIDTH = 128, /* features in shared memory, of D and of E */
+    PITCH = WIDTH + 4,
+    LEAST_PART = 256,  /* keys, so that partial outputs are few beside the cache */
+    MOST_PART = 16384, /* keys, so that a sum's rounding errors stay few */
+    BLOCKS_WANTED = 6, /* a multiprocessor */
+    ROW_LANES = THREADS / HEADS,
+};
+
+/* How a problem is cut: tasks are (query token, heads, chunk of E, part of the cache), the part innermost. */
+struct tpa_cut {
+    int64_t groups, chunks, parts, part, tasks;
+};
+
+static tpa_cut cut_of(const queue &to, const copes_tpa_problem &problem)
+{
+    const auto over = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
+    tpa_cut cut = {};
+    cut.groups = over(problem.h, HEADS);
+    cut.chunks = problem.e < 1 ? 1 : over(problem.e, WIDTH);
+    const int64_t rows = problem.b * problem.n * cut.groups * cut.chunks;
+    const int64_t wanted = over((int64_t)to.multiprocessors * BLOCKS_WANTED, rows < 1 ? 1 : rows);
+    int64_t part = over(problem.m, wanted);
+    part = part < LEAST_PART ? (int64_t)LEAST_PART : part < MOST_PART ? part : (int64_t)MOST_PART;
+    cut.part = over(part, KEYS) * KEYS;
+    cut.parts = problem.m < 1 ? 1 : over(problem.m, cut.part);
+    cut.tasks = rows * cut.parts;
+    return cut;
+}
+
+struct tpa_task {
+    int64_t b, n, part, e; /* e: first of its features */
+    int64_t h;             /* first of its heads */
+    int heads, width;      /* how many heads and features */
+    int64_t begin, end, visible;
+};
+
+DEVICE tpa_task task_of(const copes_tpa_problem &problem, const tpa_cut &cut, int64_t index)
+{
+    tpa_task task = {.part = index % cut.parts};
+    index /= cut.parts;
+    task.e = index % cut.chunks * WIDTH;
+    index /= cut.chunks;
+    task.h = index % cut.groups * HEADS;
+    index /= cut.groups;
+    task.n = index % problem.n;
+    task.b = index / problem.n;
+    task.heads = (int)(problem.h - task.h < HEADS ? problem.h - task.h : (int64_t)HEADS);
+    task.width = (int)(problem.e - task.e < WIDTH ? problem.e - task.e : WIDTH);
+    task.visible = visible_keys(problem, task.b, task.n);
+    task.begin = task.part * cut.part;
+    task.end = task.begin + cut.part < task.visible ? task.begin + cut.part : task.visible;
+    return task;
+}
+
+/* A block's shared memory. */
+struct tpa_tile {
+    float query[HEADS][PITCH];
+    float features[KEYS][PITCH];
+    float score[KEYS][HEADS];  /* then 2^(score - largest) */
+    float weight[KEYS][HEADS]; /* that times av */
+    float shrink[HEADS];
+    row_state row[HEADS];
+};
+
+/* The part of the query that meets `width` features from d on. */
+template <typename T>
+DEVICE void form_query(const copes_tpa_problem &problem, const tpa_task &task, int64_t d, int width, tpa_tile &tile)
+{
+    const int64_t *as = problem.aq.stride, *bs = problem.bq.stride;
+    const T *aq = static_cast<const T *>(problem.aq.data) + task.b * as[0] + task.n * as[1] + task.h * as[2];
+    const T *bq = static_cast<const T *>(problem.bq.data) + task.b * bs[0] + task.n * bs[1] + d * bs[3];
+    const float scale = (float)(problem.score_scale * 1.4426950408889634);
+    float sum[HEADS] = {};
+    const int j = threadIdx.x; /* a feature each */
+#pragma unroll 2
+    for (int64_t r = 0; r < problem.rq; r++) {
+        const float b = j < width ? read_scalar(bq + r * bs[2] + j * bs[3]) : 0;
+#pragma unroll
+        for (int h = 0; h < HEADS; h++)
+            sum[h] = h < task.heads ? fmaf(read_scalar(aq + h * as[2] + r * as[3]), b, sum[h]) : 0;
+    }
+#pragma unroll
+    for (int h = 0; h < HEADS; h++)
+        tile.query[h][j] = sum[h] * scale;
+}
+
+/* `count` rows of `width` features, `row_stride` apart, with zeros around them. */
+template <typename T, int V>
+DEVICE void load_features(const T *from, int64_t row_stride, int64_t stride, int count, int width, tpa_tile &tile)
+{
+    constexpr int columns = WIDTH / V;
+#pragma unroll 2
+    for (int i = threadIdx.x; i < KEYS * columns; i += THREADS) {
+        const int row = i / columns, column = i % columns * V;
+        float x[V] = {};
+        if (row < count && column < width)
+            raw<T, V>::read(from + row * row_stride + column * stride).unpack(x);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            tile.features[row][column + k] = x[k];
+    }
+}
+
+/* Adds the products of 2 heads and 2 keys, half the heads and half the keys apart. */
+DEVICE void multiply_features(const tpa_tile &tile, int width, float (&dot)[2][2])
+{
+    const int head = threadIdx.x / (KEYS / 2), key = threadIdx.x % (KEYS / 2);
+#pragma unroll 2
+    for (int d = 0; d < width; d += 4) {
+        float4 q[2], k[2];
+        for (int i = 0; i < 2; i++) {
+            q[i] = *reinterpret_cast<const float4 *>(&tile.query[head + i * (HEADS / 2)][d]);
+            k[i] = *reinterpret_cast<const float4 *>(&tile.features[key + i * (KEYS / 2)][d]);
+        }
+        for (int i = 0; i < 4; i++) {
+            float &sum = dot[i / 2][i % 2];
+            const float4 &a = q[i / 2], &b = k[i % 2];
+            sum = fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, fmaf(a.w, b.w, sum))));
+        }
+    }
+}
+
+/* Scores of `count` keys from `first` on, into the tile; -inf where there is no key. */
+template <typename T, int V>
+DEVICE void score_keys(const copes_tpa_problem &problem, const tpa_task &task, int64_t first, int count, tpa_tile &tile)
+{
+    const int64_t *as = problem.ak.stride, *bs = problem.bk.stride;
+    const T *ak = static_cast<const T *>(problem.ak.data) + task.b * as[0] + first * as[1] + task.h * as[2];
+    const T *bk = static_cast<const T *>(problem.bk.data) + task.b * bs[0] + first * bs[1];
+    float score[2][2] = {};
+    for (int64_t r = 0; r < problem.rk; r++) {
+        float dot[2][2] = {};
+        for (int64_t d = 0; d < problem.d; d += WIDTH) {
+            const int width = (int)(problem.d - d < WIDTH ? problem.d - d : WIDTH);
+            __syncthreads(); /* what was in the tile has been used */
+            load_features<T, V>(bk + r * bs[2] + d * bs[3], bs[1], bs[3], count, width, tile);
+            if (problem.d > WIDTH)
+                form_query<T>(problem, task, d, width, tile);
+            __syncthreads();
+            multiply_features(tile, width, dot);
+        }
+        for (int i = 0; i < 4; i++) {
+            const int h = threadIdx.x / (KEYS / 2) + i / 2 * (HEADS / 2),
+                      key = threadIdx.x % (KEYS / 2) + i % 2 * (KEYS / 2);
+            if (h < task.heads && key < count) {
+                const float a = read_scalar(ak + key * as[1] + h * as[2] + r * as[3]);
+                score[i / 2][i % 2] = fmaf(a, dot[i / 2][i % 2], score[i / 2][i % 2]);
+            }
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        const int h = threadIdx.x / (KEYS / 2) + i / 2 * (HEADS / 2),
+                  key = threadIdx.x % (KEYS / 2) + i % 2 * (KEYS / 2);
+        tile.score[key][h] = key < count ? score[i / 2][i % 2] : -INFINITY;
+    }
+}
+
+/* Scores become powers of 2; a row's state takes them in. ROW_LANES threads have a head. */
+DEVICE void exponentiate(tpa_tile &tile)
+{
+    const int h = threadIdx.x / ROW_LANES, lane = threadIdx.x % ROW_LANES;
+    const row_state before = tile.row[h];
+    float most = before.most, sum = 0;
+    for (int key = lane; key < KEYS; key += ROW_LANES)
+        most = fmaxf(most, tile.score[key][h]);
+    for (int mask = ROW_LANES / 2; mask > 0; mask /= 2)
+        most = fmaxf(most, shuffle_xor(most, mask));
+    for (int key = lane; key < KEYS; key += ROW_LANES) {
+        const float e = exp2_term(tile.score[key][h] - shift_of(most));
+        tile.score[key][h] = e;
+        sum += e;
+    }
+    for (int mask = ROW_LANES / 2; mask > 0; mask /= 2)
+        sum += shuffle_xor(sum, mask);
+    if (lane == 0) {
+        const float shrink = exp2_term(before.most - shift_of(most));
+        tile.shrink[h] = shrink;
+        tile.row[h] = {most, fmaf(before.sum, shrink, sum)};
+    }
+}
+
+/* Outputs of a thread: 4 heads from 4 (thread / 32) on and 4 features from 4 (thread % 32) on. */
+struct tpa_outputs {
+    float o[4][4];
+};
+
+DEVICE void multiply_weights(const tpa_tile &tile, int count, tpa_outputs &sum)
+{
+    const int head = threadIdx.x / (WIDTH / 4) * 4, feature = threadIdx.x % (WIDTH / 4) * 4;
+#pragma unroll 2
+    for (int key = 0; key < count; key++) {
+        const float4 w = *reinterpret_cast<const float4 *>(&tile.weight[key][head]);
+        const float4 v = *reinterpret_cast<const float4 *>(&tile.features[key][feature]);
+        const float weight[4] = {w.x, w.y, w.z, w.w};
+        for (int i = 0; i < 4; i++) {
+            sum.o[i][0] = fmaf(weight[i], v.x, sum.o[i][0]);
+            sum.o[i][1] = fmaf(weight[i], v.y, sum.o[i][1]);
+            sum.o[i][2] = fmaf(weight[i], v.z, sum.o[i][2]);
+            sum.o[i][3] = fmaf(weight[i], v.w, sum.o[i][3]);
+        }
+    }
+}
+
+/* Takes a tile's values in. They are summed by themselves first, which keeps rounding errors few. */
+template <typename T, int V>
+DEVICE void add_values(const copes_tpa_problem &problem, const tpa_task &task, int64_t first, int count, tpa_tile &tile,
+                       tpa_outputs &out)
+{
+    const int64_t *as = problem.av.stride, *bs = problem.bv.stride;
+    const T *av = static_cast<const T *>(problem.av.data) + task.b * as[0] + first * as[1] + task.h * as[2];
+    const T *bv = static_cast<const T *>(problem.bv.data) + task.b * bs[0] + first * bs[1] + task.e * bs[3];
+    tpa_outputs sum = {};
+    for (int64_t r = 0; r < problem.rv; r++) {
+        __syncthreads();
+        load_features<T, V>(bv + r * bs[2], bs[1], bs[3], count, task.width, tile);
+#pragma unroll 1
+        for (int i = threadIdx.x; i < HEADS * KEYS; i += THREADS) {
+            const int h = i % HEADS, key = i / HEADS;
+            const bool used = h < task.heads && key < count;
+            tile.weight[key][h] = used ? tile.score[key][h] * read_scalar(av + key * as[1] + h * as[2] + r * as[3]) : 0;
+        }
+        __syncthreads();
+        multiply_weights(tile, count, sum);
+    }
+    for (int i = 0; i < 16; i++) {
+        const float shrink = tile.shrink[threadIdx.x / (WIDTH / 4) * 4 + i / 4];
+        out.o[i / 4][i % 4] = fmaf(out.o[i / 4][i % 4], shrink, sum.o[i / 4][i % 4]);
+    }
+}
+
+/* The output of head h begins here. */
+template <typename T> DEVICE T *output_at(const copes_tpa_problem &problem, int64_t b, int64_t n, int64_t h)
+{
+    const int64_t *stride = problem.o.stride;
+    return static_cast<T *>(problem.o.data) + b * stride[0] + n * stride[1] + h * stride[2];
+}
+
+/* A partial: largest score, sum, E outputs. Those of a row's parts are neighbours. */
+DEVICE float *partial_at(const copes_tpa_problem &problem, const tpa_cut &cut, float *partials, int64_t row,
+                         int64_t part)
+{
+    return partials + (row * cut.parts + part) * (problem.e + 2);
+}
+
+template <typename T>
+DEVICE void write_outputs(const copes_tpa_problem &problem, const tpa_cut &cut, const tpa_task &task,
+                          const tpa_tile &tile, const tpa_outputs &out, float *partials)
+{
+    const int feature = threadIdx.x % (WIDTH / 4) * 4;
+    for (int i = 0; i < 4; i++) {
+        const int h = threadIdx.x / (WIDTH / 4) * 4 + i;
+        if (h >= task.heads)
+            break;
+        const row_state row = tile.row[h];
+        const bool first = task.e == 0 && feature == 0;
+        if (partials != nullptr) {
+            const int64_t index = (task.b * problem.n + task.n) * problem.h + task.h + h;
+            float *partial = partial_at(problem, cut, partials, index, task.part);
+            if (first)
+                partial[0] = row.most, partial[1] = row.sum;
+            for (int k = 0; k < 4 && feature + k < task.width; k++)
+                partial[2 + task.e + feature + k] = out.o[i][k];
+            continue;
+        }
+        if (first)
+            write_lse(problem, task.b, task.n, task.h + h, row);
+        const float factor = (float)problem.value_scale / row.sum;
+        T *o = output_at<T>(problem, task.b, task.n, task.h + h) + task.e * problem.o.stride[3];
+        for (int k = 0; k < 4 && feature + k < task.width; k++)
+            write_scalar(o + (feature + k) * problem.o.stride[3], task.visible > 0 ? out.o[i][k] * factor : 0);
+    }
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS, 3)
+    tpa_parts(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER tpa_cut cut, float *partials)
+{
+    __shared__ tpa_tile tile;
+    for (int64_t index = blockIdx.x; index < cut.tasks; index += gridDim.x) {
+        const tpa_task task = task_of(problem, cut, index);
+        __syncthreads();
+        if (threadIdx.x < HEADS)
+            tile.row[threadIdx.x] = {-INFINITY, 0};
+        if (problem.d <= WIDTH)
+            form_query<T>(problem, task, 0, (int)problem.d, tile);
+        tpa_outputs out = {};
+        for (int64_t key = task.begin; key < task.end; key += KEYS) {
+            const int count = (int)(task.end - key < KEYS ? task.end - key : KEYS);
+            score_keys<T, V>(problem, task, key, count, tile);
+            __syncthreads();
+            exponentiate(tile);
+            add_values<T, V>(problem, task, key, count, tile, out);
+        }
+        __syncthreads();
+        write_outputs<T>(problem, cut, task, tile, out, partials);
+    }
+}
+
+/* A block for each row, that is query token and head. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 3)
+    tpa_merge(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER tpa_cut cut, float *partials)
+{
+    for (int64_t row = blockIdx.x; row < problem.b * problem.n * problem.h; row += gridDim.x) {
+        const int64_t h = row % problem.h, n = row / problem.h % problem.n, b = row / problem.h / problem.n;
+        const int64_t visible = visible_keys(problem, b, n), parts = (visible + cut.part - 1) / cut.part;
+        row_state merged = {-INFINITY, 0};
+        for (int64_t part = 0; part < parts; part++)
+            merged.most = fmaxf(merged.most, partial_at(problem, cut, partials, row, part)[0]);
+        const float shift = shift_of(merged.most);
+        for (int64_t part = 0; part < parts; part++) {
+            const float *partial = partial_at(problem, cut, partials, row, part);
+            merged.sum = fmaf(partial[1], exp2_term(partial[0] - shift), merged.sum);
+        }
+        if (threadIdx.x == 0)
+            write_lse(problem, b, n, h, merged);
+        const float factor = (float)problem.value_scale / merged.sum;
+        for (int64_t e = threadIdx.x; e < problem.e; e += THREADS) {
+            float sum = 0;
+            for (int64_t part = 0; part < parts; part++) {
+                const float *partial = partial_at(problem, cut, partials, row, part);
+                sum = fmaf(partial[2 + e], exp2_term(partial[0] - shift), sum);
+            }
+            write_scalar(output_at<T>(problem, b, n, h) + e * problem.o.stride[3], parts > 0 ? sum * factor : 0);
+        }
+    }
+}
+
+template <typename T> size_t tpa_workspace(const queue &to, const copes_tpa_problem &problem)
+{
+    const tpa_cut cut = cut_of(to, problem);
+    const int64_t partials = cut.parts > 1 ? problem.b * problem.n * problem.h * cut.parts : 0;
+    return (size_t)(partials * (problem.e + 2)) * sizeof(float);
+}
+
+/* May the features be read in vectors: whole ones, each aligned? */
+template <typename T> static bool features_in_vectors(const copes_tpa_problem &problem)
+{
+    const int64_t keys[4] = {problem.b, problem.m, problem.rk, problem.d};
+    const int64_t values[4] = {problem.b, problem.m, problem.rv, problem.e};
+    return problem.d % vector_length<T> == 0 && problem.e % vector_length<T> == 0 &&
+           in_vectors<T>(problem.bk, keys, 4) && in_vectors<T>(problem.bv, values, 4);
+}
+
+template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace)
+{
+    const tpa_cut cut = cut_of(to, problem);
+    const int64_t most = INT32_MAX, rows = problem.b * problem.n * problem.h;
+    if (rows == 0)
+        return COPES_OK;
+    float *partials = cut.parts > 1 ? static_cast<float *>(workspace) : nullptr;
+    const dim3 blocks((unsigned)(cut.tasks < most ? cut.tasks : most));
+    const auto kernel = features_in_vectors<T>(problem) ? tpa_parts<T, vector_length<T>> : tpa_parts<T, 1>;
+    const copes_status status = launch(to, kernel, blocks, THREADS, 0, problem, cut, partials);
+    if (status != COPES_OK || cut.parts == 1)
+        return status;
+    return launch(to, tpa_merge<T>, (unsigned)(rows < most ? rows : most), THREADS, 0, problem, cut, partials);
+}
+
+template size_t tpa_workspace<f32>(const queue &, const copes_tpa_problem &);
+template size_t tpa_workspace<f16>(const queue &, const copes_tpa_problem &);
+template size_t tpa_workspace<bf16>(const queue &, const copes_tpa_problem &);
+template copes_status run_tpa<f32>(const queue &, const copes_tpa_problem &, void *);
+template copes_status run_tpa<f16>(const queue &, const copes_tpa_problem &, void *);
+template copes_status run_tpa<bf16>(const queue &, const copes_tpa_problem &, void *);
+
+} // namespace COPES_GPU

@@ -1,0 +1,47 @@
+/* What every tpa_decode kernel asks of a query token: how much of the cache it sees, and where its results go. */
+#ifndef COPES_BACKENDS_GPU_TPA_QUERY_H
+#define COPES_BACKENDS_GPU_TPA_QUERY_H
+
+#include "backends/gpu/functions.h"
+#include "backends/gpu/storage.h"
+
+namespace COPES_GPU
+{
+
+/* Keys 0 .. visible - 1 are seen by query token n of batch entry b. */
+DEVICE int64_t visible_keys(const copes_tpa_problem &problem, int64_t b, int64_t n)
+{
+    int64_t visible = problem.m;
+    if (problem.kv_len.data != nullptr) {
+        const int32_t *lengths = static_cast<const int32_t *>(problem.kv_len.data);
+        const int64_t length = read_anywhere<int32_t>(lengths + b * problem.kv_len.stride[0]);
+        visible = length < 0 ? 0 : length < visible ? length : visible;
+    }
+    if (problem.causal)
+        visible = visible - problem.n + n + 1;
+    return visible > 0 ? visible : 0;
+}
+
+/* A row's scores are in units of log 2: their largest, and the sum of 2^(score - largest). */
+struct row_state {
+    float most, sum;
+};
+
+/* What is subtracted from scores: a row of nothing but -inf is to end as 0 / 0, not to begin with inf - inf. */
+DEVICE float shift_of(float most)
+{
+    return most == -INFINITY ? 0 : most;
+}
+
+DEVICE void write_lse(const copes_tpa_problem &problem, int64_t b, int64_t n, int64_t h, row_state row)
+{
+    if (problem.lse.data == nullptr)
+        return;
+    const int64_t *stride = problem.lse.stride;
+    const float value = fmaf(row.most, 0x1.62e430p-1f, logf(row.sum));
+    write_anywhere(static_cast<float *>(problem.lse.data) + b * stride[0] + n * stride[1] + h * stride[2], value);
+}
+
+} // namespace COPES_GPU
+
+#endif
