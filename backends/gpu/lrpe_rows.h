@@ -17,20 +17,21 @@ enum class activation { none, elementwise, softmax };
 template <encoding E> inline constexpr int plain_vectors = E == encoding::cosine ? 1 : 2;
 
 /* Units of a row: those that are turned, and for rotate those that pass through, two vectors each. */
-template <encoding E> inline int units_of(int d, int k, int v)
+template <encoding E, typename Index> inline Index units_of(Index d, Index k, Index v)
 {
     return E == encoding::cosine ? d / v : k / v + (d - 2 * k + 2 * v - 1) / (2 * v);
 }
 
 /* Where a unit's vectors lie in a row; below 0: there is none. */
-struct unit_places {
-    int plain[2], encoded[2];
+template <typename Index> struct places_of {
+    Index plain[2], encoded[2];
     bool turned;
 };
+typedef places_of<int> unit_places;
 
-template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int unit, bool live)
+template <encoding E, int V, typename Index> DEVICE places_of<Index> find_unit(Index d, Index k, Index unit, bool live)
 {
-    unit_places at = {{-1, -1}, {-1, -1}, live && unit * V < k};
+    places_of<Index> at = {{-1, -1}, {-1, -1}, live && unit * V < k};
     if (!live)
         return at;
     if (E == encoding::cosine) {
@@ -39,7 +40,7 @@ template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int unit
         return at;
     }
     const bool apart = E == encoding::half && at.turned;
-    const int first = apart ? unit * V : 2 * unit * V, second = apart ? first + k : first + V;
+    const Index first = apart ? unit * V : 2 * unit * V, second = apart ? first + k : first + V;
     at.plain[0] = at.encoded[0] = first;
     at.plain[1] = at.encoded[1] = second < d ? second : -1;
     return at;
