@@ -15,7 +15,7 @@ template <int V> inline constexpr int lanes_of = V == 1 ? 32 : 8;
 template <int V> inline constexpr int rows_of = THREADS / lanes_of<V>;
 
 /* Tokens whose loads are under way together, as registers allow. */
-template <int V, role R> inline constexpr int batch_of = V == 1 ? 4 : R == role::backward ? 1 : 2;
+template <int V, role R> inline constexpr int batch_of = V == 1 ? 4 : R == role::forward ? 2 : 1;
 
 /* Pairs of neighbouring elements are pairs of units of one element. */
 template <encoding E, int V> inline constexpr encoding arithmetic_of =
@@ -74,7 +74,7 @@ DEVICE void find_turns(const slab_memory<V> &memory, const copes_lrpe_problem &p
 
 /* A thread's columns while it reads: sums keep what their additions lose, as a thread may have many tokens. */
 struct open_column {
-    float most = -INFINITY;
+    float most;
     long_sum sum, dot;
 };
 
@@ -142,9 +142,12 @@ template <typename T, int V, encoding E, role R> struct slab {
 
     __device__ __forceinline__ void read_columns(open_column (&columns)[COLUMNS]) const
     {
-        for (int i = 0; i < COLUMNS && kept; i++)
-            if (at.plain[i / V] >= 0)
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) {
+            columns[i].most = R == role::given ? 0 : -INFINITY; /* sums of a given softmax are relative to 1 */
+            if (kept && at.plain[i / V] >= 0)
                 columns[i].most = read_scalar(lse_of(i));
+        }
         for (int64_t first = place.row; first < problem.n; first += BATCH * rows_of<V>) {
             raw<T, V> words[BATCH][PLAIN], wide[BATCH][2];
             float values[BATCH][2][V], gradients[BATCH][2][V];
