@@ -226,8 +226,6 @@ template <typename T> copes_status run_lrpe(const queue &to, const copes_lrpe_pr
 {
     if (problem.softmax == COPES_OVER_SEQUENCE)
         return run_sequence<T>(to, problem, false, workspace);
-    if (problem.b * problem.n * problem.h * problem.d == 0)
-        return COPES_OK;
     if (problem.variant == COPES_COSINE)
         return run_encoding<T, encoding::cosine>(to, problem);
     return problem.pairing == COPES_HALF ? run_encoding<T, encoding::half>(to, problem)
