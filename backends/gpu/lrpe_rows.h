@@ -16,13 +16,36 @@ namespace COPES_GPU {
 template <encoding E> inline constexpr int plain_vectors = E == encoding::cosine ? 1 : 2;
 
 /* Units of a row: those that are turned, and for rotate those that pass through, two vectors each. */
-template <encoding E> inline int units_of(int d, int k, int v)
+template <encoding E, typename Index> inline Index units_of(Index d, Index k, Index v)
 {
     return E == encoding::cosine ? d / v : k / v + (d - 2 * k + 2 * v - 1) / (2 * v);
 }
 
-/* Where a unit's vectors lie in a row. A thread with nothing to do stands at a unit that is there, so that only its writing
- * must be held back; so does a second vector past the row's end. */
+/* Where a unit's vectors lie in a row; below 0: there is none. */
+template <typename Index> struct places_of {
+    Index plain[2], encoded[2];
+    bool turned;
+};
+
+template <encoding E, int V, typename Index> DEVICE places_of<Index> find_places(Index d, Index k, Index unit, bool live)
+{
+    places_of<Index> at = {{-1, -1}, {-1, -1}, live && unit * V < k};
+    if (!live)
+        return at;
+    if (E == encoding::cosine) {
+        at.plain[0] = at.encoded[0] = unit * V;
+        at.encoded[1] = d + unit * V;
+        return at;
+    }
+    const bool apart = E == encoding::half && at.turned;
+    const Index first = apart ? unit * V : 2 * unit * V, second = apart ? first + k : first + V;
+    at.plain[0] = at.encoded[0] = first;
+    at.plain[1] = at.encoded[1] = second < d ? second : -1;
+    return at;
+}
+
+/* A unit whose every vector is somewhere that can be read. A thread with nothing to do stands at a unit that is there, so that
+ * only its writing must be held back; so does a second vector past the row's end. */
 struct unit_places {
     int plain[2], encoded[2];
     bool there, second, turned;
@@ -30,22 +53,13 @@ struct unit_places {
 
 template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int units, int unit)
 {
-    unit_places at;
-    at.there = unit < units;
-    unit = at.there ? unit : 0;
-    at.turned = unit * V < k;
-    if (E == encoding::cosine) {
-        at.second = false;
-        at.plain[0] = at.plain[1] = at.encoded[0] = unit * V;
-        at.encoded[1] = d + unit * V;
-        return at;
-    }
-    const bool apart = E == encoding::half && at.turned;
-    const int first = apart ? unit * V : 2 * unit * V, second = apart ? first + k : first + V;
-    at.second = second < d;
-    at.plain[0] = at.encoded[0] = first;
-    at.plain[1] = at.encoded[1] = at.second ? second : first;
-    return at;
+    const bool there = unit < units;
+    const places_of<int> at = find_places<E, V>(d, k, there ? unit : 0, true);
+    const bool second = at.plain[1] >= 0;
+    unit_places result = {{at.plain[0], second ? at.plain[1] : at.plain[0]}, {}, there, second, at.turned};
+    result.encoded[0] = at.encoded[0];
+    result.encoded[1] = E == encoding::cosine ? at.encoded[1] : result.plain[1];
+    return result;
 }
 
 /* Up to two vectors as they lie in memory. */

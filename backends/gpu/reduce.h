@@ -31,6 +31,11 @@ struct long_sum {
         lost = (next - sum) - corrected;
         sum = next;
     }
+    __device__ __forceinline__ void scale(float factor)
+    {
+        sum *= factor;
+        lost *= factor;
+    }
 };
 
 /* Over a block of a power of two of threads, through `memory` of one float a thread; all get the result. */

@@ -1,0 +1,330 @@
+/* Softmax over the sequence, alone or before an encoding, on any GPU. A block has a slab: all tokens of a few neighbouring
+ * columns of a head, which it reads twice, once for the statistics and once to write, so that no token is written before
+ * its column has been read. Bound by memory and, for the second reading, by how much of the slabs under way the caches
+ * hold; a vendor's own kernel that keeps a slab on chip comes first where it fits. */
+#include "backends/gpu/kernels.h"
+#include "backends/gpu/reduce.h"
+#include "backends/gpu/sequence.h"
+
+namespace COPES_GPU {
+
+enum { THREADS = 256 };
+
+/* Neighbouring threads along a row: 128 bytes of vectors, or of single elements a warp's worth. */
+template <int V> inline constexpr int lanes_of = V == 1 ? 32 : 8;
+template <int V> inline constexpr int rows_of = THREADS / lanes_of<V>;
+
+/* Tokens whose loads are under way together, as registers allow. */
+template <int V, role R> inline constexpr int batch_of = V == 1 ? 4 : R == role::forward ? 2 : 1;
+
+/* Pairs of neighbouring elements are pairs of units of one element. */
+template <encoding E, int V> inline constexpr encoding arithmetic_of =
+    V == 1 && E == encoding::interleaved ? encoding::half : E;
+
+/* The block's part of the shared memory: the steps of its angles, then its threads' columns. */
+template <int V> struct slab_memory {
+    static constexpr int angles = lanes_of<V> * V, columns = 2 * angles;
+    angle_step step[angles];
+    int dimension[angles];
+    column half[rows_of<V> / 2][columns]; /* half of the rows hands its columns to the other */
+};
+
+/* Where a thread is: tokens row, row + rows .. of one unit of a head. */
+struct slab_place {
+    int lane, row;
+    int64_t unit, h, b;
+};
+
+template <int V> DEVICE slab_place find_place(const copes_lrpe_problem &problem, uint32_t tiles)
+{
+    const uint32_t above = blockIdx.x / tiles, tile = blockIdx.x - above * tiles;
+    const uint32_t b = above / (uint32_t)problem.h;
+    const int lane = (int)threadIdx.x % lanes_of<V>;
+    return {lane, (int)threadIdx.x / lanes_of<V>, (int64_t)tile * lanes_of<V> + lane,
+            above - b * (uint32_t)problem.h, b};
+}
+
+template <int V> DEVICE void find_steps(slab_memory<V> &memory, const copes_lrpe_problem &problem, const slab_place &place)
+{
+    for (int i = (int)threadIdx.x; i < memory.angles; i += THREADS) {
+        const int64_t k = (place.unit - place.lane) * V + i;
+        memory.dimension[i] = k < problem.k ? dimension_of(problem, k) : -1;
+        memory.step[i] = k < problem.k ? step_of(problem, place.h, k, memory.dimension[i]) : angle_step{0, 0, 0};
+    }
+    __syncthreads();
+}
+
+/* The turns of a thread's unit at a token. */
+template <int V>
+DEVICE void find_turns(const slab_memory<V> &memory, const copes_lrpe_problem &problem, int lane, int64_t token,
+                       turn (&turns)[V])
+{
+    int32_t position[COPES_MAX_GRID] = {0, 0, 0, 0};
+    const bool in_grid = find_positions(problem, token, position);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        const int at = lane * V + i, j = memory.dimension[at];
+        int32_t p = position[0];
+#pragma unroll
+        for (int other = 1; other < COPES_MAX_GRID; other++)
+            p = j == other ? position[other] : p;
+        turns[i] = in_grid && j >= 0 ? turn_at<false>(memory.step[at], p) : turn{1, 0};
+    }
+}
+
+/* A thread's columns while it reads: sums keep what their additions lose, as a thread may have many tokens. */
+struct open_column {
+    float most;
+    long_sum sum, dot;
+};
+
+/* Takes the tokens of a batch. */
+template <role R, int BATCH, int V>
+DEVICE void add_batch(open_column &c, const float (&x)[BATCH][2][V], const float (&g)[BATCH][2][V], int i, bool kept)
+{
+    float most = c.most, sum = 0, dot = 0;
+#pragma unroll
+    for (int t = 0; t < BATCH; t++)
+        most = fmaxf(most, x[t][i / V][i % V]);
+    most = kept ? c.most : most;
+    const float shift = kept ? most : shift_of(most), shrink = kept ? 1 : softmax_term(c.most, shift);
+#pragma unroll
+    for (int t = 0; t < BATCH; t++) {
+        const float e = R == role::given ? x[t][i / V][i % V] : softmax_term(x[t][i / V][i % V], shift);
+        sum += e;
+        dot += R == role::forward ? 0 : e * g[t][i / V][i % V];
+    }
+    if (R != role::given) {
+        c.most = most;
+        c.sum.scale(shrink);
+        c.dot.scale(shrink);
+        c.sum.add(sum);
+    }
+    if (R != role::forward)
+        c.dot.add(dot);
+}
+
+/* All that a thread has of a problem. */
+template <typename T, int V, encoding E, role R> struct slab {
+    static constexpr int PLAIN = plain_vectors<E>, COLUMNS = PLAIN * V, BATCH = batch_of<V, R>;
+    static constexpr bool BACKWARD = R != role::forward;
+    const copes_lrpe_problem &problem;
+    const slab_memory<V> &memory;
+    const slab_place &place;
+    const places_of<int64_t> &at;
+    strip<T, V, PLAIN> x;
+    strip<T, V, 2> g;
+    bool kept;
+
+    __device__ __forceinline__ slab(const copes_lrpe_problem &problem, const slab_memory<V> &memory,
+                                    const slab_place &place, const places_of<int64_t> &at)
+        : problem(problem), memory(memory), place(place), at(at),
+          x(BACKWARD ? problem.x : problem.src, place.b, place.h, at.plain), g(problem.src, place.b, place.h, at.encoded),
+          kept(R == role::backward && problem.lse.data != nullptr)
+    {
+    }
+
+    /* The gradient of the softmax: that of the output with the encoding undone. */
+    __device__ __forceinline__ void decode_gradient(int64_t token, float (&values)[2][V]) const
+    {
+        turn turns[V];
+        if (E != encoding::cosine && !at.turned)
+            return;
+        find_turns<V>(memory, problem, place.lane, token, turns);
+        decode<arithmetic_of<E, V>>(values, turns, true);
+    }
+
+    __device__ __forceinline__ float *lse_of(int column) const
+    {
+        return static_cast<float *>(problem.lse.data) + place.b * problem.lse.stride[0] +
+               place.h * problem.lse.stride[1] + (at.plain[column / V] + column % V) * problem.lse.stride[2];
+    }
+
+    __device__ __forceinline__ void read_columns(open_column (&columns)[COLUMNS]) const
+    {
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) {
+            columns[i].most = R == role::given ? 0 : -INFINITY; /* sums of a given softmax are relative to 1 */
+            if (kept && at.plain[i / V] >= 0)
+                columns[i].most = read_scalar(lse_of(i));
+        }
+        for (int64_t first = place.row; first < problem.n; first += BATCH * rows_of<V>) {
+            raw<T, V> words[BATCH][PLAIN], wide[BATCH][2];
+            float values[BATCH][2][V], gradients[BATCH][2][V];
+#pragma unroll
+            for (int t = 0; t < BATCH; t++) {
+                const int64_t token = first + t * rows_of<V>;
+                if (token >= problem.n)
+                    continue;
+                x.read(token, words[t]);
+                if (BACKWARD)
+                    g.read(token, wide[t]);
+            }
+#pragma unroll
+            for (int t = 0; t < BATCH; t++) {
+                const int64_t token = first + t * rows_of<V>;
+                unpack_token(token, words[t], wide[t], values[t], gradients[t]);
+            }
+#pragma unroll
+            for (int i = 0; i < COLUMNS; i++)
+                add_batch<R, BATCH, V>(columns[i], values, gradients, i, kept);
+        }
+    }
+
+    /* A token past the end adds nothing. */
+    __device__ __forceinline__ void unpack_token(int64_t token, const raw<T, V> (&words)[PLAIN],
+                                                 const raw<T, V> (&wide)[2], float (&values)[2][V],
+                                                 float (&gradients)[2][V]) const
+    {
+        if (token < problem.n) {
+            x.unpack(words, values);
+            if (BACKWARD) {
+                g.unpack(wide, gradients);
+                decode_gradient(token, gradients);
+            }
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * V; i++) {
+            values[i / V][i % V] = R == role::given ? 0 : -INFINITY;
+            gradients[i / V][i % V] = 0;
+        }
+    }
+
+    __device__ __forceinline__ void write_columns(const finished_column (&columns)[COLUMNS]) const
+    {
+        const strip<T, V, BACKWARD ? PLAIN : 2> to(problem.dst, place.b, place.h, BACKWARD ? at.plain : at.encoded);
+        for (int64_t token = place.row; token < problem.n; token += rows_of<V>) {
+            raw<T, V> words[PLAIN], wide[2];
+            float values[2][V], gradients[2][V];
+            x.read(token, words);
+            if (BACKWARD)
+                g.read(token, wide);
+            unpack_token(token, words, wide, values, gradients);
+#pragma unroll
+            for (int i = 0; i < COLUMNS; i++) {
+                float &value = values[i / V][i % V];
+                value = R == role::given ? value : columns[i].softmax(value);
+                if (BACKWARD)
+                    value *= gradients[i / V][i % V] - columns[i].dot;
+            }
+            if (!BACKWARD && (E == encoding::cosine || at.turned)) {
+                turn turns[V];
+                find_turns<V>(memory, problem, place.lane, token, turns);
+                encode<arithmetic_of<E, V>>(values, turns, true);
+            }
+            to.write(token, values);
+        }
+    }
+};
+
+/* Merges the columns of all rows; every thread gets those of its unit. */
+template <int V, int COLUMNS>
+DEVICE void merge_rows(slab_memory<V> &memory, const slab_place &place, column (&columns)[COLUMNS])
+{
+    constexpr int LANES = lanes_of<V>;
+    for (int rows = rows_of<V> / 2; rows > 0; rows /= 2) {
+        if (place.row >= rows && place.row < 2 * rows)
+            for (int i = 0; i < COLUMNS; i++)
+                memory.half[place.row - rows][i * LANES + place.lane] = columns[i];
+        __syncthreads();
+        if (place.row < rows)
+            for (int i = 0; i < COLUMNS; i++)
+                columns[i] = merge(columns[i], memory.half[place.row][i * LANES + place.lane]);
+        __syncthreads();
+    }
+    if (place.row == 0)
+        for (int i = 0; i < COLUMNS; i++)
+            memory.half[0][i * LANES + place.lane] = columns[i];
+    __syncthreads();
+    for (int i = 0; i < COLUMNS; i++)
+        columns[i] = memory.half[0][i * LANES + place.lane];
+}
+
+template <typename T, int V, encoding E, role R>
+__global__ void __launch_bounds__(THREADS)
+    sequence_columns(GPU_PARAMETER copes_lrpe_problem problem, int64_t units, uint32_t tiles)
+{
+    constexpr int COLUMNS = plain_vectors<E> * V;
+    __shared__ slab_memory<V> memory;
+    const slab_place place = find_place<V>(problem, tiles);
+    find_steps<V>(memory, problem, place);
+    const places_of<int64_t> at = find_places<E, V>(problem.d, problem.k, place.unit, place.unit < units);
+    const slab<T, V, E, R> s(problem, memory, place, at);
+
+    open_column open[COLUMNS];
+    column columns[COLUMNS];
+    finished_column finished[COLUMNS];
+    s.read_columns(open);
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++)
+        columns[i] = {open[i].most, open[i].sum.sum, open[i].dot.sum};
+    merge_rows<V>(memory, place, columns);
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) {
+        finished[i] = finish<R>(columns[i], s.kept);
+        if (R == role::forward && problem.lse.data != nullptr && place.row == 0 && at.plain[i / V] >= 0)
+            write_scalar(s.lse_of(i), columns[i].most + logf(columns[i].sum));
+    }
+    s.write_columns(finished);
+}
+
+template <typename T, int V, encoding E>
+copes_status launch_columns(const queue &to, const copes_lrpe_problem &problem, bool given)
+{
+    const int64_t units = units_of<E>(problem.d, problem.k, (int64_t)V);
+    const int64_t tiles = (units + lanes_of<V> - 1) / lanes_of<V>;
+    const double blocks = (double)problem.b * (double)problem.h * (double)tiles;
+    if (blocks == 0)
+        return COPES_OK;
+    if (blocks > INT32_MAX)
+        return copes_fail(COPES_ERROR_SIZE, "softmax over the sequence: %.3g slabs; a device takes 2^31 - 1", blocks);
+    auto kernel = !problem.backward ? sequence_columns<T, V, E, role::forward>
+                  : given           ? sequence_columns<T, V, E, role::given>
+                                    : sequence_columns<T, V, E, role::backward>;
+    return launch(to, kernel, (unsigned)blocks, THREADS, 0, problem, units, (uint32_t)tiles);
+}
+
+template <typename T, encoding E>
+copes_status run_encoding(const queue &to, const copes_lrpe_problem &problem, bool given)
+{
+    constexpr int V = vector_length<T>;
+    const int64_t d = problem.d, encoded = E == encoding::cosine ? 2 * d : d;
+    const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, encoded};
+    const bool vectors = d % V == 0 && problem.k % V == 0 &&
+                         in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
+                         in_vectors<T>(problem.x, plain, 4) &&
+                         in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
+    return vectors ? launch_columns<T, V, E>(to, problem, given) : launch_columns<T, 1, E>(to, problem, given);
+}
+
+template <typename T> copes_status run_sequence_any(const queue &to, const copes_lrpe_problem &problem, bool given)
+{
+    if (problem.variant == COPES_COSINE)
+        return run_encoding<T, encoding::cosine>(to, problem, given);
+    return problem.pairing == COPES_HALF ? run_encoding<T, encoding::half>(to, problem, given)
+                                         : run_encoding<T, encoding::interleaved>(to, problem, given);
+}
+
+template <typename T> size_t sequence_workspace(const queue &, const copes_lrpe_problem &, bool)
+{
+    return 0;
+}
+
+template <typename T>
+copes_status run_sequence(const queue &to, const copes_lrpe_problem &problem, bool given, void *)
+{
+    copes_status status = COPES_OK;
+    if (run_sequence_fast<T>(to, problem, given, &status))
+        return status;
+    return run_sequence_any<T>(to, problem, given);
+}
+
+#define INSTANTIATE(T)                                                                                                 \
+    template size_t sequence_workspace<T>(const queue &, const copes_lrpe_problem &, bool);                            \
+    template copes_status run_sequence<T>(const queue &, const copes_lrpe_problem &, bool, void *);
+INSTANTIATE(f32)
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+
+} // namespace COPES_GPU
