@@ -61,11 +61,11 @@ DEVICE logistic logistic_of(float x, bool exactly)
 {
     const float e = exactly ? exp_exactly(-fabsf(x)) : expf(-fabsf(x)), sum = 1 + e;
     float inverse = reciprocal(sum);
-    if (exactly) {
-        const float lost = e - (sum - 1);
-        inverse = fmaf(fmaf(-sum, inverse, 1) - lost * inverse, inverse, inverse);
-    }
-    return {(x < 0 ? e : 1) * inverse, e * inverse * inverse};
+    if (!exactly)
+        return {(x < 0 ? e : 1) * inverse, e * inverse * inverse};
+    const float lost = e - (sum - 1), square = fmaf(e, 2 + e, 1), rough = reciprocal(square);
+    inverse = fmaf(fmaf(-sum, inverse, 1) - lost * inverse, inverse, inverse);
+    return {(x < 0 ? e : 1) * inverse, e * fmaf(fmaf(-square, rough, 1), rough, rough)};
 }
 
 DEVICE float activate(copes_act act, float x, bool exactly)
