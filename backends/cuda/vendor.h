@@ -11,18 +11,19 @@
 #include <stdio.h>
 #include <type_traits>
 
-#define COPES_GPU copes_cuda         /* the namespace, as one library may hold both families */
+#define COPES_GPU copes_cuda /* the namespace, as one library may hold both families */
 #define COPES_GPU_BACKEND copes_backend_cuda
 #define COPES_GPU_NAME "cuda"
 #define COPES_GPU_TITLE "CUDA"
 #define COPES_GPU_DEVICE_TYPE kDLCUDA
-#define GPU(name) cuda##name         /* the runtimes have the same functions under two prefixes */
+#define GPU(name) cuda##name                  /* the runtimes have the same functions under two prefixes */
 #define GPU_PARAMETER const __grid_constant__ /* a kernel's argument that is read where it lies */
 #define DEVICE static __device__ __forceinline__
 #define COPES_FUNCTION static __device__ __forceinline__ /* for common/phase.h */
 #define COPES_CONSTANT static __constant__ const
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 typedef cudaDeviceProp device_properties;
 

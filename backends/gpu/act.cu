@@ -5,7 +5,8 @@
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/strides.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 enum { THREADS = 256 };
 
@@ -55,8 +56,8 @@ template <typename T, copes_act ACT> copes_status launch_line(const queue &to, c
 {
     const int64_t count = problem.shape[0], threads = (count + vector_length<T> - 1) / vector_length<T>;
     const dim3 blocks((unsigned)((threads + THREADS - 1) / THREADS));
-    return launch(to, problem.saved.data != nullptr ? act_line<T, ACT, true> : act_line<T, ACT, false>, blocks, THREADS, 0,
-                  static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
+    return launch(to, problem.saved.data != nullptr ? act_line<T, ACT, true> : act_line<T, ACT, false>, blocks, THREADS,
+                  0, static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
                   static_cast<T *>(problem.dst.data), count);
 }
 

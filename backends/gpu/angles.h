@@ -5,7 +5,8 @@
 #include "backends/gpu/functions.h"
 #include "backends/gpu/storage.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 /* The turns per position of an angle, to 2^-64 turn, and NaN where theta is not finite, else 0. */
 struct angle_step {

@@ -9,7 +9,8 @@ extern "C" {
 #include <stdio.h>
 #include <stdlib.h>
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 /* Makes a device the thread's current one, and puts the caller's back. */
 struct device_guard {

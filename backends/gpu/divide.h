@@ -4,7 +4,8 @@
 
 #include "vendor.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 /* For dividends below 2^31: Granlund and Montgomery, Division by invariant integers using multiplication (1994). */
 struct divider {

@@ -10,7 +10,8 @@
 
 #include <math.h>
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 inline constexpr float LOG2_E = 0x1.715476p+0f, LN_2 = 0x1.62e430p-1f;
 
@@ -47,7 +48,9 @@ DEVICE float exp_exactly(float x)
     p = fmaf(p, r, 0x1.555554p-3f);
     p = fmaf(p, r, 0x1.000000p-1f);
     const int n = (int)octaves, half = n / 2; /* in two steps, neither of which leaves the normal range */
-    return x != x ? x : (fmaf(p * r, r, r) + 1) * __int_as_float((half + 127) << 23) * __int_as_float((n - half + 127) << 23);
+    return x != x
+               ? x
+               : (fmaf(p * r, r, r) + 1) * __int_as_float((half + 127) << 23) * __int_as_float((n - half + 127) << 23);
 }
 
 /* The logistic function s and its slope s (1 - s), from e = e^-|x|, which never overflows and cancels nothing: s is 1 or e,
@@ -140,7 +143,8 @@ template <bool EXACTLY> DEVICE turn turn_of(uint32_t phase, float poison)
     float sine = fmaf(0x1.507834p+5f, z, -0x1.32d2ccp+6f);
     sine = fmaf(sine, z, 0x1.466bc6p+6f);
     sine = fmaf(sine, z, -0x1.4abbcep+5f);
-    sine = EXACTLY ? fmaf(t, 0x1.921fb6p+2f, fmaf(t, -0x1.777a5cp-23f, t * (sine * z))) : t * fmaf(sine, z, 0x1.921fb6p+2f);
+    sine = EXACTLY ? fmaf(t, 0x1.921fb6p+2f, fmaf(t, -0x1.777a5cp-23f, t * (sine * z)))
+                   : t * fmaf(sine, z, 0x1.921fb6p+2f);
     float cosine = fmaf(0x1.dacc30p+5f, z, -0x1.55c9e0p+6f);
     cosine = fmaf(cosine, z, 0x1.03c1e8p+6f);
     cosine = fmaf(fmaf(cosine, z, -0x1.3bd3ccp+4f), z, 1);

@@ -5,7 +5,8 @@
 #include "backends/gpu/queue.h"
 #include "backends/gpu/storage.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 /* The operators: act.cu, lrpe.cu and tpa.cu. */
 template <typename T> size_t act_workspace(const queue &to, const copes_act_problem &problem);

@@ -2,9 +2,11 @@
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe_rows.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
-template <typename T, encoding E, activation A> copes_status run_rows(const queue &to, const copes_lrpe_problem &problem)
+template <typename T, encoding E, activation A>
+copes_status run_rows(const queue &to, const copes_lrpe_problem &problem)
 {
     copes_status status;
     if (run_lrpe_tokens<T, E, A>(to, problem, &status) || run_lrpe_batch<T, E, A>(to, problem, &status))

@@ -5,7 +5,8 @@
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe_rows.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 enum { LANES = 32, ROWS = 4 };
 
@@ -66,8 +67,7 @@ DEVICE void read_pair(const any_row<T> &row, const copes_view &view, const int64
         x[i][0] = place[i] >= 0 ? row.read(view, place[i]) : 0;
 }
 
-template <typename T>
-DEVICE void write_pair(const any_row<T> &row, const int64_t (&place)[2], const float (&x)[2][1])
+template <typename T> DEVICE void write_pair(const any_row<T> &row, const int64_t (&place)[2], const float (&x)[2][1])
 {
     for (int i = 0; i < 2; i++)
         if (place[i] >= 0)

@@ -6,7 +6,8 @@
 #include "backends/gpu/lrpe_rows.h"
 #include "backends/gpu/lrpe_turns.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 enum { ROWS = 16, MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block; rows at a time */
 
@@ -72,8 +73,8 @@ static int64_t find_tiling(const copes_lrpe_problem &problem, int angles_of_toke
                       tensor_rows(problem.x).is_near(tiling->entries, tokens) &&
                       tensor_rows(problem.dst).is_near(tiling->entries, tokens);
     const double blocks = (double)tiles * groups * (double)problem.h;
-    const bool fits = tiling->entries * shape.lanes <= MOST_THREADS &&
-                      block_turns_bytes(tiling->turns) <= MOST_BYTES && blocks <= INT32_MAX;
+    const bool fits = tiling->entries * shape.lanes <= MOST_THREADS && block_turns_bytes(tiling->turns) <= MOST_BYTES &&
+                      blocks <= INT32_MAX;
     return near && fits ? (int64_t)blocks : 0;
 }
 
@@ -96,7 +97,8 @@ bool run_lrpe_batch(const queue &to, const copes_lrpe_problem &problem, copes_st
 }
 
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \
-    template bool run_lrpe_batch<T, encoding::E, activation::A>(const queue &, const copes_lrpe_problem &, copes_status *);
+    template bool run_lrpe_batch<T, encoding::E, activation::A>(const queue &, const copes_lrpe_problem &,             \
+                                                                copes_status *);
 #include "backends/gpu/lrpe_instantiate.h"
 
 } // namespace COPES_GPU

@@ -10,7 +10,8 @@
 #include "backends/gpu/reduce.h"
 #include "backends/gpu/storage.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 /* Vectors of a unit before the encoding; after it there are two. */
 template <encoding E> inline constexpr int plain_vectors = E == encoding::cosine ? 1 : 2;
@@ -27,7 +28,8 @@ template <typename Index> struct places_of {
     bool turned;
 };
 
-template <encoding E, int V, typename Index> DEVICE places_of<Index> find_places(Index d, Index k, Index unit, bool live)
+template <encoding E, int V, typename Index>
+DEVICE places_of<Index> find_places(Index d, Index k, Index unit, bool live)
 {
     places_of<Index> at = {{-1, -1}, {-1, -1}, live && unit * V < k};
     if (!live)

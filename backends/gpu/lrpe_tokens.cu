@@ -5,9 +5,15 @@
 #include "backends/gpu/lrpe_rows.h"
 #include "backends/gpu/lrpe_turns.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
-enum { THREADS = 128, MOST_TURNS = 16, LEAST_TURNS = 4, ENOUGH_BLOCKS = 8 }; /* a thread's tokens; blocks a multiprocessor */
+enum {
+    THREADS = 128,
+    MOST_TURNS = 16,
+    LEAST_TURNS = 4,
+    ENOUGH_BLOCKS = 8
+}; /* a thread's tokens; blocks a multiprocessor */
 
 struct token_tiling {
     turn_plan turns;
@@ -33,7 +39,8 @@ DEVICE void make_turns(const angle_step (&steps)[V], int32_t position, turn (&tu
 {
 #pragma unroll
     for (int i = 0; i < V; i++)
-        turns[i] = turn_of<EXACTLY>(copes_phase_top(steps[i].high, steps[i].low, position), POISONED ? steps[i].poison : 0);
+        turns[i] =
+            turn_of<EXACTLY>(copes_phase_top(steps[i].high, steps[i].low, position), POISONED ? steps[i].poison : 0);
 }
 
 template <typename T, encoding E, activation A, bool BACKWARD>
@@ -67,13 +74,14 @@ __global__ void lrpe_tokens(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PA
             make_turns<sizeof(T) == 4, false>(steps, position, turns);
         else
             make_turns<sizeof(T) == 4, true>(steps, position, turns);
-        transform_row(act, words, at, at.there && token <= left, turns, tiling.shape.lanes, dst_row, token * (int)dst.n);
+        transform_row(act, words, at, at.there && token <= left, turns, tiling.shape.lanes, dst_row,
+                      token * (int)dst.n);
     }
 }
 
 /* The number of blocks; 0: this kernel does not take the problem. */
-static int64_t find_tiling(const queue &to, const copes_lrpe_problem &problem, int angles_of_token, token_tiling *tiling,
-                           int *together)
+static int64_t find_tiling(const queue &to, const copes_lrpe_problem &problem, int angles_of_token,
+                           token_tiling *tiling, int *together)
 {
     const row_shape &shape = tiling->shape;
     *together = THREADS / shape.lanes > 0 ? THREADS / shape.lanes : 1;

@@ -7,13 +7,14 @@
 #include "backends/gpu/angles.h"
 #include "backends/gpu/divide.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 /* How angles come of tokens, for a problem whose sizes are below 2^31. */
 struct turn_plan {
     const void *theta;
     copes_dtype theta_dtype;
-    bool plain; /* theta is of aligned float32 */
+    bool plain;                 /* theta is of aligned float32 */
     int theta_head, theta_step; /* strides */
     int prefix, length, grid_rank;
     int end[COPES_MAX_GRID], theta_shift[COPES_MAX_GRID]; /* of the segments; from an angle to its theta */
@@ -38,9 +39,10 @@ struct turn_plan {
     turn_plan() = default;
     turn_plan(const copes_lrpe_problem &problem, int angles_of_token)
         : theta(problem.theta.data), theta_dtype(problem.theta_dtype),
-          plain(theta_dtype == COPES_F32 && reinterpret_cast<uintptr_t>(theta) % 4 == 0), theta_head((int)problem.theta.stride[0]),
-          theta_step((int)problem.theta.stride[1]), prefix((int)problem.prefix), length((int)problem.length),
-          grid_rank(problem.grid_rank), angles(angles_of_token), tokens(1)
+          plain(theta_dtype == COPES_F32 && reinterpret_cast<uintptr_t>(theta) % 4 == 0),
+          theta_head((int)problem.theta.stride[0]), theta_step((int)problem.theta.stride[1]),
+          prefix((int)problem.prefix), length((int)problem.length), grid_rank(problem.grid_rank),
+          angles(angles_of_token), tokens(1)
     {
         for (int j = 0; j < grid_rank; j++) {
             end[j] = (int)problem.segment[j].end;

@@ -8,7 +8,8 @@ extern "C" {
 #include "common/status.h"
 }
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 struct queue {
     GPU(Stream_t) stream;

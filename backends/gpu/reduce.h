@@ -4,7 +4,8 @@
 
 #include "vendor.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 /* Over `lanes` neighbours, a power of two up to 32; all get the result. */
 DEVICE float sum_of_lanes(float value, int lanes)

@@ -6,7 +6,8 @@
 #include "backends/gpu/reduce.h"
 #include "backends/gpu/sequence.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 enum { THREADS = 256 };
 
@@ -18,8 +19,8 @@ template <int V> inline constexpr int rows_of = THREADS / lanes_of<V>;
 template <int V, role R> inline constexpr int batch_of = V == 1 ? 4 : R == role::forward ? 2 : 1;
 
 /* Pairs of neighbouring elements are pairs of units of one element. */
-template <encoding E, int V> inline constexpr encoding arithmetic_of =
-    V == 1 && E == encoding::interleaved ? encoding::half : E;
+template <encoding E, int V>
+inline constexpr encoding arithmetic_of = V == 1 && E == encoding::interleaved ? encoding::half : E;
 
 /* The block's part of the shared memory: the steps of its angles, then its threads' columns. */
 template <int V> struct slab_memory {
@@ -40,11 +41,12 @@ template <int V> DEVICE slab_place find_place(const copes_lrpe_problem &problem,
     const uint32_t above = blockIdx.x / tiles, tile = blockIdx.x - above * tiles;
     const uint32_t b = above / (uint32_t)problem.h;
     const int lane = (int)threadIdx.x % lanes_of<V>;
-    return {lane, (int)threadIdx.x / lanes_of<V>, (int64_t)tile * lanes_of<V> + lane,
-            above - b * (uint32_t)problem.h, b};
+    return {lane, (int)threadIdx.x / lanes_of<V>, (int64_t)tile * lanes_of<V> + lane, above - b * (uint32_t)problem.h,
+            b};
 }
 
-template <int V> DEVICE void find_steps(slab_memory<V> &memory, const copes_lrpe_problem &problem, const slab_place &place)
+template <int V>
+DEVICE void find_steps(slab_memory<V> &memory, const copes_lrpe_problem &problem, const slab_place &place)
 {
     for (int i = (int)threadIdx.x; i < memory.angles; i += THREADS) {
         const int64_t k = (place.unit - place.lane) * V + i;
@@ -119,8 +121,8 @@ template <typename T, int V, encoding E, role R> struct slab {
     __device__ __forceinline__ slab(const copes_lrpe_problem &problem, const slab_memory<V> &memory,
                                     const slab_place &place, const places_of<int64_t> &at)
         : problem(problem), memory(memory), place(place), at(at),
-          x(BACKWARD ? problem.x : problem.src, place.b, place.h, at.plain), g(problem.src, place.b, place.h, at.encoded),
-          kept(R == role::backward && problem.lse.data != nullptr)
+          x(BACKWARD ? problem.x : problem.src, place.b, place.h, at.plain),
+          g(problem.src, place.b, place.h, at.encoded), kept(R == role::backward && problem.lse.data != nullptr)
     {
     }
 
@@ -291,10 +293,9 @@ copes_status run_encoding(const queue &to, const copes_lrpe_problem &problem, bo
     constexpr int V = vector_length<T>;
     const int64_t d = problem.d, encoded = E == encoding::cosine ? 2 * d : d;
     const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, encoded};
-    const bool vectors = d % V == 0 && problem.k % V == 0 &&
-                         in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
-                         in_vectors<T>(problem.x, plain, 4) &&
-                         in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
+    const bool vectors =
+        d % V == 0 && problem.k % V == 0 && in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
+        in_vectors<T>(problem.x, plain, 4) && in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
     return vectors ? launch_columns<T, V, E>(to, problem, given) : launch_columns<T, 1, E>(to, problem, given);
 }
 
@@ -311,8 +312,7 @@ template <typename T> size_t sequence_workspace(const queue &, const copes_lrpe_
     return 0;
 }
 
-template <typename T>
-copes_status run_sequence(const queue &to, const copes_lrpe_problem &problem, bool given, void *)
+template <typename T> copes_status run_sequence(const queue &to, const copes_lrpe_problem &problem, bool given, void *)
 {
     copes_status status = COPES_OK;
     if (run_sequence_fast<T>(to, problem, given, &status))

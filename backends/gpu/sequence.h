@@ -7,7 +7,8 @@
 #include "backends/gpu/lrpe_rows.h"
 #include "backends/gpu/queue.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 /* given: backward from the softmax itself, instead of from its argument. */
 enum class role { forward, backward, given };

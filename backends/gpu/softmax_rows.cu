@@ -5,7 +5,8 @@
 #include "backends/gpu/reduce.h"
 #include "backends/gpu/strides.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 enum { THREADS = 128, LANES = 32 };
 
@@ -67,7 +68,8 @@ template <typename T, int P> DEVICE void softmax_gradient_part(const row_part<T,
 }
 
 template <typename T, int P, bool BACKWARD>
-__global__ void softmax_lanes(const T *src, const T *saved, T *dst, int units, int lanes, GPU_PARAMETER act_strides rows)
+__global__ void softmax_lanes(const T *src, const T *saved, T *dst, int units, int lanes,
+                              GPU_PARAMETER act_strides rows)
 {
     const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = thread / lanes;
     const int lane = (int)threadIdx.x % lanes, live = row < rows.count ? units : 0;
@@ -123,8 +125,7 @@ template <typename T> DEVICE void softmax_gradient_any_row(const any_row<T> &row
         write_scalar(row.dst + i * row.dst_step, row.saved_at(i) * (row.at(i) - all));
 }
 
-template <typename T>
-__global__ void softmax_any(GPU_PARAMETER any_row<T> first, GPU_PARAMETER act_strides rows)
+template <typename T> __global__ void softmax_any(GPU_PARAMETER any_row<T> first, GPU_PARAMETER act_strides rows)
 {
     __shared__ float memory[THREADS];
     for (int64_t i = blockIdx.x; i < rows.count; i += gridDim.x) {
@@ -142,11 +143,12 @@ __global__ void softmax_any(GPU_PARAMETER any_row<T> first, GPU_PARAMETER act_st
 
 template <typename T> copes_status run_any(const queue &to, const copes_act_problem &problem, const act_strides &rows)
 {
-    const any_row<T> first = {static_cast<const T *>(problem.src.data),    static_cast<const T *>(problem.saved.data),
-                              static_cast<T *>(problem.dst.data),          problem.shape[problem.axis],
-                              problem.src.stride[problem.axis],            problem.saved.stride[problem.axis],
+    const any_row<T> first = {static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
+                              static_cast<T *>(problem.dst.data),       problem.shape[problem.axis],
+                              problem.src.stride[problem.axis],         problem.saved.stride[problem.axis],
                               problem.dst.stride[problem.axis]};
-    return launch(to, softmax_any<T>, (unsigned)(rows.count < INT32_MAX ? rows.count : INT32_MAX), THREADS, 0, first, rows);
+    return launch(to, softmax_any<T>, (unsigned)(rows.count < INT32_MAX ? rows.count : INT32_MAX), THREADS, 0, first,
+                  rows);
 }
 
 template <typename T, int P>
@@ -157,8 +159,8 @@ copes_status run_lanes(const queue &to, const copes_act_problem &problem, const 
     while (lanes * P < units)
         lanes *= 2;
     const int64_t blocks = (rows.count * lanes + THREADS - 1) / THREADS;
-    return launch(to, problem.backward ? softmax_lanes<T, P, true> : softmax_lanes<T, P, false>, (unsigned)blocks, THREADS,
-                  0, static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
+    return launch(to, problem.backward ? softmax_lanes<T, P, true> : softmax_lanes<T, P, false>, (unsigned)blocks,
+                  THREADS, 0, static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
                   static_cast<T *>(problem.dst.data), units, lanes, rows);
 }
 

@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 typedef float f32;
 struct f16 {
@@ -181,7 +182,8 @@ template <typename T> inline bool in_vectors(const copes_view &view, const int64
         return true;
     bool fits = reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
     for (int i = 0; i < rank; i++)
-        fits = fits && (lengths[i] == 1 || (i == rank - 1 ? view.stride[i] == 1 : view.stride[i] % vector_length<T> == 0));
+        fits =
+            fits && (lengths[i] == 1 || (i == rank - 1 ? view.stride[i] == 1 : view.stride[i] % vector_length<T> == 0));
     return fits;
 }
 

@@ -6,7 +6,8 @@
 
 #include "common/problem.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 /* Dimensions as an index counts them, the last one fastest, with the strides of a step in elements. */
 struct act_strides {
