@@ -92,12 +92,24 @@ install_missing() {
     [ ${#missing[@]} -eq 0 ] || die "still missing after apt-get install: ${missing[*]}"
 }
 
+# The CUDA backend is built where there is a GPU, and only for it.
+gpu_options() {
+    local arch
+    arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .) || true
+    if command -v nvcc >/dev/null && [[ $arch =~ ^[0-9]+$ ]]; then
+        printf '%s\n' -Dcuda=enabled "-Dcuda-archs=$arch"
+    else
+        printf '%s\n' -Dcuda=disabled
+    fi
+}
+
 # build FOLDER OPTION...
 build() {
-    local folder=$root/$1
+    local folder=$root/$1 gpu
     shift
     say "building in $folder"
-    [ -f "$folder/build.ninja" ] || meson setup "$folder" "$root" "$@"
+    mapfile -t gpu < <(gpu_options)
+    [ -f "$folder/build.ninja" ] || meson setup "$folder" "$root" "${gpu[@]}" "$@"
     ninja -C "$folder"
 }
 
