@@ -235,8 +235,9 @@ double check_distance(const check_problem *problem, const check_values *a, const
         for (int64_t i = 0; wanted != NULL && a->out[slot] != NULL && b->out[slot] != NULL && i < oracle_count(wanted);
              i++) {
             const double apart = fabs(a->out[slot][i] - b->out[slot][i]);
+            const double size = fmax(fabs(a->out[slot][i]), wanted->term[i]);
             if (isfinite(apart))
-                most = fmax(most, apart / check_ulp(problem->out_type[slot], wanted->term[i]));
+                most = fmax(most, apart / check_ulp(problem->out_type[slot], size));
         }
     }
     return most;
