@@ -1,7 +1,8 @@
 /* Emptying a GPU's caches by reading, which leaves nothing behind that would be written back while something is timed. */
 #include "vendor.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 __global__ void read_all(const uint4 *from, size_t count, unsigned *never)
 {

@@ -23,8 +23,7 @@ template <typename T, int V> DEVICE void act_unit(copes_act act, const T *src, c
     if (saved == nullptr)
         activate_all<T>(act, x);
     else
-        for (int i = 0; i < V; i++)
-            x[i] = activation_gradient(act, x[i], y[i], sizeof(T) == 4);
+        activation_gradient_all<T>(act, x, y);
     raw<T, V>::write(dst, x);
 }
 

@@ -53,36 +53,23 @@ DEVICE float exp_exactly(float x)
                : (fmaf(p * r, r, r) + 1) * __int_as_float((half + 127) << 23) * __int_as_float((n - half + 127) << 23);
 }
 
-/* The logistic function s and its slope s (1 - s), from e = e^-|x|, which never overflows and cancels nothing: s is 1 or e,
- * by the sign of x, over 1 + e, and the slope is e over the square of that. */
+/* The logistic function s and its slope s (1 - s). */
 struct logistic {
     float s, slope;
 };
 
-/* exactly: 1 / (1 + e) without the rounding of 1 + e and of the reciprocal, which float32 results and slopes would show. */
-DEVICE logistic logistic_of(float x, bool exactly)
+/* From e = e^-|x|, which never overflows and cancels nothing: s is 1 or e, by the sign of x, over 1 + e, and the slope is e
+ * over the square of that. Nothing is left of the rounding of 1 + e. */
+DEVICE logistic logistic_of(float x)
 {
-    const float e = exactly ? exp_exactly(-fabsf(x)) : expf(-fabsf(x)), sum = 1 + e;
-    float inverse = reciprocal(sum);
-    if (!exactly)
-        return {(x < 0 ? e : 1) * inverse, e * inverse * inverse};
-    const float lost = e - (sum - 1), square = fmaf(e, 2 + e, 1), rough = reciprocal(square);
-    inverse = fmaf(fmaf(-sum, inverse, 1) - lost * inverse, inverse, inverse);
-    return {(x < 0 ? e : 1) * inverse, e * fmaf(fmaf(-square, rough, 1), rough, rough)};
+    const float e = exp_exactly(-fabsf(x)), sum = 1 + e, lost = e - (sum - 1), square = fmaf(e, 2 + e, 1);
+    const float rough = reciprocal(sum), rough_square = reciprocal(square);
+    const float inverse = fmaf(fmaf(-sum, rough, 1) - lost * rough, rough, rough);
+    return {(x < 0 ? e : 1) * inverse, e * fmaf(fmaf(-square, rough_square, 1), rough_square, rough_square)};
 }
 
-DEVICE float activate(copes_act act, float x, bool exactly)
-{
-    switch (act) {
-    case COPES_RELU: return x < 0 ? 0 : x; /* a NaN is not less than 0, and stays */
-    case COPES_SIGMOID: return logistic_of(x, exactly).s;
-    case COPES_SILU: return x * logistic_of(x, exactly).s;
-    default: return x;
-    }
-}
-
-/* The logistic function for |x| < USUAL, in half the operations: 1 / (1 + 2^t) with t = -x log2 e, where the part of t that
- * its rounding left out comes in as a factor of 2^t. log2 e's own rounding is small enough there. */
+/* For |x| < USUAL and half-precision results, in half the operations: from e = 2^t with t = -x log2 e, where the part of t that
+ * its rounding left out comes in as a factor. log2 e's own rounding is small enough there. */
 inline constexpr float USUAL = 16;
 
 DEVICE float usual_logistic(float x)
@@ -91,41 +78,85 @@ DEVICE float usual_logistic(float x)
     return reciprocal(fmaf(exp2_term(t), fmaf(lost, LN_2, 1), 1));
 }
 
-/* The activation of a thread's elements of storage type T. */
-template <typename T, int COUNT> DEVICE void activate_all(copes_act act, float (&x)[COUNT])
+DEVICE logistic usual_logistic_slope(float x)
 {
-    constexpr bool exactly = sizeof(T) == 4;
-    bool usual = !exactly;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        usual = usual && fabsf(x[i]) < USUAL;
-    if (usual && act == COPES_SILU) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            x[i] *= usual_logistic(x[i]);
-    } else if (usual && act == COPES_SIGMOID) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            x[i] = usual_logistic(x[i]);
-    } else {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            x[i] = activate(act, x[i], exactly);
+    const float t = x * -LOG2_E, lost = fmaf(x, -LOG2_E, -t), rough = exp2_term(t), e = fmaf(rough, lost * LN_2, rough);
+    const float s = reciprocal(1 + e);
+    return {s, e * s * s};
+}
+
+/* An activation that is no softmax. */
+DEVICE float activate(copes_act act, float x)
+{
+    switch (act) {
+    case COPES_RELU: return x < 0 ? 0 : x; /* a NaN is not less than 0, and stays */
+    case COPES_SIGMOID: return logistic_of(x).s;
+    case COPES_SILU: return x * logistic_of(x).s;
+    default: return x;
     }
 }
 
 /* The gradient of sum(g act(x)) in x. */
-DEVICE float activation_gradient(copes_act act, float g, float x, bool exactly)
+DEVICE float activation_gradient(copes_act act, float g, float x)
 {
     switch (act) {
     case COPES_RELU: return x > 0 ? g : 0;
-    case COPES_SIGMOID: return g * logistic_of(x, exactly).slope;
+    case COPES_SIGMOID: return g * logistic_of(x).slope;
     case COPES_SILU: {
-        const logistic l = logistic_of(x, exactly);
+        const logistic l = logistic_of(x);
         return g * (x * l.slope + l.s);
     }
     default: return g;
     }
+}
+
+/* The same as calls, for where they are rare: a kernel that holds them many times over would not fit its cache. */
+static __device__ __noinline__ float activate_rarely(copes_act act, float x)
+{
+    return activate(act, x);
+}
+
+static __device__ __noinline__ float activation_gradient_rarely(copes_act act, float g, float x)
+{
+    return activation_gradient(act, g, x);
+}
+
+/* Is the short way good enough for all of these elements of storage type T? */
+template <typename T, int COUNT> DEVICE bool are_usual(const float (&x)[COUNT])
+{
+    bool usual = sizeof(T) == 2;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        usual = usual && fabsf(x[i]) < USUAL;
+    return usual;
+}
+
+/* The activation of a thread's elements. A constant `act` leaves one loop of these. */
+template <typename T, int COUNT> DEVICE void activate_all(copes_act act, float (&x)[COUNT])
+{
+    const bool sigmoidal = act == COPES_SILU || act == COPES_SIGMOID, usual = sigmoidal && are_usual<T>(x);
+#pragma unroll
+    for (int i = 0; i < COUNT && usual; i++)
+        x[i] = (act == COPES_SILU ? x[i] : 1) * usual_logistic(x[i]);
+#pragma unroll
+    for (int i = 0; i < COUNT && !usual; i++)
+        x[i] = sigmoidal && sizeof(T) == 2 ? activate_rarely(act, x[i]) : activate(act, x[i]);
+}
+
+/* From the gradients g of the activation's values to those of its arguments x. */
+template <typename T, int COUNT>
+DEVICE void activation_gradient_all(copes_act act, float (&g)[COUNT], const float (&x)[COUNT])
+{
+    const bool sigmoidal = act == COPES_SILU || act == COPES_SIGMOID, usual = sigmoidal && are_usual<T>(x);
+#pragma unroll
+    for (int i = 0; i < COUNT && usual; i++) {
+        const logistic l = usual_logistic_slope(x[i]);
+        g[i] *= act == COPES_SILU ? fmaf(x[i], l.slope, l.s) : l.slope;
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT && !usual; i++)
+        g[i] = sigmoidal && sizeof(T) == 2 ? activation_gradient_rarely(act, g[i], x[i])
+                                           : activation_gradient(act, g[i], x[i]);
 }
 
 struct turn {

@@ -20,7 +20,12 @@ template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_prob
 
 /* lrpe in whole vectors. False: not this problem. lrpe_tokens.cu and lrpe_batch.cu. */
 enum class encoding { half, interleaved, cosine };
-enum class activation { none, elementwise, softmax }; /* the softmax over the features */
+enum class activation {
+    none,
+    silu,
+    elementwise, /* the others, told apart at run time */
+    softmax      /* over the features */
+};
 
 template <typename T, encoding E, activation A>
 bool run_lrpe_tokens(const queue &to, const copes_lrpe_problem &problem, copes_status *status);

@@ -18,6 +18,8 @@ template <typename T, encoding E> copes_status run_encoding(const queue &to, con
 {
     if (problem.act == COPES_NONE)
         return run_rows<T, E, activation::none>(to, problem);
+    if (problem.act == COPES_SILU)
+        return run_rows<T, E, activation::silu>(to, problem);
     return problem.softmax == COPES_OVER_FEATURES ? run_rows<T, E, activation::softmax>(to, problem)
                                                   : run_rows<T, E, activation::elementwise>(to, problem);
 }

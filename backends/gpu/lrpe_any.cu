@@ -116,7 +116,7 @@ template <typename T> DEVICE void forward_row(const any_row<T> &row, int lane)
         float x[2][1];
         read_pair(row, problem.src, unit.plain, x);
         for (int i = 0; i < 2; i++)
-            x[i][0] = softmax ? statistics.of(x[i][0]) : activate(problem.act, x[i][0], true);
+            x[i][0] = softmax ? statistics.of(x[i][0]) : activate(problem.act, x[i][0]);
         if (problem.variant == COPES_COSINE)
             encode<encoding::cosine>(x, unit.turns, true);
         else
@@ -153,8 +153,8 @@ template <typename T> DEVICE void backward_row(const any_row<T> &row, int lane)
         if (kept)
             read_pair(row, problem.x, unit.plain, x);
         for (int i = 0; i < 2; i++)
-            g[i][0] = softmax ? statistics.of(x[i][0]) * (g[i][0] - dot)
-                              : activation_gradient(problem.act, g[i][0], x[i][0], true);
+            g[i][0] =
+                softmax ? statistics.of(x[i][0]) * (g[i][0] - dot) : activation_gradient(problem.act, g[i][0], x[i][0]);
         write_pair(row, unit.plain, g);
     }
 }

@@ -1,6 +1,7 @@
 /* Every kind of lrpe kernel, by a macro LRPE_INSTANTIATE(T, E, A) of storage type, encoding and activation. */
 #define LRPE_ACTIVATIONS(T, E)                                                                                         \
     LRPE_INSTANTIATE(T, E, none)                                                                                       \
+    LRPE_INSTANTIATE(T, E, silu)                                                                                       \
     LRPE_INSTANTIATE(T, E, elementwise)                                                                                \
     LRPE_INSTANTIATE(T, E, softmax)
 #define LRPE_ENCODINGS(T)                                                                                              \

@@ -154,10 +154,10 @@ DEVICE void activate_row(copes_act act, float (&x)[2][V], int lanes)
 {
     if (A == activation::softmax)
         softmax_row<T, COUNT>(x, lanes);
-    if (A == activation::elementwise) {
+    if (A == activation::silu || A == activation::elementwise) {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            activate_all<T>(act, x[i]);
+            activate_all<T>(A == activation::silu ? COPES_SILU : act, x[i]);
     }
 }
 
@@ -165,10 +165,10 @@ DEVICE void activate_row(copes_act act, float (&x)[2][V], int lanes)
 template <typename T, activation A, int COUNT, int V>
 DEVICE void activation_gradient_row(copes_act act, float (&x)[2][V], float (&g)[2][V], int lanes)
 {
-    if (A == activation::elementwise) {
+    if (A == activation::silu || A == activation::elementwise) {
 #pragma unroll
-        for (int i = 0; i < COUNT * V; i++)
-            g[i / V][i % V] = activation_gradient(act, g[i / V][i % V], x[i / V][i % V], sizeof(T) == 4);
+        for (int i = 0; i < COUNT; i++)
+            activation_gradient_all<T>(A == activation::silu ? COPES_SILU : act, g[i], x[i]);
     }
     if (A != activation::softmax)
         return;
