@@ -1,11 +1,12 @@
-/* What Hopper's fast paths need of PTX: clusters of blocks that read and write each other's shared memory, and copies from
- * memory to shared memory that pass the registers by. */
+/* What Hopper's fast paths need of PTX: clusters of blocks that write to each other's shared memory, and copies from memory to
+ * shared memory that pass the registers by. */
 #ifndef COPES_BACKENDS_CUDA_CLUSTER_H
 #define COPES_BACKENDS_CUDA_CLUSTER_H
 
 #include "vendor.h"
 
-namespace COPES_GPU {
+namespace COPES_GPU
+{
 
 /* The block's number in its cluster. */
 DEVICE uint32_t cluster_rank()
@@ -15,10 +16,10 @@ DEVICE uint32_t cluster_rank()
     return rank;
 }
 
-/* What threads of the cluster wrote before is seen by all of them after. */
+/* Waits for all threads of the cluster. */
 DEVICE void synchronize_cluster()
 {
-    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
 DEVICE uint32_t shared_address(const void *p)
@@ -26,21 +27,65 @@ DEVICE uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* Writes to the same place of another block's shared memory. */
-DEVICE void write_remote(float *here, uint32_t rank, float value)
+/* A barrier in shared memory that one thread arms with a number of bytes, and that opens when so many have come. */
+DEVICE void open_mailbox(uint32_t mailbox)
 {
-    uint32_t there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(here)), "r"(rank));
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(value) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(mailbox) : "memory");
 }
 
-/* Starts the copy of 8 or 16 bytes to shared memory. */
+DEVICE void expect_mail(uint32_t mailbox, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(mailbox), "r"(bytes) : "memory");
+}
+
+/* Waits for the mailbox's round of a parity to be complete, and sees what came. */
+DEVICE void wait_for_mail(uint32_t mailbox, uint32_t parity)
+{
+    uint32_t done;
+    do
+        asm volatile(
+            "{\n\t.reg .pred p;\n\t"
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+            "selp.u32 %0, 1, 0, p;\n\t}"
+            : "=r"(done)
+            : "r"(mailbox), "r"(parity)
+            : "memory");
+    while (done == 0);
+}
+
+/* An address of this block's shared memory, in the block of a rank. */
+DEVICE uint32_t in_rank(uint32_t here, uint32_t rank)
+{
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
+    return there;
+}
+
+/* Writes to the shared memory of another block, at the address that `to` has here, and tells its mailbox. */
+DEVICE void send(uint32_t to, uint32_t mailbox, uint32_t rank, float2 values)
+{
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
+                     in_rank(to, rank)),
+                 "f"(values.x), "f"(values.y), "r"(in_rank(mailbox, rank))
+                 : "memory");
+}
+
+DEVICE void send(uint32_t to, uint32_t mailbox, uint32_t rank, float4 values)
+{
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::
+                     "r"(in_rank(to, rank)),
+                 "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w), "r"(in_rank(mailbox, rank))
+                 : "memory");
+}
+
+/* Starts the copy of 8 or 16 bytes to shared memory. The 256 bytes that they are of come to the L2 cache at once, as other
+ * blocks are to ask for the rest. */
 template <int BYTES> DEVICE void copy_ahead(uint32_t to, const void *from)
 {
     if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+        asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+        asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
 }
 
 /* Ends a group of the thread's copies. */

@@ -105,20 +105,6 @@ DEVICE uint32_t pack_f16(float low, float high)
     return *reinterpret_cast<const uint32_t *>(&pair);
 }
 
-/* The larger of each half. */
-DEVICE uint32_t larger_bf16(uint32_t a, uint32_t b)
-{
-    const __nv_bfloat162 pair =
-        __hmax2(*reinterpret_cast<const __nv_bfloat162 *>(&a), *reinterpret_cast<const __nv_bfloat162 *>(&b));
-    return *reinterpret_cast<const uint32_t *>(&pair);
-}
-
-DEVICE uint32_t larger_f16(uint32_t a, uint32_t b)
-{
-    const __half2 pair = __hmax2(*reinterpret_cast<const __half2 *>(&a), *reinterpret_cast<const __half2 *>(&b));
-    return *reinterpret_cast<const uint32_t *>(&pair);
-}
-
 DEVICE float2 unpack_f16(uint32_t word)
 {
     return __half22float2(*reinterpret_cast<const __half2 *>(&word));

@@ -35,10 +35,6 @@ template <> struct storage<f32> {
     {
         return __float_as_uint(x[0]);
     }
-    DEVICE uint32_t larger(uint32_t a, uint32_t b)
-    {
-        return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
-    }
 };
 
 template <> struct storage<bf16> {
@@ -52,10 +48,6 @@ template <> struct storage<bf16> {
     DEVICE uint32_t pack(const float *x)
     {
         return pack_bf16(x[0], x[1]);
-    }
-    DEVICE uint32_t larger(uint32_t a, uint32_t b)
-    {
-        return larger_bf16(a, b);
     }
 };
 
@@ -71,10 +63,6 @@ template <> struct storage<f16> {
     DEVICE uint32_t pack(const float *x)
     {
         return pack_f16(x[0], x[1]);
-    }
-    DEVICE uint32_t larger(uint32_t a, uint32_t b)
-    {
-        return larger_f16(a, b);
     }
 };
 
