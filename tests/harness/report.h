@@ -10,7 +10,7 @@ enum { CHECK_FAMILY_ROOM = 8 };
 
 typedef struct check_row {
     int64_t cases, failed;
-    double ulps; /* the worst case's error */
+    double ulps;  /* the worst case's error */
     double apart; /* the most that it is from the CPU's answer */
     char worst[CHECK_CASE_TEXT];
 } check_row;
