@@ -24,24 +24,24 @@ size_t copes_backends(copes_backend_info *infos, size_t capacity)
     return BACKEND_COUNT;
 }
 
-static copes_status find_backend(DLDevice device, const copes_backend **backend)
+static const copes_backend *find_backend(DLDevice device)
 {
     for (size_t i = 0; i < BACKEND_COUNT; i++)
-        if (backends[i]->device_type == device.device_type) {
-            *backend = backends[i];
-            return COPES_OK;
-        }
-    return copes_fail(COPES_ERROR_UNSUPPORTED,
-                      "device: type is %d, for which this build has no backend; copes_backends lists those it has",
-                      (int)device.device_type);
+        if (backends[i]->device_type == device.device_type)
+            return backends[i];
+    copes_fail(COPES_ERROR_UNSUPPORTED,
+               "device: type is %d, for which this build has no backend; copes_backends lists those it has",
+               (int)device.device_type);
+    return NULL;
 }
 
 copes_status copes_device_summary(DLDevice device, char *text, size_t size)
 {
-    const copes_backend *backend;
     if (text == NULL || size == 0)
         return copes_fail(COPES_ERROR_NULL, "text is NULL or has no room; it must take a line");
-    COPES_TRY(find_backend(device, &backend));
+    const copes_backend *backend = find_backend(device);
+    if (backend == NULL)
+        return COPES_ERROR_UNSUPPORTED;
     const int32_t count = backend->device_count();
     if (device.device_id < 0 || device.device_id >= (count > 0 ? count : 1))
         return copes_fail(COPES_ERROR_DEVICE, "device: id is %d; backend %s has %d devices", device.device_id,
@@ -53,12 +53,13 @@ copes_status copes_device_summary(DLDevice device, char *text, size_t size)
 copes_status copes_context_create(DLDevice device, const copes_context_options *options, copes_context **context)
 {
     static const copes_context_options defaults = {0};
-    const copes_backend *backend;
     if (context == NULL)
         return copes_fail(COPES_ERROR_NULL, "context is NULL; it must point to where the context goes");
     *context = NULL;
     options = options != NULL ? options : &defaults;
-    COPES_TRY(find_backend(device, &backend));
+    const copes_backend *backend = find_backend(device);
+    if (backend == NULL)
+        return COPES_ERROR_UNSUPPORTED;
     if (options->threads < 0 || options->threads > MOST_THREADS)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "options: threads is %d; it must be 0 to %d", options->threads,
                           MOST_THREADS);
