@@ -1,0 +1,119 @@
+/* bfloat16 as vectors of floats, by integer arithmetic, or by the processor's rounding where it has it. */
+#ifndef COPES_BACKENDS_OPENMP_SIMD_BF16_H
+#define COPES_BACKENDS_OPENMP_SIMD_BF16_H
+
+#include "backends/openmp/simd_half.h"
+#include "backends/openmp/simd_stream.h"
+
+static ALWAYS_INLINE vreal widen(vhalf h)
+{
+    return (vreal)(__builtin_convertvector(h, vword) << 16);
+}
+
+/* The upper 16 bits of a float rounded to nearest even, as 32-bit words. A NaN keeps its upper bits, made quiet. */
+static ALWAYS_INLINE vword round_bf16(vreal x)
+{
+    const vword bits = (vword)x;
+    const vword rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return (vword)vselect(x == x, (vreal)rounded, (vreal)(bits | 0x400000)) >> 16;
+}
+
+static ALWAYS_INLINE vhalf narrow(vreal x)
+{
+    return __builtin_convertvector(round_bf16(x), vhalf);
+}
+
+static ALWAYS_INLINE vhalf_pair narrow_pair(vpair v)
+{
+    const vhalf low_half = narrow(v.low), high_half = narrow(v.high);
+    vhalf_pair both;
+    memcpy(&both, &low_half, sizeof low_half);
+    memcpy((char *)&both + sizeof low_half, &high_half, sizeof high_half);
+    return both;
+}
+
+static ALWAYS_INLINE bool any_nan(vpair v)
+{
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)v.low, (__m512)v.high, _CMP_UNORD_Q) != 0;
+#elif defined(__AVX2__)
+    return _mm256_movemask_ps(_mm256_cmp_ps((__m256)v.low, (__m256)v.high, _CMP_UNORD_Q)) != 0;
+#else
+    (void)v;
+    return true; /* blending is as cheap as looking */
+#endif
+}
+
+/* Pairs of bfloat16 are kept split: the words of memory hold an even element in their lower half and the odd one after it
+ * in their upper half, so a shift and a mask widen two vectors at once, and a shift and a blend narrow them. */
+static ALWAYS_INLINE vpair load_split(const void *p)
+{
+    vword words;
+    memcpy(&words, p, sizeof words);
+    return (vpair){(vreal)(words << 16), (vreal)(words & 0xffff0000u)};
+}
+
+static ALWAYS_INLINE vword round_number(vreal x)
+{
+    const vword bits = (vword)x;
+    return bits + 0x7fff + (bits >> 16 & 1);
+}
+
+static ALWAYS_INLINE void store_split(void *p, vpair v, bool stream)
+{
+#ifdef __AVX512BF16__
+    /* The instruction takes denormals for zero: leave them to integers, should there be any. */
+    enum { DENORMAL = 0x20 };
+    if (__builtin_expect((_mm512_fpclass_ps_mask((__m512)v.low, DENORMAL) |
+                          _mm512_fpclass_ps_mask((__m512)v.high, DENORMAL)) == 0,
+                         1)) {
+        const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
+                                               6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+        const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh((__m512)v.high, (__m512)v.low);
+        store_bits(p, (vint)_mm512_permutexvar_epi16(order, halves), stream);
+        return;
+    }
+#endif
+    if (__builtin_expect(any_nan(v), 0))
+        store_bits(p, (vint)(round_bf16(v.low) | round_bf16(v.high) << 16), stream);
+    else
+        store_bits(p, (vint)(round_number(v.low) >> 16 | (round_number(v.high) & 0xffff0000u)), stream);
+}
+
+static ALWAYS_INLINE float widen_scalar(uint16_t h)
+{
+    const uint32_t bits = (uint32_t)h << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static ALWAYS_INLINE uint16_t narrow_scalar(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)((x == x ? bits + 0x7fff + (bits >> 16 & 1) : bits | 0x400000) >> 16);
+}
+
+static ALWAYS_INLINE int64_t split_place(int64_t i)
+{
+    const int64_t lane = i % (2 * LANES);
+    return i - lane + (lane % 2 == 0 ? lane / 2 : LANES + lane / 2);
+}
+
+static ALWAYS_INLINE vpair split_of(vpair natural)
+{
+    return (vpair){even_lanes(natural), odd_lanes(natural)};
+}
+
+static ALWAYS_INLINE vpair evens_and_odds(vpair split)
+{
+    return split;
+}
+
+static ALWAYS_INLINE vpair split_of_evens_and_odds(vpair v)
+{
+    return v;
+}
+
+#endif

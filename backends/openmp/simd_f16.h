@@ -1,0 +1,109 @@
+/* float16 as vectors of floats, by the processor's conversions where it has them. */
+#ifndef COPES_BACKENDS_OPENMP_SIMD_F16_H
+#define COPES_BACKENDS_OPENMP_SIMD_F16_H
+
+#include "backends/openmp/simd_half.h"
+
+#if defined(__F16C__) || defined(__ARM_FP16_FORMAT_IEEE)
+
+static ALWAYS_INLINE float widen_scalar(uint16_t h)
+{
+#ifdef __F16C__
+    return _cvtsh_ss(h);
+#else
+    __fp16 x;
+    memcpy(&x, &h, sizeof x);
+    return x;
+#endif
+}
+
+static ALWAYS_INLINE uint16_t narrow_scalar(float x)
+{
+#ifdef __F16C__
+    return (uint16_t)_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    const __fp16 half = (__fp16)x;
+    uint16_t bits;
+    memcpy(&bits, &half, sizeof bits);
+    return bits;
+#endif
+}
+
+#else
+
+/* Widening: shift the magnitude into place, and scale by 2^112 what the narrower exponent's bias leaves out. */
+static ALWAYS_INLINE float widen_scalar(uint16_t h)
+{
+    uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    x *= 0x1p112f; /* exact, denormals included */
+    memcpy(&bits, &x, sizeof bits);
+    if ((h & 0x7c00) == 0x7c00)
+        bits = 0x7f800000u | (uint32_t)(h & 0x3ff) << 13;
+    bits |= (uint32_t)(h & 0x8000) << 16;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Narrowing: adding a power of two that leaves 10 bits of fraction lets the float adder round to nearest even. */
+static ALWAYS_INLINE uint16_t narrow_scalar(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x3ff));
+    if (magnitude >= 0x477ff000) /* 65520 and more round to infinity */
+        return (uint16_t)(sign | 0x7c00);
+    if (magnitude < 0x38800000) { /* below 2^-14: a multiple of 2^-24 */
+        float y;
+        memcpy(&y, &magnitude, sizeof y);
+        y += 0.5f; /* an ulp of which is 2^-24 */
+        uint32_t sum;
+        memcpy(&sum, &y, sizeof sum);
+        return (uint16_t)(sign | (sum - 0x3f000000));
+    }
+    return (uint16_t)(sign | (((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13) - ((127 - 15) << 10)));
+}
+
+#endif
+
+static ALWAYS_INLINE vreal widen(vhalf h)
+{
+#if defined(__AVX512F__)
+    return (vreal)_mm512_cvtph_ps((__m256i)h);
+#elif defined(__F16C__)
+    return (vreal)_mm256_cvtph_ps((__m128i)h);
+#else
+    vreal v;
+    for (int i = 0; i < LANES; i++)
+        v[i] = widen_scalar(h[i]);
+    return v;
+#endif
+}
+
+static ALWAYS_INLINE vhalf narrow(vreal x)
+{
+#if defined(__AVX512F__)
+    return (vhalf)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__F16C__)
+    return (vhalf)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    vhalf h;
+    for (int i = 0; i < LANES; i++)
+        h[i] = narrow_scalar(x[i]);
+    return h;
+#endif
+}
+
+static ALWAYS_INLINE vhalf_pair narrow_pair(vpair v)
+{
+    const vhalf low = narrow(v.low), high = narrow(v.high);
+    vhalf_pair both;
+    memcpy(&both, &low, sizeof low);
+    memcpy((char *)&both + sizeof low, &high, sizeof high);
+    return both;
+}
+
+#endif
