@@ -37,8 +37,14 @@ template <typename T> struct softmax_terms {
     }
 };
 
-/* e^x for x <= 0 to about an ulp, denormal results included: by a polynomial (Cephes's) where exp2's unit is not enough. */
-DEVICE float exp_exactly(float x)
+/* value + rest. */
+struct exponential {
+    float value, rest;
+};
+
+/* e^x for x <= 0 to about an ulp, denormal results included, and what its last rounding lost: by a polynomial (Cephes's)
+ * where exp2's unit is not enough. */
+DEVICE exponential exp_exactly(float x)
 {
     const float octaves = rintf(fmaxf(x, -104.0f) * LOG2_E);
     const float r = fmaf(octaves, -0x1.7f7d1cp-20f, fmaf(octaves, -0x1.62e4p-1f, fmaxf(x, -104.0f)));
@@ -47,10 +53,10 @@ DEVICE float exp_exactly(float x)
     p = fmaf(p, r, 0x1.555382p-5f);
     p = fmaf(p, r, 0x1.555554p-3f);
     p = fmaf(p, r, 0x1.000000p-1f);
+    const float above = fmaf(p * r, r, r), sum = above + 1;
     const int n = (int)octaves, half = n / 2; /* in two steps, neither of which leaves the normal range */
-    return x != x
-               ? x
-               : (fmaf(p * r, r, r) + 1) * __int_as_float((half + 127) << 23) * __int_as_float((n - half + 127) << 23);
+    const float scale = __int_as_float((half + 127) << 23), again = __int_as_float((n - half + 127) << 23);
+    return {x != x ? x : sum * scale * again, (above - (sum - 1)) * scale * again};
 }
 
 /* The logistic function s and its slope s (1 - s). */
@@ -59,13 +65,17 @@ struct logistic {
 };
 
 /* From e = e^-|x|, which never overflows and cancels nothing: s is 1 or e, by the sign of x, over 1 + e, and the slope is e
- * over the square of that. Nothing is left of the rounding of 1 + e. */
+ * over the square of that. Both to 1 ulp: what a rounding before the last loses is carried along. */
 DEVICE logistic logistic_of(float x)
 {
-    const float e = exp_exactly(-fabsf(x)), sum = 1 + e, lost = e - (sum - 1), square = fmaf(e, 2 + e, 1);
-    const float rough = reciprocal(sum), rough_square = reciprocal(square);
+    const exponential e = exp_exactly(-fabsf(x));
+    const float sum = 1 + e.value, lost = e.value - (sum - 1) + e.rest, rough = reciprocal(sum);
     const float inverse = fmaf(fmaf(-sum, rough, 1) - lost * rough, rough, rough);
-    return {(x < 0 ? e : 1) * inverse, e * fmaf(fmaf(-square, rough_square, 1), rough_square, rough_square)};
+    const float left = fmaf(-sum, inverse, 1) - lost * inverse; /* 1 / (1 + e) is inverse (1 + left) */
+    const float share = e.value * inverse, share_rest = fmaf(e.value, inverse, -share) + e.rest * inverse;
+    const float slope = share * inverse, slope_rest = fmaf(share, inverse, -slope) + share_rest * inverse;
+    const float s = x < 0 ? share : inverse, s_rest = x < 0 ? share_rest : 0;
+    return {s + fmaf(s, left, s_rest), slope + fmaf(2 * left, slope, slope_rest)};
 }
 
 /* For |x| < USUAL and half-precision results, in half the operations: from e = 2^t with t = -x log2 e, where the part of t that

@@ -126,10 +126,12 @@ static const sketch sketches[] = {
     {.b = 2, .h = 3, .d = 16, .grid = {0}},
 };
 
-/* Long enough to be shared between threads; two types are enough. */
+/* Long enough to be shared between threads, or, without a batch, for a GPU's thread to have several tokens; two types are
+ * enough. */
 static const sketch long_sketches[] = {
     {.b = 2, .h = 4, .d = 64, .grid = {211}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
     {.b = 2, .h = 1, .d = 6002, .grid = {9}, .width = 1, .lse = true},
+    {.b = 1, .h = 8, .d = 128, .grid = {1061}, .prefix = 5, .suffix = 3, .in = CHECK_DENSE, .out = CHECK_DENSE},
     {.b = 1,
      .h = 3,
      .d = 128,
