@@ -54,7 +54,7 @@ DEVICE exponential exp_exactly(float x)
     p = fmaf(p, r, 0x1.555554p-3f);
     p = fmaf(p, r, 0x1.000000p-1f);
     const float above = fmaf(p * r, r, r), sum = above + 1;
-    const int n = (int)octaves, half = n / 2; /* in two steps, neither of which leaves the normal range */
+    const int n = (int)octaves, half = n >> 1; /* in two steps, neither of which leaves the normal range */
     const float scale = __int_as_float((half + 127) << 23), again = __int_as_float((n - half + 127) << 23);
     return {x != x ? x : sum * scale * again, (above - (sum - 1)) * scale * again};
 }
@@ -65,7 +65,7 @@ struct logistic {
 };
 
 /* From e = e^-|x|, which never overflows and cancels nothing: s is 1 or e, by the sign of x, over 1 + e, and the slope is e
- * over the square of that. Both to 1 ulp: what a rounding before the last loses is carried along. */
+ * over the square of that, to 1.3 and 1 ulp: what roundings on the way lose is carried along. */
 DEVICE logistic logistic_of(float x)
 {
     const exponential e = exp_exactly(-fabsf(x));
@@ -74,8 +74,7 @@ DEVICE logistic logistic_of(float x)
     const float left = fmaf(-sum, inverse, 1) - lost * inverse; /* 1 / (1 + e) is inverse (1 + left) */
     const float share = e.value * inverse, share_rest = fmaf(e.value, inverse, -share) + e.rest * inverse;
     const float slope = share * inverse, slope_rest = fmaf(share, inverse, -slope) + share_rest * inverse;
-    const float s = x < 0 ? share : inverse, s_rest = x < 0 ? share_rest : 0;
-    return {s + fmaf(s, left, s_rest), slope + fmaf(2 * left, slope, slope_rest)};
+    return {x < 0 ? fmaf(e.value, inverse, e.rest * inverse) : inverse, slope + fmaf(2 * left, slope, slope_rest)};
 }
 
 /* For |x| < USUAL and half-precision results, in half the operations: from e = 2^t with t = -x log2 e, where the part of t that
