@@ -7,7 +7,8 @@
  * Parts leave partial outputs in the workspace, and a second kernel merges them in order: the workspace's content is
  * poison, so a last block that merges would need a counter, and clearing that costs a launch as well. */
 #include "backends/gpu/kernels.h"
-#include "backends/gpu/tpa_query.h"
+#include "backends/gpu/tpa_fast.h"
+#include "backends/gpu/tpa_merge.h"
 
 namespace COPES_GPU
 {
@@ -26,22 +27,23 @@ enum {
 
 /* How a problem is cut: tasks are (query token, heads, chunk of E, part of the cache), the part innermost. */
 struct tpa_cut {
-    int64_t groups, chunks, parts, part, tasks;
+    int64_t groups, chunks, tasks;
+    cache_cut cache;
 };
 
-static tpa_cut cut_of(const queue &to, const copes_tpa_problem &problem)
+static tpa_cut cut_of(const queue &to, const copes_tpa_problem &problem, bool with_parts)
 {
     const auto over = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
     tpa_cut cut = {};
     cut.groups = over(problem.h, HEADS);
     cut.chunks = problem.e < 1 ? 1 : over(problem.e, WIDTH);
     const int64_t rows = problem.b * problem.n * cut.groups * cut.chunks;
-    const int64_t wanted = over((int64_t)to.multiprocessors * BLOCKS_WANTED, rows < 1 ? 1 : rows);
+    const int64_t wanted = !with_parts ? 1 : over((int64_t)to.multiprocessors * BLOCKS_WANTED, rows < 1 ? 1 : rows);
     int64_t part = over(problem.m, wanted);
-    part = part < LEAST_PART ? (int64_t)LEAST_PART : part < MOST_PART ? part : (int64_t)MOST_PART;
-    cut.part = over(part, KEYS) * KEYS;
-    cut.parts = problem.m < 1 ? 1 : over(problem.m, cut.part);
-    cut.tasks = rows * cut.parts;
+    part = part < LEAST_PART ? (int64_t)LEAST_PART : part < MOST_PART || !with_parts ? part : (int64_t)MOST_PART;
+    cut.cache.part = over(part, KEYS) * KEYS;
+    cut.cache.parts = problem.m < 1 ? 1 : over(problem.m, cut.cache.part);
+    cut.tasks = rows * cut.cache.parts;
     return cut;
 }
 
@@ -54,8 +56,8 @@ struct tpa_task {
 
 DEVICE tpa_task task_of(const copes_tpa_problem &problem, const tpa_cut &cut, int64_t index)
 {
-    tpa_task task = {.part = index % cut.parts};
-    index /= cut.parts;
+    tpa_task task = {.part = index % cut.cache.parts};
+    index /= cut.cache.parts;
     task.e = index % cut.chunks * WIDTH;
     index /= cut.chunks;
     task.h = index % cut.groups * HEADS;
@@ -65,8 +67,8 @@ DEVICE tpa_task task_of(const copes_tpa_problem &problem, const tpa_cut &cut, in
     task.heads = (int)(problem.h - task.h < HEADS ? problem.h - task.h : (int64_t)HEADS);
     task.width = (int)(problem.e - task.e < WIDTH ? problem.e - task.e : WIDTH);
     task.visible = visible_keys(problem, task.b, task.n);
-    task.begin = task.part * cut.part;
-    task.end = task.begin + cut.part < task.visible ? task.begin + cut.part : task.visible;
+    task.begin = task.part * cut.cache.part;
+    task.end = task.begin + cut.cache.part < task.visible ? task.begin + cut.cache.part : task.visible;
     return task;
 }
 
@@ -87,7 +89,7 @@ DEVICE void form_query(const copes_tpa_problem &problem, const tpa_task &task, i
     const int64_t *as = problem.aq.stride, *bs = problem.bq.stride;
     const T *aq = static_cast<const T *>(problem.aq.data) + task.b * as[0] + task.n * as[1] + task.h * as[2];
     const T *bq = static_cast<const T *>(problem.bq.data) + task.b * bs[0] + task.n * bs[1] + d * bs[3];
-    const float scale = (float)(problem.score_scale * 1.4426950408889634);
+    const score_scale scale(problem);
     float sum[HEADS] = {};
     const int j = threadIdx.x; /* a feature each */
 #pragma unroll 2
@@ -99,7 +101,7 @@ DEVICE void form_query(const copes_tpa_problem &problem, const tpa_task &task, i
     }
 #pragma unroll
     for (int h = 0; h < HEADS; h++)
-        tile.query[h][j] = sum[h] * scale;
+        tile.query[h][j] = scale.apply(sum[h]);
 }
 
 /* `count` rows of `width` features, `row_stride` apart, with zeros around them. */
@@ -119,10 +121,12 @@ DEVICE void load_features(const T *from, int64_t row_stride, int64_t stride, int
     }
 }
 
-/* Adds the products of 2 heads and 2 keys, half the heads and half the keys apart. */
+/* Adds the products of 2 heads and 2 keys, half the heads and half the keys apart. A product has four sums, which keeps
+ * rounding errors few. */
 DEVICE void multiply_features(const tpa_tile &tile, int width, float (&dot)[2][2])
 {
     const int head = threadIdx.x / (KEYS / 2), key = threadIdx.x % (KEYS / 2);
+    float4 sum[4] = {};
 #pragma unroll 2
     for (int d = 0; d < width; d += 4) {
         float4 q[2], k[2];
@@ -131,11 +135,15 @@ DEVICE void multiply_features(const tpa_tile &tile, int width, float (&dot)[2][2
             k[i] = *reinterpret_cast<const float4 *>(&tile.features[key + i * (KEYS / 2)][d]);
         }
         for (int i = 0; i < 4; i++) {
-            float &sum = dot[i / 2][i % 2];
             const float4 &a = q[i / 2], &b = k[i % 2];
-            sum = fmaf(a.x, b.x, fmaf(a.y, b.y, fmaf(a.z, b.z, fmaf(a.w, b.w, sum))));
+            sum[i].x = fmaf(a.x, b.x, sum[i].x);
+            sum[i].y = fmaf(a.y, b.y, sum[i].y);
+            sum[i].z = fmaf(a.z, b.z, sum[i].z);
+            sum[i].w = fmaf(a.w, b.w, sum[i].w);
         }
     }
+    for (int i = 0; i < 4; i++)
+        dot[i / 2][i % 2] += (sum[i].x + sum[i].y) + (sum[i].z + sum[i].w);
 }
 
 /* Scores of `count` keys from `first` on, into the tile; -inf where there is no key. */
@@ -190,6 +198,7 @@ DEVICE void exponentiate(tpa_tile &tile)
     }
     for (int mask = ROW_LANES / 2; mask > 0; mask /= 2)
         sum += shuffle_xor(sum, mask);
+    synchronize_warp(); /* all its lanes have read the row's state */
     if (lane == 0) {
         const float shrink = exp2_term(before.most - shift_of(most));
         tile.shrink[h] = shrink;
@@ -219,7 +228,7 @@ DEVICE void multiply_weights(const tpa_tile &tile, int count, tpa_outputs &sum)
     }
 }
 
-/* Takes a tile's values in. They are summed by themselves first, which keeps rounding errors few. */
+/* Takes a tile's values in. Those of a rank are summed by themselves first, which keeps rounding errors few. */
 template <typename T, int V>
 DEVICE void add_values(const copes_tpa_problem &problem, const tpa_task &task, int64_t first, int count, tpa_tile &tile,
                        tpa_outputs &out)
@@ -227,7 +236,6 @@ DEVICE void add_values(const copes_tpa_problem &problem, const tpa_task &task, i
     const int64_t *as = problem.av.stride, *bs = problem.bv.stride;
     const T *av = static_cast<const T *>(problem.av.data) + task.b * as[0] + first * as[1] + task.h * as[2];
     const T *bv = static_cast<const T *>(problem.bv.data) + task.b * bs[0] + first * bs[1] + task.e * bs[3];
-    tpa_outputs sum = {};
     for (int64_t r = 0; r < problem.rv; r++) {
         __syncthreads();
         load_features<T, V>(bv + r * bs[2], bs[1], bs[3], count, task.width, tile);
@@ -238,26 +246,13 @@ DEVICE void add_values(const copes_tpa_problem &problem, const tpa_task &task, i
             tile.weight[key][h] = used ? tile.score[key][h] * read_scalar(av + key * as[1] + h * as[2] + r * as[3]) : 0;
         }
         __syncthreads();
+        tpa_outputs sum = {};
         multiply_weights(tile, count, sum);
+        for (int i = 0; i < 16; i++) {
+            const float shrink = r == 0 ? tile.shrink[threadIdx.x / (WIDTH / 4) * 4 + i / 4] : 1;
+            out.o[i / 4][i % 4] = fmaf(out.o[i / 4][i % 4], shrink, sum.o[i / 4][i % 4]);
+        }
     }
-    for (int i = 0; i < 16; i++) {
-        const float shrink = tile.shrink[threadIdx.x / (WIDTH / 4) * 4 + i / 4];
-        out.o[i / 4][i % 4] = fmaf(out.o[i / 4][i % 4], shrink, sum.o[i / 4][i % 4]);
-    }
-}
-
-/* The output of head h begins here. */
-template <typename T> DEVICE T *output_at(const copes_tpa_problem &problem, int64_t b, int64_t n, int64_t h)
-{
-    const int64_t *stride = problem.o.stride;
-    return static_cast<T *>(problem.o.data) + b * stride[0] + n * stride[1] + h * stride[2];
-}
-
-/* A partial: largest score, sum, E outputs. Those of a row's parts are neighbours. */
-DEVICE float *partial_at(const copes_tpa_problem &problem, const tpa_cut &cut, float *partials, int64_t row,
-                         int64_t part)
-{
-    return partials + (row * cut.parts + part) * (problem.e + 2);
 }
 
 template <typename T>
@@ -273,7 +268,7 @@ DEVICE void write_outputs(const copes_tpa_problem &problem, const tpa_cut &cut, 
         const bool first = task.e == 0 && feature == 0;
         if (partials != nullptr) {
             const int64_t index = (task.b * problem.n + task.n) * problem.h + task.h + h;
-            float *partial = partial_at(problem, cut, partials, index, task.part);
+            float *partial = partial_at(problem, cut.cache, partials, index, task.part);
             if (first)
                 partial[0] = row.most, partial[1] = row.sum;
             for (int k = 0; k < 4 && feature + k < task.width; k++)
@@ -291,7 +286,7 @@ DEVICE void write_outputs(const copes_tpa_problem &problem, const tpa_cut &cut, 
 
 template <typename T, int V>
 __global__ void __launch_bounds__(THREADS, 3)
-    tpa_parts(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER tpa_cut cut, float *partials)
+    tpa_fma(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER tpa_cut cut, float *partials)
 {
     __shared__ tpa_tile tile;
     for (int64_t index = blockIdx.x; index < cut.tasks; index += gridDim.x) {
@@ -314,41 +309,11 @@ __global__ void __launch_bounds__(THREADS, 3)
     }
 }
 
-/* A block for each row, that is query token and head. */
-template <typename T>
-__global__ void __launch_bounds__(THREADS, 3)
-    tpa_merge(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER tpa_cut cut, float *partials)
-{
-    for (int64_t row = blockIdx.x; row < problem.b * problem.n * problem.h; row += gridDim.x) {
-        const int64_t h = row % problem.h, n = row / problem.h % problem.n, b = row / problem.h / problem.n;
-        const int64_t visible = visible_keys(problem, b, n), parts = (visible + cut.part - 1) / cut.part;
-        row_state merged = {-INFINITY, 0};
-        for (int64_t part = 0; part < parts; part++)
-            merged.most = fmaxf(merged.most, partial_at(problem, cut, partials, row, part)[0]);
-        const float shift = shift_of(merged.most);
-        for (int64_t part = 0; part < parts; part++) {
-            const float *partial = partial_at(problem, cut, partials, row, part);
-            merged.sum = fmaf(partial[1], exp2_term(partial[0] - shift), merged.sum);
-        }
-        if (threadIdx.x == 0)
-            write_lse(problem, b, n, h, merged);
-        const float factor = (float)problem.value_scale / merged.sum;
-        for (int64_t e = threadIdx.x; e < problem.e; e += THREADS) {
-            float sum = 0;
-            for (int64_t part = 0; part < parts; part++) {
-                const float *partial = partial_at(problem, cut, partials, row, part);
-                sum = fmaf(partial[2 + e], exp2_term(partial[0] - shift), sum);
-            }
-            write_scalar(output_at<T>(problem, b, n, h) + e * problem.o.stride[3], parts > 0 ? sum * factor : 0);
-        }
-    }
-}
-
 template <typename T> size_t tpa_workspace(const queue &to, const copes_tpa_problem &problem)
 {
-    const tpa_cut cut = cut_of(to, problem);
-    const int64_t partials = cut.parts > 1 ? problem.b * problem.n * problem.h * cut.parts : 0;
-    return (size_t)(partials * (problem.e + 2)) * sizeof(float);
+    if (fast_tpa_fits<T>(to, problem))
+        return fast_tpa_workspace<T>(to, problem);
+    return partials_bytes(problem, cut_of(to, problem, can_merge(problem)).cache);
 }
 
 /* May the features be read in vectors: whole ones, each aligned? */
@@ -362,17 +327,20 @@ template <typename T> static bool features_in_vectors(const copes_tpa_problem &p
 
 template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace)
 {
-    const tpa_cut cut = cut_of(to, problem);
+    const bool fits = fast_tpa_fits<T>(to, problem);
+    if (fits && fast_tpa_aligned<T>(problem))
+        return run_fast_tpa<T>(to, problem, workspace);
+    const tpa_cut cut = cut_of(to, problem, !fits && can_merge(problem));
     const int64_t most = INT32_MAX, rows = problem.b * problem.n * problem.h;
     if (rows == 0)
         return COPES_OK;
-    float *partials = cut.parts > 1 ? static_cast<float *>(workspace) : nullptr;
+    float *partials = cut.cache.parts > 1 ? static_cast<float *>(workspace) : nullptr;
     const dim3 blocks((unsigned)(cut.tasks < most ? cut.tasks : most));
-    const auto kernel = features_in_vectors<T>(problem) ? tpa_parts<T, vector_length<T>> : tpa_parts<T, 1>;
+    const auto kernel = features_in_vectors<T>(problem) ? tpa_fma<T, vector_length<T>> : tpa_fma<T, 1>;
     const copes_status status = launch(to, kernel, blocks, THREADS, 0, problem, cut, partials);
-    if (status != COPES_OK || cut.parts == 1)
+    if (status != COPES_OK || cut.cache.parts == 1)
         return status;
-    return launch(to, tpa_merge<T>, (unsigned)(rows < most ? rows : most), THREADS, 0, problem, cut, partials);
+    return merge_partials<T>(to, problem, cut.cache, partials);
 }
 
 template size_t tpa_workspace<f32>(const queue &, const copes_tpa_problem &);

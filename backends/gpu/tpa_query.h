@@ -22,6 +22,29 @@ DEVICE int64_t visible_keys(const copes_tpa_problem &problem, int64_t b, int64_t
     return visible > 0 ? visible : 0;
 }
 
+/* The output of head h begins here. */
+template <typename T> DEVICE T *output_at(const copes_tpa_problem &problem, int64_t b, int64_t n, int64_t h)
+{
+    const int64_t *stride = problem.o.stride;
+    return static_cast<T *>(problem.o.data) + b * stride[0] + n * stride[1] + h * stride[2];
+}
+
+/* What makes scores of q.k, in units of log 2. In two numbers, since its rounding error would be that of every score. */
+struct score_scale {
+    float high, low;
+
+    __device__ __forceinline__ explicit score_scale(const copes_tpa_problem &problem)
+    {
+        const double scale = problem.score_scale * 1.4426950408889634;
+        high = (float)scale;
+        low = (float)(scale - high);
+    }
+    __device__ __forceinline__ float apply(float x) const
+    {
+        return fmaf(x, high, x * low);
+    }
+};
+
 /* A row's scores are in units of log 2: their largest, and the sum of 2^(score - largest). */
 struct row_state {
     float most, sum;

@@ -1,0 +1,143 @@
+/* NVIDIA's instructions for tensor cores and for barriers that copies arrive at, under plain names. They are static, so a
+ * kernel that leaves its body out where a target lacks them compiles for that target too. */
+#ifndef COPES_BACKENDS_CUDA_MMA_H
+#define COPES_BACKENDS_CUDA_MMA_H
+
+#include "backends/cuda/cluster.h"
+#include "backends/gpu/storage.h"
+
+namespace COPES_GPU
+{
+
+DEVICE uint32_t read_shared_32(uint32_t address)
+{
+    uint32_t value;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+    return value;
+}
+
+DEVICE uint32_t read_shared_16(uint32_t address)
+{
+    uint16_t value;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address) : "memory");
+    return value;
+}
+
+/* Starts to copy the first `bytes` (0 to 16) of 16 bytes to shared memory; the others become 0. */
+DEVICE void copy_async(uint32_t to, const void *from, int bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+/* Barriers in shared memory, whose phase ends with its last arrival. */
+DEVICE void open_barrier(uint32_t barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+DEVICE void arrive(uint32_t barrier)
+{
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(barrier) : "memory");
+}
+
+/* Arrives once the thread's copies so far have landed. */
+DEVICE void arrive_after_copies(uint32_t barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Waits for the end of a phase of this parity; the first one has parity 0. */
+DEVICE void await(uint32_t barrier, uint32_t parity)
+{
+    uint32_t done = 0;
+    while (done == 0)
+#if __CUDA_ARCH__ < 900 /* which has no wait that sleeps */
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+#else
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+#endif
+}
+
+/* Meets `threads` of the block's threads, whole warps of them. */
+DEVICE void synchronize_some(int threads)
+{
+    asm volatile("barrier.sync 1, %0;" ::"r"(threads) : "memory");
+}
+
+/* Four 8 x 8 matrices of 16-bit elements, whose row i % 8 of matrix i / 8 begins at lane i's address: lane 4 g + t receives
+ * elements 2t and 2t + 1 of each matrix's row g; transposed, of its column g. */
+DEVICE void load_matrices(uint32_t (&m)[4], uint32_t row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+DEVICE void load_transposed(uint32_t (&m)[4], uint32_t row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+/* c += a b, of 16 x 16 and 16 x 8 elements. Lane 4 g + t has of a rows g, g + 8, g, g + 8 and columns 2t, 2t, 2t + 8,
+ * 2t + 8 and the next; of b column g and rows 2t, 2t + 8 and the next; of c rows g, g, g + 8, g + 8, columns 2t, 2t + 1. */
+DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, bf16)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, f16)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* The same in tf32, which has float32's exponents and 11 bits, of 16 x 8 and 8 x 8 elements, each its own register. Of a, lane
+ * 4 g + t has rows g, g + 8, g, g + 8 and columns t, t, t + 4, t + 4; of b column g and rows t, t + 4. */
+DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, f32)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* To nearest. */
+DEVICE uint32_t round_tf32(float x)
+{
+    uint32_t rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
+    return rounded;
+}
+
+/* Meets the cluster's blocks without making what was written visible. */
+DEVICE void await_cluster()
+{
+    asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
+}
+
+/* The same place in the shared memory of the cluster's block `rank`. */
+template <typename Object> DEVICE const Object *in_block(const Object *place, int rank)
+{
+    uint64_t address;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(place), "r"(rank));
+    return reinterpret_cast<const Object *>(address);
+}
+
+} // namespace COPES_GPU
+
+#endif

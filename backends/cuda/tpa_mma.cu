@@ -1,0 +1,293 @@
+/* tpa_decode on tensor cores. Bound by memory: a key's factors are read once for all heads, and at two tiles of 16 heads, 128
+ * features and rank 1 the arithmetic takes 26 clocks of the 35 that its bytes do. A block has a query token and a part of its
+ * keys; a few of its warps only copy, stages ahead of the others through a ring in shared memory, since a warp starts a copy in
+ * no less than 40 clocks; the others have 16 heads each and take the stages in turn. The blocks of a query token are a cluster
+ * where enough clusters fit the device at a time: those merge through each other's shared memory, in one launch. */
+#include "backends/cuda/tpa_plan.h"
+#include "backends/gpu/tpa_fast.h"
+
+#include <atomic>
+
+namespace COPES_GPU
+{
+
+/* A block's shared memory: barriers, the query, the ring of stages. */
+struct block_memory {
+    uint32_t full, empty, queries, stages;
+};
+
+/* The keys that a block has. */
+struct block_keys {
+    int64_t b, n, begin;
+    int count;
+};
+
+/* The blocks of a cluster share out what a query token sees, or a part of fixed length of it. */
+DEVICE block_keys keys_of_block(const copes_tpa_problem &problem, const mma_plan &plan)
+{
+    const int64_t b = blockIdx.z, n = blockIdx.y, visible = visible_keys(problem, b, n);
+    const uint32_t units = (uint32_t)((visible + UNIT - 1) / UNIT), blocks = (uint32_t)plan.cluster;
+    const int64_t shared_out = (int64_t)((units + blocks - 1) / blocks) * UNIT;
+    const int64_t length = plan.cut.parts > 1 ? (int64_t)((uint32_t)plan.cut.part / blocks) : shared_out;
+    const int64_t begin = blockIdx.x * length, left = visible - begin;
+    return {b, n, begin, (int)(left < 0 ? 0 : left < length ? left : length)};
+}
+
+/* Copies every copiers-th stage; one is filled again once its readers have left it. */
+template <typename T, int WIDTH>
+DEVICE void copy_cache(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory,
+                       const block_keys &keys, int copier)
+{
+    constexpr int size = keys_of_stage(WIDTH * (int)sizeof(T));
+    const int slots = plan.ring.stages;
+    cache_copier<T, WIDTH> source(problem, keys.b, keys.begin + copier * size);
+    uint32_t parity = 1; /* of the phase before the first: every slot is empty */
+    for (int step = copier; step * size < keys.count; step += plan.copiers) {
+        const int slot = step & (slots - 1), left = keys.count - step * size;
+        if (step >= slots)
+            await(memory.empty + slot * 8, parity);
+        source.fill(problem, plan.ring, memory.stages + slot * plan.ring.bytes, left < size ? left : size,
+                    plan.copiers);
+        arrive_after_copies(memory.full + slot * 8);
+        if (slot + plan.copiers >= slots)
+            parity ^= 1;
+    }
+}
+
+/* A warp's outputs over every key_groups-th stage, from key_group on. */
+template <typename T, int WIDTH>
+DEVICE void attend_cache(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory, int keys,
+                         int key_group, const warp_place &w, const warp_query<T, WIDTH> &q, warp_outputs<T, WIDTH> &out)
+{
+    constexpr int size = keys_of_stage(WIDTH * (int)sizeof(T));
+    const int slots = plan.ring.stages;
+    uint32_t parity = 0;
+    for (int step = key_group; step * size < keys; step += plan.key_groups) {
+        const int slot = step & (slots - 1), left = keys - step * size;
+        await(memory.full + slot * 8, parity);
+        attend<T, WIDTH>(problem, plan.ring, memory.stages + slot * plan.ring.bytes, left < size ? left : size, w, q,
+                         out);
+        __syncwarp();
+        if (w.lane == 0)
+            arrive(memory.empty + slot * 8);
+        if (slot + plan.key_groups >= slots)
+            parity ^= 1;
+    }
+}
+
+/* Where a warp that has heads stands among the block's: head tiles are innermost. */
+struct reader_place {
+    int head_tile, key_group, first;
+
+    __device__ __forceinline__ reader_place(const mma_plan &plan, int warp)
+        : head_tile(warp % plan.head_tiles), key_group(warp / plan.head_tiles), first(head_tile * WARP_HEADS)
+    {
+    }
+};
+
+/* The work of a warp that has heads. */
+template <typename T, int WIDTH>
+DEVICE void attend_block(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory,
+                         const block_keys &keys, int warp, warp_outputs<T, WIDTH> &out)
+{
+    __shared__ float tops[MOST_WARPS * WARP_HEADS];
+    const reader_place at(plan, warp);
+    const warp_place w = place_of_warp(at.first, (int)problem.h);
+    warp_query<T, WIDTH> q;
+    const query_team team = {at.key_group, plan.key_groups, plan.head_tiles * plan.key_groups * 32, tops,
+                             plan.head_tiles * WARP_HEADS};
+    q.form(problem, {keys.b, keys.n, at.first}, memory.queries + at.head_tile * query_bytes<T>(WIDTH, plan.query_parts),
+           team);
+    out.clear();
+    attend_cache<T, WIDTH>(problem, plan, memory, keys.count, at.key_group, w, q, out);
+}
+
+/* Merges what the block's warps have gathered, and then the blocks of its cluster. */
+template <typename T, int WIDTH>
+DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const block_outputs<WIDTH> &block,
+                   float *partials)
+{
+    merge_groups(block);
+    const output_place<T> to = {blockIdx.z, blockIdx.y, blockIdx.x / plan.cluster, partials};
+    if (plan.cluster == 1) {
+        __syncthreads();
+        finish_block<T>(problem, plan.cut, to, block);
+        return;
+    }
+#if __CUDA_ARCH__ >= 900
+    __syncwarp(); /* which the barrier asks for */
+    synchronize_cluster();
+    finish_cluster<T>(problem, plan.cut, to, plan.cluster, blockIdx.x % plan.cluster, block);
+    await_cluster(); /* no block may end while another reads it */
+#endif
+}
+
+template <typename T, int WIDTH>
+__global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
+    tpa_mma(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER mma_plan plan, float *partials)
+{
+#if __CUDA_ARCH__ >= 800
+    char *shared = dynamic_shared();
+    const uint32_t base = shared_address(shared), queries = base + BARRIER_BYTES;
+    const block_memory memory = {base, base + MOST_STAGES * 8, queries,
+                                 queries + plan.head_tiles * query_bytes<T>(WIDTH, plan.query_parts)};
+    const int warp = threadIdx.x / 32, readers = plan.head_tiles * plan.key_groups;
+    if (threadIdx.x < plan.ring.stages) {
+        open_barrier(memory.full + threadIdx.x * 8, 32);
+        open_barrier(memory.empty + threadIdx.x * 8, plan.head_tiles);
+    }
+    __syncthreads();
+    const block_keys keys = keys_of_block(problem, plan);
+    warp_outputs<T, WIDTH> out;
+    if (warp < readers)
+        attend_block<T, WIDTH>(problem, plan, memory, keys, warp, out);
+    else
+        copy_cache<T, WIDTH>(problem, plan, memory, keys, warp - readers);
+    __syncthreads(); /* outputs take the stages' place */
+    const block_outputs<WIDTH> block(shared + BARRIER_BYTES, plan.key_groups, plan.head_tiles * WARP_HEADS);
+    if (warp < readers) {
+        const reader_place at(plan, warp);
+        store_rows(block, at.key_group, at.first, out);
+    }
+    __syncthreads();
+    finish<T>(problem, plan, block, partials);
+#endif
+}
+
+/* ---- The host's side ---------------------------------------------------------------------------------------------- */
+
+static cudaLaunchConfig_t configuration_of(const queue &to, const copes_tpa_problem &problem, const mma_plan &plan,
+                                           cudaLaunchAttribute *cluster)
+{
+    cluster->id = cudaLaunchAttributeClusterDimension;
+    cluster->val.clusterDim.x = (unsigned)plan.cluster;
+    cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(plan.cluster * plan.cut.parts), (unsigned)problem.n, (unsigned)problem.b);
+    config.blockDim = dim3((unsigned)(plan.head_tiles * plan.key_groups + plan.copiers) * 32);
+    config.dynamicSmemBytes = (size_t)plan.shared;
+    config.stream = to.stream;
+    config.attrs = cluster;
+    config.numAttrs = plan.cluster > 1;
+    return config;
+}
+
+/* Lets a kernel have a block's memory, and clusters of more than 8. */
+static cudaError_t allow(const void *kernel, const mma_plan &plan)
+{
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared);
+    return error != cudaSuccess || plan.cluster == 1
+               ? error
+               : cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+}
+
+/* Clusters of a size that run at a time. A multiprocessor has one block of these kernels, so a device has one answer, which is
+ * asked for once. */
+static int active_clusters(const queue &to, const copes_tpa_problem &problem, mma_plan plan, int size)
+{
+    enum { DEVICES = 64 };
+    static std::atomic<int> known[DEVICES][MOST_CLUSTER + 1]; /* one more than the answer, or 0 */
+    std::atomic<int> *place = to.device < DEVICES ? &known[to.device][size] : nullptr;
+    const int before = place != nullptr ? place->load(std::memory_order_relaxed) : 0;
+    if (before > 0)
+        return before - 1;
+    plan.cluster = size;
+    plan.cut.parts = 1;
+    cudaLaunchAttribute cluster;
+    const cudaLaunchConfig_t config = configuration_of(to, problem, plan, &cluster);
+    const void *kernel = reinterpret_cast<const void *>(tpa_mma<bf16, 128>);
+    int count = 0;
+    if (allow(kernel, plan) != cudaSuccess || cudaOccupancyMaxActiveClusters(&count, kernel, &config) != cudaSuccess) {
+        (void)cudaGetLastError(); /* a size that the device does not have */
+        count = 0;
+    }
+    if (place != nullptr)
+        place->store(count + 1, std::memory_order_relaxed);
+    return count;
+}
+
+template <typename T> static bool plan_of(const queue &to, const copes_tpa_problem &problem, mma_plan *plan)
+{
+    if (!plan_block<T>(to, problem, plan))
+        return false;
+    plan_blocks<T>(to, problem, [&](int size) { return active_clusters(to, problem, *plan, size); }, plan);
+    return true;
+}
+
+/* Is a tensor of coefficients one piece in memory for each batch entry? */
+template <typename T> static bool in_one_piece(const copes_view &view, const copes_tpa_problem &problem, int64_t rank)
+{
+    return (rank == 1 || view.stride[3] == 1) && (problem.h == 1 || view.stride[2] == rank) &&
+           (problem.m == 1 || view.stride[1] == problem.h * rank) &&
+           (problem.b == 1 || view.stride[0] % vector_length<T> == 0);
+}
+
+/* Are its features rows of whole vectors, wherever it begins? */
+template <typename T>
+static bool in_rows(copes_view view, const copes_tpa_problem &problem, int64_t rank, int64_t width)
+{
+    const int64_t lengths[4] = {problem.b, problem.m, rank, width};
+    view.data = reinterpret_cast<void *>(16);
+    return width % vector_length<T> == 0 && in_vectors<T>(view, lengths, 4);
+}
+
+template <typename T> bool fast_tpa_fits(const queue &to, const copes_tpa_problem &problem)
+{
+    const copes_tpa_problem &p = problem;
+    const int64_t heads = (int)MOST_WARPS * (int)WARP_HEADS, features = 256, ranks = 64, grid = 65535;
+    const bool sizes = p.h >= 1 && p.h <= heads && p.d <= features && p.e >= 1 && p.e <= features && p.rk <= ranks &&
+                       p.rv <= ranks && p.rq <= 4096 && p.m >= 1 && p.m < INT32_MAX && p.b >= 1 && p.b <= grid &&
+                       p.n >= 1 && p.n <= grid;
+    mma_plan plan;
+    return !is_single<T> && to.architecture >= 80 && sizes && (p.bq.stride[3] == 1 || p.d == 1) &&
+           in_rows<T>(p.bk, p, p.rk, p.d) && in_rows<T>(p.bv, p, p.rv, p.e) && in_one_piece<T>(p.ak, p, p.rk) &&
+           in_one_piece<T>(p.av, p, p.rv) && plan_block<T>(to, p, &plan);
+}
+
+template <typename T> bool fast_tpa_aligned(const copes_tpa_problem &problem)
+{
+    const auto address = [](const copes_view &view) { return reinterpret_cast<uintptr_t>(view.data); };
+    const uintptr_t cache = address(problem.ak) | address(problem.bk) | address(problem.av) | address(problem.bv);
+    return cache % 16 == 0 && (address(problem.aq) | address(problem.bq)) % sizeof(T) == 0;
+}
+
+template <typename T> size_t fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem)
+{
+    mma_plan plan;
+    return plan_of<T>(to, problem, &plan) ? partials_bytes(problem, plan.cut) : 0;
+}
+
+template <typename T, int WIDTH>
+static copes_status launch_mma(const queue &to, const copes_tpa_problem &problem, const mma_plan &plan, float *partials)
+{
+    const auto kernel = tpa_mma<T, WIDTH>;
+    COPES_TRY(status_of(allow(reinterpret_cast<const void *>(kernel), plan), "launch"));
+    cudaLaunchAttribute cluster;
+    const cudaLaunchConfig_t config = configuration_of(to, problem, plan, &cluster);
+    return status_of(cudaLaunchKernelEx(&config, kernel, problem, plan, partials), "launch");
+}
+
+template <typename T> copes_status run_fast_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace)
+{
+    mma_plan plan;
+    plan_of<T>(to, problem, &plan);
+    float *partials = plan.cut.parts > 1 ? static_cast<float *>(workspace) : nullptr;
+    switch (plan.width) {
+    case 64: COPES_TRY((launch_mma<T, 64>(to, problem, plan, partials))); break;
+    case 128: COPES_TRY((launch_mma<T, 128>(to, problem, plan, partials))); break;
+    default: COPES_TRY((launch_mma<T, 256>(to, problem, plan, partials))); break;
+    }
+    return partials == nullptr ? COPES_OK : merge_partials<T>(to, problem, plan.cut, partials);
+}
+
+#define INSTANTIATE(T)                                                                                                 \
+    template bool fast_tpa_fits<T>(const queue &, const copes_tpa_problem &);                                          \
+    template bool fast_tpa_aligned<T>(const copes_tpa_problem &);                                                      \
+    template size_t fast_tpa_workspace<T>(const queue &, const copes_tpa_problem &);                                   \
+    template copes_status run_fast_tpa<T>(const queue &, const copes_tpa_problem &, void *);
+
+INSTANTIATE(f32)
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+
+} // namespace COPES_GPU

@@ -1,0 +1,238 @@
+/* The two matrix products of tpa_decode for a warp: its 16 heads' query times a stage's rows of bk, and its weights times the
+ * rows of bv; and coefficients in the order of their results. 16-bit storage here, float32 below. */
+#ifndef COPES_BACKENDS_CUDA_TPA_PRODUCT_H
+#define COPES_BACKENDS_CUDA_TPA_PRODUCT_H
+
+#include "backends/cuda/tpa_operand.h"
+
+namespace COPES_GPU
+{
+
+/* Where a warp is at work: its heads, from `first` on, and its lane's part of the addresses of matrices. */
+struct warp_place {
+    int first, heads;
+    int lane, g, t;
+    int far, near, at; /* which row of which of four matrices the lane addresses */
+};
+
+DEVICE warp_place place_of_warp(int first, int heads)
+{
+    const auto [lane, g, t] = place_of_lane();
+    return {first, heads, lane, g, t, lane / 16, lane / 8 % 2, lane % 8};
+}
+
+template <typename T, int WIDTH> struct tensor_product {
+    static constexpr int TILES = keys_of_stage(WIDTH * 2) / 8, ROW = WIDTH * 2;
+    typedef float scores[TILES][4];      /* of heads g, g, g + 8, g + 8 and keys 2t, 2t + 1 of each 8 */
+    typedef float outputs[WIDTH / 8][4]; /* of the same heads and features 2t, 2t + 1 of each 8 */
+
+    /* Coefficients of 16 keys from `key` on, in pairs of keys. */
+    static __device__ __forceinline__ void read_coefficients(uint32_t (&a)[4], const warp_place &w, uint32_t piece,
+                                                             int key, int rank, int r)
+    {
+        if (as_matrices<T>(w.heads, rank)) {
+            const int chunk = ((key + w.far * 8 + w.at) * w.heads + w.first) / 8 + w.near;
+            load_transposed(a, piece + 16 * scattered(chunk));
+            if (w.first + 8 >= w.heads) /* those of no head belong to the next key */
+                a[1] = a[3] = 0;
+            return;
+        }
+        for (int i = 0; i < 4; i++) {
+            const int wanted = w.first + w.g + i % 2 * 8, head = wanted < w.heads ? wanted : w.heads - 1;
+            const int at = ((key + i / 2 * 8 + 2 * w.t) * w.heads + head) * rank + r;
+            a[i] = read_shared_16(piece + 2 * at) | read_shared_16(piece + 2 * (at + w.heads * rank)) << 16;
+        }
+    }
+
+    static __device__ __forceinline__ void coefficients(scores &x, const warp_place &w, uint32_t piece, int rank, int r)
+    {
+#pragma unroll
+        for (int i = 0; i < TILES / 2; i++) {
+            uint32_t a[4];
+            read_coefficients(a, w, piece, 16 * i, rank, r);
+            for (int k = 0; k < 4; k++)
+                storage<T>::unpack(a[k], &x[2 * i + k / 2][k % 2 * 2]);
+        }
+    }
+
+    /* dot += the first two parts of the query times a stage's rows; each part has sums of its own, so that fewer products
+     * wait for one another. */
+    static __device__ __forceinline__ void multiply_keys(scores &dot, const warp_place &w,
+                                                         const warp_query<T, WIDTH> &q, uint32_t rows)
+    {
+        const uint32_t row = rows + (w.far * 8 + w.at) * ROW, swizzle = (w.near ^ swizzle_of(w.at)) * 16;
+        scores rest = {};
+#pragma unroll
+        for (int i = 0; i < WIDTH / 16; i++) {
+            uint32_t a[2][4];
+            read_words(a[0], q.piece(i));
+            read_words(a[1], q.piece(i) + 512);
+#pragma unroll
+            for (int k = 0; k < TILES; k += 2) {
+                uint32_t m[4];
+                load_matrices(m, row + k * 8 * ROW + i / 4 * 128 + ((i % 4 * 32) ^ swizzle));
+                multiply(dot[k], a[0], m[0], m[1], T{});
+                multiply(dot[k + 1], a[0], m[2], m[3], T{});
+                multiply(rest[k], a[1], m[0], m[1], T{});
+                multiply(rest[k + 1], a[1], m[2], m[3], T{});
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < TILES * 4; i++)
+            dot[i / 4][i % 4] += rest[i / 4][i % 4];
+    }
+
+    /* The same for the third part. */
+    static __device__ __forceinline__ void multiply_keys_by_rest(scores &dot, const warp_place &w,
+                                                                 const warp_query<T, WIDTH> &q, uint32_t rows)
+    {
+        const uint32_t row = rows + (w.far * 8 + w.at) * ROW, swizzle = (w.near ^ swizzle_of(w.at)) * 16;
+#pragma unroll
+        for (int i = 0; i < WIDTH / 16; i++) {
+            uint32_t a[4];
+            read_words(a, q.piece(i) + 1024);
+#pragma unroll
+            for (int k = 0; k < TILES; k += 2) {
+                uint32_t m[4];
+                load_matrices(m, row + k * 8 * ROW + i / 4 * 128 + ((i % 4 * 32) ^ swizzle));
+                multiply(dot[k], a, m[0], m[1], T{});
+                multiply(dot[k + 1], a, m[2], m[3], T{});
+            }
+        }
+    }
+
+    /* o += weights times a stage's rows. */
+    static __device__ __forceinline__ void multiply_values(outputs &o, const warp_place &w, const scores &weights,
+                                                           uint32_t rows)
+    {
+        const uint32_t row = rows + (w.near * 8 + w.at) * ROW, swizzle = (w.far ^ swizzle_of(w.at)) * 16;
+#pragma unroll
+        for (int k = 0; k < TILES / 2; k++) {
+            uint32_t a[4];
+            for (int i = 0; i < 4; i++)
+                a[i] = storage<T>::pack(&weights[2 * k + i / 2][i % 2 * 2]);
+#pragma unroll
+            for (int i = 0; i < WIDTH / 16; i++) {
+                uint32_t m[4];
+                load_transposed(m, row + k * 16 * ROW + i / 4 * 128 + ((i % 4 * 32) ^ swizzle));
+                multiply(o[2 * i], a, m[0], m[1], T{});
+                multiply(o[2 * i + 1], a, m[2], m[3], T{});
+            }
+        }
+    }
+
+    /* Writes a row of float32: half 0 is head g's, half 1 that of g + 8. */
+    static __device__ __forceinline__ void store_row(const outputs &o, int half, int t, float *row)
+    {
+#pragma unroll
+        for (int i = 0; i < WIDTH / 8; i++)
+            *reinterpret_cast<float2 *>(row + 8 * i + 2 * t) = make_float2(o[i][2 * half], o[i][2 * half + 1]);
+    }
+};
+
+/* float32 in numbers of tf32: (h + l) (h' + l') without l l' is good to 2^-21. A lane reads 16 bytes of a row at once, and
+ * features take their places in the operands accordingly. Tensor cores cut their sums off instead of rounding them, so only
+ * short ones are left to them. */
+template <int WIDTH> struct tensor_product<f32, WIDTH> {
+    static constexpr int TILES = keys_of_stage(WIDTH * 4) / 8, ROW = WIDTH * 4;
+    typedef float scores[TILES][4];
+    typedef float outputs[WIDTH / 8][4]; /* o[4 j + i]: features 32 j + 8t + i and 4 more */
+
+    static __device__ __forceinline__ void coefficients(scores &x, const warp_place &w, uint32_t piece, int rank, int r)
+    {
+#pragma unroll
+        for (int i = 0; i < TILES * 4; i++) {
+            const int wanted = w.first + w.g + i % 4 / 2 * 8, head = wanted < w.heads ? wanted : w.heads - 1;
+            const int key = i / 4 * 8 + 2 * w.t + i % 2;
+            x[i / 4][i % 4] = __uint_as_float(read_shared_32(piece + 4 * ((key * w.heads + head) * rank + r)));
+        }
+    }
+
+    /* The 11 bits that tensor cores take of a number, rounded, and the rest. An infinity leaves none; a NaN's rest is NaN. */
+    static __device__ __forceinline__ void cut(uint32_t word, uint32_t &high, uint32_t &low)
+    {
+        high = (word + 0x1000) & 0xffffe000u;
+        low = high == word ? 0 : __float_as_uint(__uint_as_float(word) - __uint_as_float(high));
+    }
+
+    /* sum += a times the two rows, whose low parts go to `rest`. */
+    static __device__ __forceinline__ void multiply_cut(float (&sum)[4], float (&rest)[4], const uint32_t (&high)[4],
+                                                        const uint32_t (&low)[4], uint32_t b0, uint32_t b1)
+    {
+        uint32_t h[2], l[2];
+        cut(b0, h[0], l[0]);
+        cut(b1, h[1], l[1]);
+        multiply(sum, high, h[0], h[1], f32{});
+        multiply(rest, high, l[0], l[1], f32{});
+        multiply(rest, low, h[0], h[1], f32{});
+    }
+
+    /* Each product of high parts has a sum of its own. */
+    static __device__ __forceinline__ void multiply_keys(scores &dot, const warp_place &w,
+                                                         const warp_query<f32, WIDTH> &q, uint32_t rows)
+    {
+        const uint32_t row = rows + w.g * ROW, swizzle = (w.t ^ swizzle_of(w.g)) * 16;
+        scores rest = {};
+#pragma unroll 2
+        for (int j = 0; j < WIDTH / 16; j++) {
+            uint32_t m[TILES][4], high[4], low[4];
+#pragma unroll
+            for (int k = 0; k < TILES; k++)
+                read_words(m[k], row + k * 8 * ROW + j / 2 * 128 + ((j % 2 * 64) ^ swizzle));
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                read_words(high, q.piece(j) + i * 512);
+                read_words(low, q.piece(j) + 1024 + i * 512);
+#pragma unroll
+                for (int k = 0; k < TILES; k++) {
+                    float sum[4] = {};
+                    multiply_cut(sum, rest[k], high, low, m[k][2 * i], m[k][2 * i + 1]);
+                    for (int x = 0; x < 4; x++)
+                        dot[k][x] += sum[x];
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < TILES * 4; i++)
+            dot[i / 4][i % 4] += rest[i / 4][i % 4];
+    }
+
+    static __device__ __forceinline__ void multiply_values(outputs &o, const warp_place &w, const scores &weights,
+                                                           uint32_t rows)
+    {
+        uint32_t a[TILES][2][4];
+#pragma unroll
+        for (int i = 0; i < TILES * 4; i++) /* keys 2t and 2t + 1 are columns t and t + 4 */
+            split_tf32(weights[i / 4][i % 4 / 2 + i % 2 * 2], a[i / 4][0][i % 4], a[i / 4][1][i % 4]);
+#pragma unroll
+        for (int j = 0; j < WIDTH / 32; j++) {
+            float sum[4][4] = {};
+#pragma unroll
+            for (int k = 0; k < TILES; k++) {
+                uint32_t m[2][4];
+                for (int i = 0; i < 2; i++) {
+                    const int key = 2 * w.t + i;
+                    read_words(m[i], rows + (k * 8 + key) * ROW + j * 128 + (w.g ^ swizzle_of(key)) * 16);
+                }
+                for (int i = 0; i < 4; i++)
+                    multiply_cut(sum[i], sum[i], a[k][0], a[k][1], m[0][i], m[1][i]);
+            }
+            for (int i = 0; i < 16; i++)
+                o[4 * j + i / 4][i % 4] += sum[i / 4][i % 4];
+        }
+    }
+
+    static __device__ __forceinline__ void store_row(const outputs &o, int half, int t, float *row)
+    {
+#pragma unroll
+        for (int i = 0; i < WIDTH / 16; i++) {
+            const int c = 2 * half + i % 2, j = i / 2 * 4;
+            *reinterpret_cast<float4 *>(row + 32 * (i / 2) + 8 * t + 4 * (i % 2)) =
+                make_float4(o[j][c], o[j + 1][c], o[j + 2][c], o[j + 3][c]);
+        }
+    }
+};
+
+} // namespace COPES_GPU
+
+#endif
