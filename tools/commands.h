@@ -3,6 +3,7 @@
 #ifndef COPES_TOOLS_COMMANDS_H
 #define COPES_TOOLS_COMMANDS_H
 
+int command_copes(int argc, char **argv); /* the whole: argv[1] names the subcommand */
 int command_run(int argc, char **argv);
 int command_sample(int argc, char **argv);
 int command_ops(int argc, char **argv);

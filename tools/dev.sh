@@ -8,7 +8,8 @@ usage: tools/dev.sh run | test | help
 
   run   builds a release in build-release/, writes a sample safetensors file, runs lrpe_rotate with silu on it,
         checks the result against the oracle and prints a quick benchmark
-  test  builds everything in build-test/ and runs the whole test suite
+  test  builds everything in build-test/ and runs the whole test suite, then installs the Python package in a virtual
+        environment in build-python/ and runs its tests there
 
 What is missing is installed with apt-get, through sudo where that is needed; on other systems its names are printed.
 END
@@ -24,6 +25,13 @@ die() {
 }
 
 has_header() { echo "#include <$1>" | cc -E - >/dev/null 2>&1; }
+
+# Of Python 3.10 and newer; the package is not built with an older one.
+has_python_headers() {
+    python3 -c 'import os, sys, sysconfig
+header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
+sys.exit(sys.version_info >= (3, 10) and not os.path.exists(header))'
+}
 
 has_meson() {
     local version
@@ -54,6 +62,8 @@ list_missing() {
     need make command -v make
     need check pkg-config --exists check
     need binutils command -v nm
+    need python3-dev has_python_headers
+    need python3-venv python3 -c 'import ensurepip, venv'
 }
 
 as_root() {
@@ -126,16 +136,46 @@ run() {
     "$copes" bench --quick
 }
 
-# The closing line counts the programs of the suite, as `meson test` summed them up.
-run_suite() {
-    local log=$root/build-test/summary.txt status=0
-    meson test -C "$root/build-test" --print-errorlogs | tee "$log" || status=$?
-    awk -v status="$status" '
+run_suite() { meson test -C "$root/build-test" --print-errorlogs | tee "$1"; }
+
+# The package, built from the checkout into the environment. Fails where a part of it cannot be had.
+install_package() {
+    local environment=$root/build-python/env gpu
+    mapfile -t gpu < <(gpu_options)
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { say 'Python is older than 3.10'; return 1; }
+    [ -x "$environment/bin/pip" ] || python3 -m venv "$environment"
+    "$environment/bin/pip" install --quiet --upgrade pip || return 1
+    "$environment/bin/pip" install --quiet meson-python 'meson>=1.3' ninja "${COPES_TORCH:-torch==2.13.0}" numpy ml_dtypes \
+        hypothesis pytest || return 1
+    PATH=$environment/bin:$PATH "$environment/bin/pip" install --quiet --no-deps --no-build-isolation --force-reinstall \
+        --config-settings=build-dir="$root/build-python/meson" "${gpu[@]/#/--config-settings=setup-args=}" "$root" || die "the Python package does not build"
+}
+
+run_python() {
+    say "building the Python package in $root/build-python"
+    if install_package; then
+        (cd "$root" && build-python/env/bin/python -m pytest -q python/tests) | tee "$1"
+    else
+        say "SKIPPED: the Python tests, as pip could not install what they need (${COPES_TORCH:-torch==2.13.0} and others)"
+        echo '1 skipped in 0s' >"$1"
+    fi
+}
+
+# The closing line counts the programs of the suite, as `meson test` summed them up, and the tests of Python.
+summarize() {
+    awk -v status="$1" '
         /^(Ok|Expected Fail|Fail|Unexpected Pass|Skipped|Timeout):/ {
             count = $NF
             if ($1 == "Ok:" || $1 == "Expected") passed += count
             else if ($1 == "Skipped:") skipped += count
             else failed += count
+        }
+        / in [0-9.]+s/ {
+            for (i = 1; i < NF; i++) {
+                if ($(i + 1) ~ /^(passed|xfailed)/) passed += $i
+                else if ($(i + 1) ~ /^(failed|error|xpassed)/) failed += $i
+                else if ($(i + 1) ~ /^skipped/) skipped += $i
+            }
         }
         END {
             if (status != 0 && failed == 0) failed = 1
@@ -143,7 +183,7 @@ run_suite() {
             if (skipped) printf ", %d skipped", skipped
             printf "\n"
             exit failed > 0 || passed == 0
-        }' "$log"
+        }' "${@:2}"
 }
 
 case ${1-help} in
@@ -151,7 +191,10 @@ run) run ;;
 test)
     install_missing test
     build build-test --buildtype=release -Dtools=enabled -Dtests=enabled
-    run_suite
+    status=0
+    run_suite "$root/build-test/summary.txt" || status=$?
+    run_python "$root/build-test/python.txt" || status=$?
+    summarize "$status" "$root/build-test/summary.txt" "$root/build-test/python.txt"
     ;;
 help | -h | --help) usage ;;
 *)

@@ -15,6 +15,7 @@
 typedef struct cpu_state {
     copes_isa isa;
     int threads;
+    bool fewer;    /* where the work is too small for all of them: the caller named no number */
     int64_t cache; /* bytes */
 } cpu_state;
 
@@ -74,6 +75,7 @@ static copes_status open_state(int32_t device, const copes_context_options *opti
     *made = (cpu_state){.isa = isa, .threads = 1, .cache = last_level_cache()};
 #ifdef _OPENMP
     made->threads = options->threads > 0 ? options->threads : available_threads();
+    made->fewer = options->threads == 0;
 #else
     (void)options;
 #endif
@@ -92,6 +94,35 @@ static void set_stream(void *state, void *stream)
     (void)stream;
 }
 
+/* Elements that a problem makes, or as many as take the time of its multiply-adds. */
+static double work_of(const copes_problem *problem)
+{
+    double work = 1;
+    const copes_lrpe_problem *lrpe = &problem->lrpe;
+    const copes_tpa_problem *tpa = &problem->tpa;
+    switch (problem->kind) {
+    case COPES_ACT_FORWARD:
+    case COPES_ACT_BACKWARD:
+        for (int i = 0; i < problem->act.rank; i++)
+            work *= (double)problem->act.shape[i];
+        break;
+    case COPES_LRPE_FORWARD:
+    case COPES_LRPE_BACKWARD: work = (double)lrpe->b * (double)lrpe->n * (double)lrpe->h * (double)lrpe->d; break;
+    case COPES_TPA_DECODE:
+        work =
+            (double)(tpa->b * tpa->n) * (double)(tpa->m * tpa->h) * (double)(tpa->rk * tpa->d + tpa->rv * tpa->e) / 8;
+        break;
+    }
+    return work;
+}
+
+/* Waking a thread takes microseconds, in which another makes some thousand elements. */
+static int team_of(const cpu_state *cpu, const copes_problem *problem)
+{
+    const double grain = 16384, useful = 1 + work_of(problem) / grain;
+    return cpu->fewer && useful < cpu->threads ? (int)useful : cpu->threads;
+}
+
 static copes_status workspace_size(const void *state, const copes_problem *problem, size_t *size)
 {
     const cpu_state *cpu = state;
@@ -100,8 +131,8 @@ static copes_status workspace_size(const void *state, const copes_problem *probl
     case COPES_ACT_FORWARD:
     case COPES_ACT_BACKWARD: *size = 0; break;
     case COPES_LRPE_FORWARD:
-    case COPES_LRPE_BACKWARD: *size = kernels->lrpe_workspace(&problem->lrpe, cpu->threads); break;
-    case COPES_TPA_DECODE: *size = kernels->tpa_workspace(&problem->tpa, cpu->threads); break;
+    case COPES_LRPE_BACKWARD: *size = kernels->lrpe_workspace(&problem->lrpe, team_of(cpu, problem)); break;
+    case COPES_TPA_DECODE: *size = kernels->tpa_workspace(&problem->tpa, team_of(cpu, problem)); break;
     }
     return COPES_OK;
 }
@@ -110,7 +141,7 @@ static copes_status run(void *state, const copes_problem *problem, void *workspa
 {
     const cpu_state *cpu = state;
     const copes_cpu_kernels *kernels = copes_cpu_kernels_of(cpu->isa, copes_problem_dtype(problem));
-    const copes_cpu_run how = {cpu->threads, cpu->cache, workspace};
+    const copes_cpu_run how = {team_of(cpu, problem), cpu->cache, workspace};
     switch (problem->kind) {
     case COPES_ACT_FORWARD:
     case COPES_ACT_BACKWARD: kernels->act(&problem->act, &how); break;

@@ -255,8 +255,10 @@ COPES_API copes_status copes_device_summary(DLDevice device, char *text, size_t 
 typedef struct copes_context copes_context;
 
 typedef struct copes_context_options {
-    void *stream;    /* GPU: the cudaStream_t or hipStream_t that calls enqueue on; NULL: the default stream */
-    int32_t threads; /* CPU: threads to use; 0: as many as OpenMP says (OMP_NUM_THREADS); 1 in a build without OpenMP */
+    void *stream; /* GPU: the cudaStream_t or hipStream_t that calls enqueue on; NULL: the default stream */
+    int32_t
+        threads; /* CPU: threads to use; 0: as many as OpenMP says (OMP_NUM_THREADS), fewer for small work; 1 in a build
+                        without OpenMP */
 } copes_context_options;
 
 /* Opens a device. `options` may be NULL. The results of an operator do not depend on the number of threads.

@@ -1,0 +1,27 @@
+"""Fused operators for sequence models, on PyTorch tensors, NumPy arrays and whatever else speaks DLPack.
+
+    act             relu, sigmoid, silu, or softmax along any axis
+    lrpe_rotate     RoPE: half or interleaved pairs, on grids of one to four dimensions, after an activation
+    lrpe_cosine     linearized relative positional encoding by x cos and x sin, likewise
+    md_lrpe_cosine  lrpe_cosine of a grid (images, video), with tokens before it
+    tpa_decode      attention over a factored (tensor-product) key and value cache
+    devices         what the library can run on
+
+An operator runs where its arrays are, takes any strides without a copy, and returns a new array of the same framework
+and device, or writes to `out`. Types are float32, float16 and bfloat16 (NumPy's comes from ml_dtypes), on the CPU also
+float64; arithmetic is in float32 (float64 for float64), rounded once. Angles are exact at every position below 2^31.
+
+PyTorch: the operators are torch.ops.copes.*, with gradients (first order), under torch.compile, torch.no_grad, autocast
+and CUDA graphs, on the current stream; copes.nn has layers. CuPy's arrays are used on CuPy's current stream. Others
+come and go through DLPack; where their arrays cannot be written to (JAX), `out` is refused.
+
+Wrong arguments raise ValueError or TypeError, a failing device RuntimeError, before anything is written, and the
+message names the argument, what it was and what it must be."""
+
+from __future__ import annotations
+
+from ._copes import devices
+from ._copes import version as __version__
+from ._functions import act, lrpe_cosine, lrpe_rotate, md_lrpe_cosine, tpa_decode
+
+__all__ = ["act", "devices", "lrpe_cosine", "lrpe_rotate", "md_lrpe_cosine", "tpa_decode"]

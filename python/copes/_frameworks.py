@@ -1,0 +1,76 @@
+"""How the arrays of each framework are made. The extension asks once for each type that it meets."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+
+def describe(cls: type):
+    """(is NumPy's, may be written to, empty, scratch, finish, stream) for a type of arrays; None for any other type.
+
+    empty(like, shape, dtype) makes an array of like's framework on its device; a dtype of None is like's, a shape of
+    None asks for all that like has, strides included. Where empty is None, results are memory of the library's own that
+    finish(buffer, like) turns into an array. scratch(like, size) makes one of bytes. stream(device) is the address of
+    the current stream, for types that do not tell it themselves."""
+    for base in cls.__mro__:
+        maker = _MAKERS.get((_module(base), base.__name__))
+        if maker is not None:
+            return maker(sys.modules[_module(base)])
+    if hasattr(cls, "__dlpack__") and hasattr(cls, "__dlpack_device__"):
+        return False, _module(cls) != "jaxlib", None, None, _import, None
+    return None
+
+
+def _module(cls: type) -> str:
+    """The package that the type comes from."""
+    return cls.__module__.partition(".")[0]
+
+
+def _numpy(numpy):
+    def empty(like, shape, dtype):
+        if shape is None:
+            return numpy.empty_like(like, None, "K", False)
+        return numpy.empty(shape, like.dtype if dtype is None else dtype)
+
+    return True, True, empty, None, None, None
+
+
+def _torch(torch):
+    def empty(like, shape, dtype):
+        if shape is None:
+            return torch.empty_like(like)
+        return torch.empty(shape, dtype=like.dtype if dtype is None else getattr(torch, dtype), device=like.device)
+
+    def scratch(like, size):
+        return torch.empty(size, dtype=torch.uint8, device=like.device)
+
+    def stream(device):
+        return torch.cuda.current_stream(device).cuda_stream
+
+    return False, True, empty, scratch, None, stream
+
+
+def _cupy(cupy):
+    def empty(like, shape, dtype):
+        return cupy.empty(like.shape if shape is None else shape, like.dtype if dtype is None else dtype)
+
+    def scratch(like, size):
+        return cupy.empty(size, cupy.uint8)
+
+    def stream(device):
+        return cupy.cuda.get_current_stream(device).ptr
+
+    return False, True, empty, scratch, None, stream
+
+
+_MAKERS = {("numpy", "ndarray"): _numpy, ("torch", "Tensor"): _torch, ("cupy", "ndarray"): _cupy}
+
+
+def _import(buffer, like):
+    """The buffer as an array of like's framework, without a copy."""
+    if hasattr(like, "__array_namespace__"):
+        namespace = like.__array_namespace__()
+    else:
+        namespace = importlib.import_module(_module(type(like)))
+    return namespace.from_dlpack(buffer)

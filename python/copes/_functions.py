@@ -1,0 +1,183 @@
+"""The public functions. Tensors of PyTorch go to its operators, everything else straight to the library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from ._copes import run
+from ._operators import ACT_FORWARD, LRPE_FORWARD, TPA_DECODE
+
+Array = TypeVar("Array")
+
+_torch: Any = None
+
+
+def _load_torch():
+    """PyTorch's side of the package, loaded when its first tensor is seen."""
+    global _torch
+    from . import _torch as loaded
+
+    _torch = loaded
+    return loaded
+
+
+def act(x: Array, act: str, dim: int | None = None, *, out: Array | None = None) -> Array:
+    """An activation, elementwise or along one axis.
+
+        none     x
+        relu     max(x, 0), NaN kept
+        sigmoid  1 / (1 + e^-x)
+        silu     x / (1 + e^-x)
+        softmax  e^(x - max) / sum e^(x - max) along `dim`
+
+    x    any shape of rank 1 to 8; float32, float16, bfloat16, on the CPU float64
+    act  one of the names above
+    dim  softmax's axis, negative from the end; None: the last
+    out  an array of x's shape and type for the result; may be x itself
+
+    Returns an array like x, or `out`."""
+    if hasattr(x, "__torch_function__"):
+        return (_torch or _load_torch()).act(x, act, dim, out)
+    return run(ACT_FORWARD, x, out, act, dim)
+
+
+def lrpe_rotate(
+    x: Array,
+    theta: Array,
+    *,
+    offset: int | Sequence[int] = 0,
+    act: str = "none",
+    dim: int | None = None,
+    grid: Sequence[int] | None = None,
+    prefix: int = 0,
+    suffix: int = 0,
+    sections: Sequence[int] | None = None,
+    rotary_dim: int | None = None,
+    pairing: str = "half",
+    out: Array | None = None,
+) -> Array:
+    """Rotary positional encoding (RoPE) of act(x): each pair (a, b) of features turns by its token's angle phi,
+
+        (a, b) -> (a cos phi - b sin phi, a sin phi + b cos phi)
+
+    Token t is at s = t - prefix, unravelled row-major over `grid` (one dimension when None) into (s_1 .. s_m), at the
+    position p_j = offset_j + s_j. The angles of head h are phi = concat_j(p_j theta_h)[0:K], K = rotary_dim / 2, exact
+    modulo a turn; with `sections`, angle i of section j is p_j theta_h[i]. Tokens of the prefix and suffix do not turn.
+
+    x           (B, N, H, D), or (B, N, D) with one head, in any layout; N = prefix + prod(grid) + suffix
+    theta       (H, E), (1, E) or (H, 1): radians per position; float32, float16 or bfloat16. RoPE's is
+                base ** (-2 i / rotary_dim) for i = 0 .. K - 1
+    offset      position of the grid's first token, in each of its dimensions
+    act         what comes first: none, relu, sigmoid, silu or softmax (see copes.act)
+    dim         softmax's axis: -1 or 3 the features (None, too), 1 or -3 the sequence
+    grid        lengths of the position grid, the last one fastest
+    prefix      tokens before the grid
+    suffix      tokens after the grid
+    sections    angles of each grid dimension, summing to K
+    rotary_dim  leading features that turn, even; None: all D
+    pairing     half: pair k is features (k, k + rotary_dim / 2); interleaved: (2k, 2k + 1)
+    out         an array like x for the result; may be x itself
+
+    Returns an array like x, or `out`. Gradients (PyTorch): of x; theta has none."""
+    attributes = ("rotate", pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim)
+    return _lrpe(x, theta, attributes, out)
+
+
+def lrpe_cosine(
+    x: Array,
+    theta: Array,
+    *,
+    offset: int | Sequence[int] = 0,
+    act: str = "none",
+    dim: int | None = None,
+    grid: Sequence[int] | None = None,
+    prefix: int = 0,
+    suffix: int = 0,
+    sections: Sequence[int] | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Linearized relative positional encoding of y = act(x) by cosines, which doubles the features:
+
+        o = concat(y cos phi, y sin phi)
+
+    Angles, tokens and arguments are lrpe_rotate's, with an angle for each feature: K = D.
+
+    x      (B, N, H, D), or (B, N, D) with one head
+    theta  (H, E), (1, E) or (H, 1); (H, 1) in one dimension is one angle for all features
+    out    an array of shape (B, N, H, 2D), or (B, N, 2D), and x's type for the result
+
+    Returns an array of that shape, or `out`. Gradients (PyTorch): of x; theta has none."""
+    attributes = ("cosine", None, act, dim, grid, offset, prefix, suffix, sections, None)
+    return _lrpe(x, theta, attributes, out)
+
+
+def md_lrpe_cosine(
+    x: Array,
+    theta: Array,
+    shape: Sequence[int],
+    l: int = 0,
+    *,
+    offset: int | Sequence[int] = 0,
+    act: str = "none",
+    dim: int | None = None,
+    suffix: int = 0,
+    sections: Sequence[int] | None = None,
+    out: Array | None = None,
+) -> Array:
+    """lrpe_cosine over a grid of tokens, such as an image's or a video's, with `l` tokens before it that do not turn.
+
+    x      (B, l + prod(shape), H, D)
+    theta  (H, E) or (1, E), len(shape) E >= D
+    shape  lengths of the grid, the last one fastest
+
+    Returns an array of shape (B, l + prod(shape), H, 2D), or `out`."""
+    attributes = ("cosine", None, act, dim, shape, offset, l, suffix, sections, None)
+    return _lrpe(x, theta, attributes, out)
+
+
+def _lrpe(x, theta, attributes, out):
+    if hasattr(x, "__torch_function__"):
+        return (_torch or _load_torch()).lrpe(x, theta, attributes, out)
+    return run(LRPE_FORWARD, x, theta, out, None, *attributes)
+
+
+def tpa_decode(
+    aq: Array,
+    ak: Array,
+    av: Array,
+    bq: Array,
+    bk: Array,
+    bv: Array,
+    *,
+    scale: float | None = None,
+    scale_q: float | None = None,
+    scale_k: float | None = None,
+    scale_v: float | None = None,
+    kv_len: Array | None = None,
+    causal: bool = False,
+    return_lse: bool = False,
+    out: Array | None = None,
+) -> Any:
+    """Attention of a few query tokens over a tensor-product (factored) key and value cache, which is never expanded:
+
+        q[n, h] = scale_q sum_r aq[n, h, r] bq[n, r]
+        k[m, h] = scale_k sum_r ak[m, h, r] bk[m, r], v likewise
+        o[n, h] = sum_m softmax_m(scale q[n, h] . k[m, h]) v[m, h]
+
+    aq          (B, N, H, Rq)                    bq  (B, N, Rq, D)
+    ak          (B, M, H, Rk), or (B, M, H)      bk  (B, M, Rk, D), or (B, M, D)
+    av          (B, M, H, Rv), or (B, M, H)      bv  (B, M, Rv, E), or (B, M, E)
+    scale       None: D^-1/2
+    scale_q     None: 1 / Rq; scale_k and scale_v likewise
+    kv_len      (B) of int32 on the arrays' device: keys at and past kv_len[b] are ignored; clamped to 0 .. M
+    causal      query n sees keys 0 .. L - N + n of the L = kv_len[b], so that the last sees the last
+    return_lse  also return log sum_m exp(scale q . k), (B, N, H), float32 (float64 for float64)
+    out         an array of shape (B, N, H, E) for the result
+
+    Returns o, (B, N, H, E), or (o, lse). With no key to see, o = 0 and lse = -inf. It is for decoding: no gradient."""
+    attributes = (scale, scale_q, scale_k, scale_v, causal)
+    inputs = (aq, bq, ak, bk, av, bv, kv_len)
+    if hasattr(aq, "__torch_function__"):
+        return (_torch or _load_torch()).tpa_decode(inputs, attributes, return_lse, out)
+    return run(TPA_DECODE, *inputs, out, return_lse, *attributes)

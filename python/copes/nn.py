@@ -1,0 +1,194 @@
+"""Layers for PyTorch models: RotaryEmbedding, LRPE and TPADecodeCache.
+
+Their frequencies and caches are buffers that no state_dict holds: a checkpoint is the same with and without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ._functions import lrpe_cosine, lrpe_rotate, tpa_decode
+
+__all__ = ["LRPE", "RotaryEmbedding", "TPADecodeCache"]
+
+
+class _Encoding(nn.Module):
+    """What encodings share: theta, which stays float32 when a model is cast to a smaller type, as positions need it."""
+
+    theta: Tensor
+
+    def __init__(self, theta: Tensor, heads_first: bool) -> None:
+        super().__init__()
+        self.register_buffer("theta", theta, persistent=False)
+        self.heads_first = heads_first
+
+    def _apply(self, fn, recurse=True):
+        before = self.theta
+        super()._apply(fn, recurse)
+        if self.theta.dtype != before.dtype:
+            self.theta = before.to(self.theta.device)
+        return self
+
+    def _encode(self, function, x: Tensor, **attributes) -> Tensor:
+        if self.heads_first:
+            return function(x.transpose(1, 2), self.theta, **attributes).transpose(1, 2)
+        return function(x, self.theta, **attributes)
+
+
+class RotaryEmbedding(_Encoding):
+    """RoPE (Su et al. 2021): turns pairs of features by position * base ** (-2 i / rotary_dim).
+
+        rope = RotaryEmbedding(head_dim)
+        q, k = rope(q), rope(k)                    # (batch, tokens, heads, head_dim)
+        q, k = rope(q, offset=n), rope(k, offset=n)  # decoding, with n tokens in the cache
+
+    dim          features of a head
+    base         of the frequencies
+    rotary_dim   leading features that turn, even; None: all
+    pairing      half: feature i with i + rotary_dim / 2 (GPT-NeoX, Llama); interleaved: 2 i with 2 i + 1 (GPT-J)
+    heads_first  tensors are (batch, heads, tokens, dim); nothing is copied for it"""
+
+    def __init__(
+        self,
+        dim: int,
+        base: float = 10000.0,
+        *,
+        rotary_dim: int | None = None,
+        pairing: str = "half",
+        heads_first: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        turning = dim if rotary_dim is None else rotary_dim
+        exponent = torch.arange(0, turning, 2, dtype=torch.float64) / turning
+        super().__init__((base**-exponent)[None].to(device, torch.float32), heads_first)
+        self.rotary_dim = turning
+        self.pairing = pairing
+
+    def forward(self, x: Tensor, offset: int | Sequence[int] = 0) -> Tensor:
+        return self._encode(lrpe_rotate, x, offset=offset, rotary_dim=self.rotary_dim, pairing=self.pairing)
+
+
+class LRPE(_Encoding):
+    """Linearized relative positional encoding (Qin et al. 2023) after an activation, with frequencies of each head's
+    own: head h's feature i has base ** (-(h E + i) / (H E)).
+
+        encode = LRPE(heads, head_dim, act="silu")
+        q, k = encode(q), encode(k)                # (batch, tokens, heads, 2 * head_dim) by cosine
+
+    heads, dim   of the tensors
+    variant      cosine, which doubles the features, or rotate
+    act          none, relu, sigmoid, silu or softmax
+    softmax_dim  softmax's axis: -1 the features, 1 the tokens, with the axes (batch, tokens, heads, dim)
+    grid_rank    dimensions of the positions: 1 for text, 2 for images, 3 for video; `grid` then comes with the tensor
+    prefix       tokens before the grid that are not encoded
+    heads_first  tensors are (batch, heads, tokens, dim)"""
+
+    def __init__(
+        self,
+        heads: int,
+        dim: int,
+        base: float = 10000.0,
+        *,
+        variant: str = "cosine",
+        act: str = "none",
+        softmax_dim: int = -1,
+        grid_rank: int = 1,
+        prefix: int = 0,
+        heads_first: bool = False,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if variant not in ("cosine", "rotate"):
+            raise ValueError(f"variant is {variant!r}; it must be cosine or rotate")
+        angles = dim if variant == "cosine" else dim // 2
+        width = -(-angles // grid_rank)
+        exponent = torch.arange(heads * width, dtype=torch.float64).reshape(heads, width) / (heads * width)
+        super().__init__((base**-exponent).to(device, torch.float32), heads_first)
+        self.function = lrpe_cosine if variant == "cosine" else lrpe_rotate
+        self.act = act
+        self.softmax_dim = softmax_dim
+        self.prefix = prefix
+
+    def forward(self, x: Tensor, offset: int | Sequence[int] = 0, grid: Sequence[int] | None = None) -> Tensor:
+        return self._encode(
+            self.function, x, act=self.act, dim=self.softmax_dim, offset=offset, grid=grid, prefix=self.prefix
+        )
+
+
+class TPADecodeCache(nn.Module):
+    """The key and value cache of tensor product attention (Zhang et al. 2025), kept in factors.
+
+        cache = TPADecodeCache(batch, capacity, heads, head_dim, rank_k=2, rank_v=2)
+        cache.append(ak, bk, av, bv)  # a: (batch, tokens, heads, rank), b: (batch, tokens, rank, dim); any tokens
+        o = cache.decode(aq, bq)      # (batch, tokens, heads, value_dim); the last query sees every key
+
+    batch, capacity, heads  sequences, most tokens of each, heads
+    dim, value_dim          features of a key and of a value; None: the same
+    rank_k, rank_v          ranks of the factors"""
+
+    ak: Tensor
+    bk: Tensor
+    av: Tensor
+    bv: Tensor
+
+    def __init__(
+        self,
+        batch: int,
+        capacity: int,
+        heads: int,
+        dim: int,
+        value_dim: int | None = None,
+        *,
+        rank_k: int = 1,
+        rank_v: int = 1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        shapes = {
+            "ak": (heads, rank_k),
+            "bk": (rank_k, dim),
+            "av": (heads, rank_v),
+            "bv": (rank_v, dim if value_dim is None else value_dim),
+        }
+        for name, shape in shapes.items():
+            self.register_buffer(
+                name, torch.zeros(batch, capacity, *shape, device=device, dtype=dtype), persistent=False
+            )
+        self.length = 0
+
+    def __len__(self) -> int:
+        """Tokens in the cache."""
+        return self.length
+
+    def reset(self) -> None:
+        """Empties the cache; its memory stays."""
+        self.length = 0
+
+    def append(self, ak: Tensor, bk: Tensor, av: Tensor, bv: Tensor) -> None:
+        """Adds the factors of new tokens."""
+        end = self.length + ak.shape[1]
+        if end > self.ak.shape[1]:
+            raise ValueError(f"{end} tokens do not fit the cache, whose capacity is {self.ak.shape[1]}")
+        for buffer, factor in zip((self.ak, self.bk, self.av, self.bv), (ak, bk, av, bv)):
+            buffer[:, self.length : end] = factor
+        self.length = end
+
+    def decode(
+        self,
+        aq: Tensor,
+        bq: Tensor,
+        *,
+        causal: bool = True,
+        scale: float | None = None,
+        scale_q: float | None = None,
+        scale_k: float | None = None,
+        scale_v: float | None = None,
+    ) -> Tensor:
+        """Attention of the last tokens' queries over the cache: aq (batch, tokens, heads, rank), bq (batch, tokens,
+        rank, dim). The scales are copes.tpa_decode's."""
+        ak, bk, av, bv = (buffer[:, : self.length] for buffer in (self.ak, self.bk, self.av, self.bv))
+        return tpa_decode(
+            aq, ak, av, bq, bk, bv, scale=scale, scale_q=scale_q, scale_k=scale_k, scale_v=scale_v, causal=causal
+        )

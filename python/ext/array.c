@@ -1,0 +1,184 @@
+/* Views of arrays: NumPy's through __array_struct__, which knows read-only arrays and ml_dtypes' bfloat16 and costs no
+ * Python code, others' through DLPack's function table where their type has one, else through __dlpack__. */
+#include "python/ext/array.h"
+
+#include "python/ext/buffer.h"
+
+/* ml_dtypes' bfloat16 is to NumPy a void of two bytes, as a structured type of two bytes is: its dtype's class tells. */
+static int is_bfloat16(PyObject *object)
+{
+    static PyObject *seen; /* the last dtype that was one: there is one object in practice */
+    PyObject *dtype = PyObject_GetAttrString(object, "dtype");
+    if (dtype == NULL)
+        return -1;
+    if (dtype == seen) {
+        Py_DECREF(dtype);
+        return 1;
+    }
+    PyObject *type = PyObject_GetAttrString(dtype, "type");
+    PyObject *name = type != NULL ? PyObject_GetAttrString(type, "__name__") : NULL;
+    const int found = name != NULL ? PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0 : -1;
+    Py_XDECREF(name);
+    Py_XDECREF(type);
+    if (found == 1) {
+        Py_XDECREF(seen);
+        seen = dtype;
+    } else {
+        Py_DECREF(dtype);
+    }
+    return found;
+}
+
+static int numpy_dtype(PyObject *object, const numpy_interface *from, const char *slot, DLDataType *dtype)
+{
+    *dtype = (DLDataType){.bits = (uint8_t)(8 * from->itemsize), .lanes = 1};
+    int known = from->itemsize <= 8 && (from->flags & NUMPY_NOT_SWAPPED) != 0;
+    switch (from->typekind) {
+    case 'f': dtype->code = kDLFloat; break;
+    case 'i': dtype->code = kDLInt; break;
+    case 'u':
+    case 'b': dtype->code = kDLUInt; break;
+    case 'V':
+        dtype->code = kDLBfloat;
+        known = known && from->itemsize == 2 ? is_bfloat16(object) : 0;
+        break;
+    default: known = 0;
+    }
+    if (known == 0) {
+        PyObject *name = PyObject_GetAttrString(object, "dtype");
+        if (name != NULL)
+            PyErr_Format(PyExc_TypeError, "%s has dtype %S; it must be a real number's in native byte order", slot,
+                         name);
+        Py_XDECREF(name);
+    }
+    return known == 1 ? 0 : -1;
+}
+
+static int too_many_dimensions(const char *slot, int rank)
+{
+    PyErr_Format(PyExc_ValueError, "%s has rank %d; it must be at most %d", slot, rank, (int)COPES_MAX_RANK);
+    return -1;
+}
+
+static int view_numpy_interface(PyObject *object, const numpy_interface *from, const char *slot, array *view)
+{
+    if (from->nd > COPES_MAX_RANK)
+        return too_many_dimensions(slot, from->nd);
+    view->tensor = (DLTensor){.data = from->data,
+                              .device = {kDLCPU, 0},
+                              .ndim = from->nd,
+                              .shape = view->shape,
+                              .strides = view->strides};
+    if (numpy_dtype(object, from, slot, &view->tensor.dtype) != 0)
+        return -1;
+    for (int i = 0; i < from->nd; i++) {
+        view->shape[i] = from->shape[i];
+        view->strides[i] = from->strides[i] / from->itemsize;
+        if (from->strides[i] % from->itemsize != 0 && from->shape[i] > 1) {
+            PyErr_Format(PyExc_ValueError, "%s has a stride of %zd bytes; it must be a multiple of the item's %d", slot,
+                         (Py_ssize_t)from->strides[i], from->itemsize);
+            return -1;
+        }
+    }
+    view->read_only = (from->flags & NUMPY_WRITEABLE) == 0;
+    return 0;
+}
+
+static int view_numpy(PyObject *object, const char *slot, array *view)
+{
+    view->capsule = PyObject_GetAttrString(object, "__array_struct__");
+    const numpy_interface *from = view->capsule != NULL ? PyCapsule_GetPointer(view->capsule, NULL) : NULL;
+    return from != NULL ? view_numpy_interface(object, from, slot, view) : -1;
+}
+
+/* Calls object.__dlpack__ for use on `stream`, and for exporters older than version 1 again in their way. */
+static PyObject *export_dlpack(PyObject *object, DLDevice device, void *stream)
+{
+    const int cpu = device.device_type == kDLCPU;
+    PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
+    PyObject *none = PyTuple_New(0);
+    /* CUDA's default stream is 1 here, HIP's 0: 0 means nothing to CUDA. */
+    const long long number = stream == NULL && device.device_type == kDLCUDA ? 1 : (long long)(intptr_t)stream;
+    PyObject *keywords = cpu ? Py_BuildValue("{s:O,s:(ii)}", "stream", Py_None, "max_version", VERSIONED_MAJOR, 0)
+                             : Py_BuildValue("{s:L,s:(ii)}", "stream", number, "max_version", VERSIONED_MAJOR, 0);
+    PyObject *capsule = NULL;
+    if (method != NULL && none != NULL && keywords != NULL) {
+        capsule = PyObject_Call(method, none, keywords);
+        if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            if (PyDict_DelItemString(keywords, "max_version") == 0)
+                capsule = PyObject_Call(method, none, keywords);
+        }
+    }
+    Py_XDECREF(method);
+    Py_XDECREF(none);
+    Py_XDECREF(keywords);
+    return capsule;
+}
+
+static int device_of(PyObject *object, DLDevice *device)
+{
+    int type, id;
+    PyObject *pair = PyObject_CallMethod(object, "__dlpack_device__", NULL);
+    PyObject *plain = pair != NULL ? PySequence_Tuple(pair) : NULL;
+    PyObject *values[2] = {NULL, NULL};
+    int status = plain != NULL && PyArg_ParseTuple(plain, "OO", &values[0], &values[1]) ? 0 : -1;
+    if (status == 0) {
+        type = (int)PyLong_AsLong(values[0]); /* often an enum's member */
+        id = (int)PyLong_AsLong(values[1]);
+        *device = (DLDevice){.device_type = (DLDeviceType)type, .device_id = id};
+        status = PyErr_Occurred() ? -1 : 0;
+    }
+    Py_XDECREF(plain);
+    Py_XDECREF(pair);
+    return status;
+}
+
+static int view_dlpack(PyObject *object, array *view)
+{
+    DLDevice device;
+    void *stream;
+    if (device_of(object, &device) != 0 || framework_stream(view->framework, device, &stream) != 0)
+        return -1;
+    view->capsule = export_dlpack(object, device, stream);
+    if (view->capsule == NULL)
+        return -1;
+    if (PyCapsule_IsValid(view->capsule, "dltensor_versioned")) {
+        const versioned_tensor *managed = PyCapsule_GetPointer(view->capsule, "dltensor_versioned");
+        if (managed->version.major != VERSIONED_MAJOR) {
+            PyErr_Format(PyExc_BufferError, "an array of DLPack version %u", managed->version.major);
+            return -1;
+        }
+        view->tensor = managed->tensor;
+        view->read_only = (managed->flags & VERSIONED_READ_ONLY) != 0;
+        return 0;
+    }
+    const DLManagedTensor *managed = PyCapsule_GetPointer(view->capsule, "dltensor");
+    if (managed != NULL)
+        view->tensor = managed->dl_tensor;
+    return managed != NULL ? 0 : -1;
+}
+
+int array_open(PyObject *object, const char *slot, array *view)
+{
+    view->capsule = NULL;
+    view->read_only = false;
+    view->framework = NULL;
+    if (buffer_view(object, &view->tensor))
+        return 0;
+    view->framework = framework_of(object, slot);
+    if (view->framework == NULL)
+        return -1;
+    if (view->framework->numpy)
+        return view_numpy(object, slot, view);
+    const int status =
+        view->framework->api != NULL ? view->framework->api->view(object, &view->tensor) : view_dlpack(object, view);
+    if (status == 0 && view->tensor.ndim > COPES_MAX_RANK)
+        return too_many_dimensions(slot, view->tensor.ndim);
+    return status;
+}
+
+void array_close(array *view)
+{
+    Py_CLEAR(view->capsule);
+}

@@ -1,0 +1,21 @@
+/* An array of Python seen as a DLTensor, without a copy. */
+#ifndef COPES_PYTHON_ARRAY_H
+#define COPES_PYTHON_ARRAY_H
+
+#include "python/ext/frameworks.h"
+#include <copes/copes.h>
+
+typedef struct array {
+    DLTensor tensor;
+    int64_t shape[COPES_MAX_RANK], strides[COPES_MAX_RANK];
+    const framework *framework; /* NULL: a Buffer */
+    PyObject *capsule;          /* what the view lives in; NULL where the object itself keeps it */
+    bool read_only;
+} array;
+
+/* Views the object. Returns -1 with an exception set, which names the slot, where it is no array that copes can see. The view
+ * holds a reference where it needs one: close it. */
+int array_open(PyObject *object, const char *slot, array *view);
+void array_close(array *view);
+
+#endif

@@ -1,0 +1,124 @@
+/* An operator's attributes, read as the library's table describes them. */
+#include "python/ext/attributes.h"
+
+#include <string.h>
+
+static int set_enum(const copes_attribute_info *info, PyObject *value, void *to)
+{
+    Py_ssize_t size;
+    const char *name = PyUnicode_AsUTF8AndSize(value, &size);
+    if (name == NULL) {
+        PyErr_Format(PyExc_TypeError, "%s is %R; it must be a string, one of %s", info->name, value, info->choices);
+        return -1;
+    }
+    int32_t index = 0;
+    for (const char *choice = info->choices; choice != NULL; index++) {
+        const char *end = strchr(choice, '|');
+        const size_t length = end != NULL ? (size_t)(end - choice) : strlen(choice);
+        if (length == (size_t)size && memcmp(choice, name, length) == 0) {
+            memcpy(to, &index, sizeof index);
+            return 0;
+        }
+        choice = end != NULL ? end + 1 : NULL;
+    }
+    PyErr_Format(PyExc_ValueError, "%s is %R; it must be one of %s", info->name, value, info->choices);
+    return -1;
+}
+
+static int read_int64(const copes_attribute_info *info, PyObject *value, int64_t *to)
+{
+    const long long number = PyLong_AsLongLong(value);
+    if (number == -1 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError, "%s is %R; it must be an integer%s", info->name, value,
+                         info->count > 1 ? " or a sequence of integers" : "");
+        else if (PyErr_ExceptionMatches(PyExc_OverflowError))
+            PyErr_Format(PyExc_ValueError, "%s is %R; it must fit 64 bits", info->name, value);
+        return -1;
+    }
+    *to = number;
+    return 0;
+}
+
+static int set_int32(const copes_attribute_info *info, PyObject *value, void *to)
+{
+    int64_t number;
+    if (read_int64(info, value, &number) != 0)
+        return -1;
+    const int32_t narrow = (int32_t)number;
+    if (narrow != number) {
+        PyErr_Format(PyExc_ValueError, "%s is %R; it must fit 32 bits", info->name, value);
+        return -1;
+    }
+    memcpy(to, &narrow, sizeof narrow);
+    return 0;
+}
+
+static int set_bool(PyObject *value, void *to)
+{
+    const int truth = PyObject_IsTrue(value);
+    const int32_t narrow = truth;
+    memcpy(to, &narrow, sizeof narrow);
+    return truth < 0 ? -1 : 0;
+}
+
+/* Zero is how a descriptor asks for the default, so it cannot ask for zero. */
+static int set_double(const copes_attribute_info *info, PyObject *value, void *to)
+{
+    const double number = PyFloat_AsDouble(value);
+    if (number == -1 && PyErr_Occurred())
+        return -1;
+    if (number == 0) {
+        PyErr_Format(PyExc_ValueError, "%s is 0; it must be another number, or None for %s", info->name,
+                     info->fallback);
+        return -1;
+    }
+    memcpy(to, &number, sizeof number);
+    return 0;
+}
+
+/* A number stands for a list of one. */
+static int set_list(const copes_attribute_info *info, PyObject *value, copes_op *op, int64_t *to)
+{
+    if (!PySequence_Check(value)) {
+        if (info->rank_offset >= 0)
+            *(int32_t *)((char *)op + info->rank_offset) = 1;
+        return read_int64(info, value, to);
+    }
+    const Py_ssize_t length = PySequence_Size(value);
+    if (length < 0)
+        return -1;
+    if (length > info->count) {
+        PyErr_Format(PyExc_ValueError, "%s has %zd numbers; it must have at most %d", info->name, length,
+                     (int)info->count);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < length; i++) {
+        PyObject *item = PySequence_GetItem(value, i);
+        const int status = item != NULL ? read_int64(info, item, to + i) : -1;
+        Py_XDECREF(item);
+        if (status != 0)
+            return -1;
+    }
+    if (info->rank_offset >= 0)
+        *(int32_t *)((char *)op + info->rank_offset) = (int32_t)length;
+    return 0;
+}
+
+int attribute_set(const copes_attribute_info *info, PyObject *value, copes_op *op)
+{
+    char *to = (char *)op + info->offset;
+    if (value == Py_None)
+        return 0;
+    switch (info->type) {
+    case COPES_ATTRIBUTE_ENUM: return set_enum(info, value, to);
+    case COPES_ATTRIBUTE_BOOL: return set_bool(value, to);
+    case COPES_ATTRIBUTE_INT32: return set_int32(info, value, to);
+    case COPES_ATTRIBUTE_INT64:
+        return info->count > 1 ? set_list(info, value, op, (int64_t *)(void *)to)
+                               : read_int64(info, value, (int64_t *)(void *)to);
+    case COPES_ATTRIBUTE_DOUBLE: return set_double(info, value, to);
+    }
+    PyErr_Format(PyExc_SystemError, "%s has a type that this binding does not know", info->name);
+    return -1;
+}

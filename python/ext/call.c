@@ -1,0 +1,324 @@
+/* One call of an operator: views of the arrays, the descriptor, new arrays for the results, scratch memory, and the run
+ * itself, without the interpreter's lock. Slots and attributes follow the library's table, so that an operator added there
+ * needs nothing here. */
+#include "python/ext/call.h"
+
+#include "python/ext/array.h"
+#include "python/ext/attributes.h"
+#include "python/ext/buffer.h"
+#include "python/ext/contexts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct call {
+    const copes_op_info *info;
+    copes_op op;
+    copes_args args;
+    array in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS]; /* open where args has their tensor */
+    PyObject *result[COPES_MAX_OUTPUTS];                /* owned; NULL: the call goes without */
+    PyObject *const *next, *const *end;                 /* arguments not read yet */
+    const array *like;                                  /* the input that results are made after */
+    PyObject *like_object;
+} call;
+
+static int raise_status(copes_status status)
+{
+    PyObject *type = PyExc_ValueError;
+    switch (status) {
+    case COPES_OK: return 0;
+    case COPES_ERROR_NULL:
+    case COPES_ERROR_DTYPE: type = PyExc_TypeError; break;
+    case COPES_ERROR_MEMORY: type = PyExc_MemoryError; break;
+    case COPES_ERROR_OP:
+    case COPES_ERROR_WORKSPACE:
+    case COPES_ERROR_UNSUPPORTED:
+    case COPES_ERROR_BACKEND: type = PyExc_RuntimeError; break;
+    default: break;
+    }
+    PyErr_SetString(type, copes_last_error());
+    return -1;
+}
+
+static PyObject *take(call *call)
+{
+    return call->next < call->end ? *call->next++ : NULL;
+}
+
+static int missing_arguments(const call *call)
+{
+    PyErr_Format(PyExc_TypeError, "%s: the number of arguments is not the table's", call->info->name);
+    return -1;
+}
+
+static int open_inputs(call *call)
+{
+    const int preferred = call->info->inplace > 0 ? call->info->inplace - 1 : 0;
+    for (int i = 0; i < COPES_MAX_INPUTS; i++) {
+        const char *name = call->info->in[i].name;
+        if (name == NULL)
+            continue;
+        PyObject *object = take(call);
+        if (object == NULL)
+            return missing_arguments(call);
+        if (object == Py_None)
+            continue;
+        if (array_open(object, name, &call->in[i]) != 0) {
+            array_close(&call->in[i]);
+            return -1;
+        }
+        call->args.in[i] = &call->in[i].tensor;
+        if (i == preferred || call->like == NULL) {
+            call->like = &call->in[i];
+            call->like_object = object;
+        }
+    }
+    return 0;
+}
+
+static int open_output(call *call, int slot, PyObject *object)
+{
+    const char *name = call->info->out[slot].name;
+    array *view = &call->out[slot];
+    if (array_open(object, name, view) != 0) {
+        array_close(view);
+        return -1;
+    }
+    call->args.out[slot] = &view->tensor;
+    if (view->read_only || (view->framework != NULL && !view->framework->writable)) {
+        PyErr_Format(PyExc_ValueError, "%s: out is a read-only array; it must be writable", call->info->name);
+        return -1;
+    }
+    Py_INCREF(object);
+    call->result[slot] = object;
+    return 0;
+}
+
+/* Opens the outputs that are given, and notes in `wanted` those to be made. */
+static int open_outputs(call *call, copes_args *wanted)
+{
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
+        if (call->info->out[i].name == NULL)
+            continue;
+        PyObject *object = take(call);
+        if (object == NULL)
+            return missing_arguments(call);
+        const int optional = call->info->out[i].optional;
+        if (object == Py_False || (object == Py_None && optional))
+            continue;
+        if (object == Py_None || object == Py_True) {
+            call->out[i].tensor.shape = call->out[i].shape;
+            wanted->out[i] = &call->out[i].tensor;
+        } else if (open_output(call, i, object) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int read_attributes(call *call)
+{
+    for (int i = 0; i < call->info->attribute_count; i++) {
+        PyObject *value = take(call);
+        if (value == NULL)
+            return missing_arguments(call);
+        if (attribute_set(&call->info->attributes[i], value, &call->op) != 0)
+            return -1;
+    }
+    return call->next == call->end ? 0 : missing_arguments(call);
+}
+
+static bool same_type(DLDataType a, DLDataType b)
+{
+    return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+static bool same_shape(const DLTensor *a, const DLTensor *b)
+{
+    bool same = a->ndim == b->ndim;
+    for (int i = 0; same && i < a->ndim; i++)
+        same = a->shape[i] == b->shape[i];
+    return same;
+}
+
+static PyObject *shape_tuple(const DLTensor *tensor)
+{
+    PyObject *shape = PyTuple_New(tensor->ndim);
+    for (int i = 0; shape != NULL && i < tensor->ndim; i++) {
+        PyObject *length = PyLong_FromLongLong(tensor->shape[i]);
+        if (length == NULL || PyTuple_SetItem(shape, i, length) != 0)
+            Py_CLEAR(shape);
+    }
+    return shape;
+}
+
+/* An array of this description by the framework of the call's input. Where a result can be the input itself it has its strides,
+ * so that a layout stays from operator to operator; else it is contiguous. */
+static PyObject *make_result(const call *call, int slot, const DLTensor *description)
+{
+    if (call->like->framework->empty == Py_None)
+        return buffer_new(description);
+    const DLTensor *like = &call->like->tensor;
+    const bool as_like = slot == COPES_OUT && call->info->inplace > 0 && same_shape(description, like);
+    PyObject *shape = as_like ? Py_NewRef(Py_None) : shape_tuple(description);
+    PyObject *type = same_type(description->dtype, like->dtype)
+                         ? Py_NewRef(Py_None)
+                         : PyUnicode_FromString(description->dtype.bits == 64 ? "float64" : "float32");
+    PyObject *made = NULL;
+    if (shape != NULL && type != NULL)
+        made = PyObject_CallFunctionObjArgs(call->like->framework->empty, call->like_object, shape, type, NULL);
+    Py_XDECREF(shape);
+    Py_XDECREF(type);
+    return made;
+}
+
+static int make_results(call *call, copes_args *wanted)
+{
+    bool any = false;
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
+        any = any || wanted->out[i] != NULL;
+    if (!any)
+        return 0;
+    for (int i = 0; i < COPES_MAX_INPUTS; i++)
+        wanted->in[i] = call->args.in[i];
+    if (raise_status(copes_infer(&call->op, wanted)) != 0)
+        return -1;
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
+        if (wanted->out[i] == NULL)
+            continue;
+        PyObject *made = make_result(call, i, wanted->out[i]);
+        const int status = made != NULL ? open_output(call, i, made) : -1;
+        Py_XDECREF(made);
+        if (status != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static copes_status run_unlocked(copes_context *context, const call *call, void *workspace, size_t size)
+{
+    copes_status status;
+    Py_BEGIN_ALLOW_THREADS status = copes_run(context, &call->op, &call->args, workspace, size);
+    Py_END_ALLOW_THREADS return status;
+}
+
+/* Scratch memory of a GPU, as an array of bytes by the framework, so that its allocator and stream order serve. */
+static PyObject *make_scratch(const call *call, size_t size)
+{
+    const framework *framework = call->like->framework;
+    if (framework->empty != Py_None)
+        return PyObject_CallFunction(framework->scratch, "On", call->like_object, (Py_ssize_t)size);
+    int64_t shape[] = {(int64_t)size};
+    return buffer_new(
+        &(DLTensor){.device = call->like->tensor.device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape});
+}
+
+static int run_with_scratch(copes_context *context, const call *call, size_t size)
+{
+    if (size == 0)
+        return raise_status(run_unlocked(context, call, NULL, 0));
+    if (call->like->tensor.device.device_type == kDLCPU) {
+        void *workspace = malloc(size);
+        if (workspace == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        const copes_status status = run_unlocked(context, call, workspace, size);
+        free(workspace);
+        return raise_status(status);
+    }
+    PyObject *object = make_scratch(call, size);
+    array scratch = {0};
+    int status = object != NULL ? array_open(object, "workspace", &scratch) : -1;
+    if (status == 0) {
+        char *memory = (char *)scratch.tensor.data + scratch.tensor.byte_offset;
+        status = raise_status(run_unlocked(context, call, memory, size));
+    }
+    array_close(&scratch);
+    Py_XDECREF(object);
+    return status;
+}
+
+static int run(call *call)
+{
+    const DLDevice device = call->like->tensor.device;
+    copes_context *context;
+    void *stream;
+    size_t size;
+    if (raise_status(contexts_get(device, &context)) != 0 ||
+        framework_stream(call->like->framework, device, &stream) != 0 ||
+        raise_status(copes_context_set_stream(context, stream)) != 0 ||
+        raise_status(copes_workspace_size(context, &call->op, &call->args, &size)) != 0)
+        return -1;
+    return run_with_scratch(context, call, size);
+}
+
+/* Outputs that the call makes, not the caller, are in made->out afterwards. */
+static int run_call(call *call, copes_args *made)
+{
+    if (open_inputs(call) != 0 || open_outputs(call, made) != 0 || read_attributes(call) != 0)
+        return -1;
+    if (call->like == NULL) {
+        PyErr_Format(PyExc_TypeError, "%s: every input is None", call->info->name);
+        return -1;
+    }
+    return make_results(call, made) != 0 ? -1 : run(call);
+}
+
+/* What the caller gets for the array in this slot. */
+static PyObject *finish(const call *call, int slot, bool made)
+{
+    PyObject *finish = call->like->framework->finish;
+    if (!made || finish == Py_None)
+        return Py_NewRef(call->result[slot]);
+    return PyObject_CallFunctionObjArgs(finish, call->result[slot], call->like_object, NULL);
+}
+
+static PyObject *take_results(const call *call, const copes_args *made)
+{
+    PyObject *first = finish(call, COPES_OUT, made->out[COPES_OUT] != NULL);
+    if (first == NULL || call->result[COPES_OUT_LSE] == NULL)
+        return first;
+    PyObject *second = finish(call, COPES_OUT_LSE, made->out[COPES_OUT_LSE] != NULL);
+    PyObject *both = second != NULL ? PyTuple_Pack(2, first, second) : NULL;
+    Py_DECREF(first);
+    Py_XDECREF(second);
+    return both;
+}
+
+static void close_call(call *call)
+{
+    for (int i = 0; i < COPES_MAX_INPUTS; i++)
+        if (call->args.in[i] != NULL)
+            array_close(&call->in[i]);
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
+        if (call->args.out[i] != NULL)
+            array_close(&call->out[i]);
+        Py_XDECREF(call->result[i]);
+    }
+}
+
+PyObject *call_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    size_t kinds;
+    const copes_op_info *infos = copes_ops(&kinds);
+    const long index = count > 0 ? PyLong_AsLong(arguments[0]) : -1;
+    if (index < 0 || (size_t)index >= kinds) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "run: the first argument must be an operator's index");
+        return NULL;
+    }
+    call call;
+    call.info = &infos[index];
+    call.op = copes_op_default(call.info->kind);
+    memset(&call.args, 0, sizeof call.args);
+    memset(call.result, 0, sizeof call.result);
+    call.next = arguments + 1;
+    call.end = arguments + count;
+    call.like = NULL;
+    copes_args made = {0};
+    PyObject *results = run_call(&call, &made) == 0 ? take_results(&call, &made) : NULL;
+    close_call(&call);
+    return results;
+}

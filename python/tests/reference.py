@@ -1,0 +1,83 @@
+"""The operators in float64 PyTorch, straight from their formulas, on the CPU; gradients are autograd's."""
+
+import torch
+
+ACTS = ["none", "relu", "sigmoid", "silu", "softmax"]
+
+# One rounding of the storage type, and what float32 arithmetic adds.
+TOLERANCE = {
+    torch.float64: dict(rtol=1e-9, atol=1e-9),
+    torch.float32: dict(rtol=2e-6, atol=2e-6),
+    torch.float16: dict(rtol=2**-11, atol=4e-6),
+    torch.bfloat16: dict(rtol=2**-8, atol=4e-6),
+}
+
+
+def wide(x):
+    return x.detach().double().cpu()
+
+
+def assert_close(result, expected, dtype=None):
+    dtype = result.dtype if dtype is None else dtype
+    torch.testing.assert_close(wide(result), expected, **TOLERANCE[dtype])
+
+
+def act(x, act, dim=-1):
+    if act == "none":
+        return x * 1
+    return x.softmax(dim) if act == "softmax" else getattr(torch.nn.functional, act)(x)
+
+
+def angles(x, theta, count, offset=0, grid=None, prefix=0, suffix=0, sections=None):
+    """(N, H, count)."""
+    tokens, heads = x.shape[1], x.shape[2]
+    grid = grid or (tokens - prefix - suffix,)
+    offset = [offset] + [0] * (len(grid) - 1) if isinstance(offset, int) else list(offset)
+    axes = [torch.arange(length, dtype=torch.float64) + start for length, start in zip(grid, offset)]
+    position = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(grid))
+    theta = wide(theta).expand(heads, -1)
+    if sections:
+        dimension = torch.repeat_interleave(torch.arange(len(grid)), torch.tensor(sections))
+        turned = position[:, dimension][:, None] * theta
+    elif len(grid) == 1 and theta.shape[1] == 1:
+        turned = (position[:, None] * theta).expand(-1, -1, count)
+    else:
+        turned = torch.cat([position[:, j, None, None] * theta for j in range(len(grid))], -1)[..., :count]
+    phi = torch.zeros(tokens, heads, count, dtype=torch.float64)
+    phi[prefix : tokens - suffix, :, : turned.shape[-1]] = turned
+    return phi
+
+
+def lrpe_cosine(x, theta, act_name="none", dim=-1, **positions):
+    y, phi = act(x, act_name, dim), angles(x, theta, x.shape[-1], **positions)
+    return torch.cat((y * phi.cos(), y * phi.sin()), -1)
+
+
+def lrpe_rotate(x, theta, act_name="none", dim=-1, rotary_dim=None, pairing="half", **positions):
+    y, turning = act(x, act_name, dim), rotary_dim or x.shape[-1]
+    phi = angles(x, theta, turning // 2, **positions)
+    head, rest = y[..., :turning], y[..., turning:]
+    shape = (2, turning // 2) if pairing == "half" else (turning // 2, 2)
+    a, b = head.unflatten(-1, shape).unbind(-2 if pairing == "half" else -1)
+    turned = (a * phi.cos() - b * phi.sin(), a * phi.sin() + b * phi.cos())
+    return torch.cat((torch.stack(turned, -2 if pairing == "half" else -1).flatten(-2), rest), -1)
+
+
+def tpa_decode(aq, ak, av, bq, bk, bv, scale=None, scale_q=None, scale_k=None, scale_v=None, kv_len=None, causal=False):
+    """(o, lse)."""
+    aq, ak, av, bq, bk, bv = map(wide, (aq, ak, av, bq, bk, bv))
+    if ak.dim() == 3:
+        ak, bk = ak[..., None], bk[:, :, None]
+    if av.dim() == 3:
+        av, bv = av[..., None], bv[:, :, None]
+    q = torch.einsum("bnhr,bnrd->bhnd", aq, bq) * (scale_q or 1 / aq.shape[-1])
+    k = torch.einsum("bmhr,bmrd->bhmd", ak, bk) * (scale_k or 1 / ak.shape[-1])
+    v = torch.einsum("bmhr,bmrd->bhmd", av, bv) * (scale_v or 1 / av.shape[-1])
+    scores = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
+    batch, tokens, keys = q.shape[0], q.shape[2], k.shape[2]
+    length = torch.full((batch,), keys) if kv_len is None else wide(kv_len).long().clamp(0, keys)
+    seen = length[:, None, None] - (tokens - 1 - torch.arange(tokens)[:, None] if causal else 0)
+    scores = scores.masked_fill((torch.arange(keys) >= seen)[:, None], -torch.inf)
+    lse = scores.logsumexp(-1)
+    weights = (scores - lse[..., None]).exp().nan_to_num(0)
+    return (weights @ v).transpose(1, 2), lse.transpose(1, 2)

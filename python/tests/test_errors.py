@@ -1,0 +1,67 @@
+"""Refusals: the exception's type, and the message that names the argument."""
+
+import copes
+import numpy as np
+import pytest
+import torch
+
+X, THETA = torch.ones(1, 4, 2, 8), torch.ones(2, 4)
+TPA = [torch.ones(shape) for shape in [(1, 1, 2, 3), (1, 5, 2), (1, 5, 2), (1, 1, 3, 8), (1, 5, 8), (1, 5, 8)]]
+
+REFUSED = [
+    (ValueError, "act is 'gelu'; it must be one of none", lambda: copes.act(X, "gelu")),
+    (TypeError, "act is 3", lambda: copes.act(X, 3)),
+    (ValueError, "dim", lambda: copes.act(X, "softmax", 4)),
+    (ValueError, "dim .* 32 bits", lambda: copes.act(X.numpy(), "softmax", 2**40)),
+    (TypeError, "x has type int32", lambda: copes.act(X.int(), "silu")),
+    (TypeError, "x is a <class 'list'>", lambda: copes.act([1.0], "silu")),
+    (TypeError, "x is a <class 'NoneType'>|every input is None", lambda: copes.act(None, "silu")),
+    (ValueError, "rank", lambda: copes.act(torch.ones([1] * 9), "silu")),
+    (ValueError, "rank", lambda: copes.act(np.ones([1] * 9), "silu")),
+    (ValueError, "theta has shape", lambda: copes.lrpe_rotate(X, torch.ones(2, 5))),
+    (ValueError, "theta", lambda: copes.lrpe_rotate(X, torch.ones(3, 4))),
+    (TypeError, "theta", lambda: copes.lrpe_rotate(X, THETA.double())),
+    (ValueError, "grid", lambda: copes.lrpe_rotate(X, THETA, grid=(3, 2))),
+    (ValueError, "grid has 5 numbers", lambda: copes.lrpe_rotate(X.numpy(), THETA, grid=(1, 1, 1, 2, 2))),
+    (
+        TypeError,
+        "offset is 'a'|offset is 1.5|must be an integer",
+        lambda: copes.lrpe_rotate(X.numpy(), THETA, offset=1.5),
+    ),
+    (ValueError, "offset .* 64 bits", lambda: copes.lrpe_rotate(X.numpy(), THETA, offset=2**70)),
+    (ValueError, "offset|position", lambda: copes.lrpe_rotate(X, THETA, offset=2**31)),
+    (ValueError, "sections", lambda: copes.lrpe_rotate(X, THETA, grid=(2, 2), sections=(1, 2))),
+    (ValueError, "rotary_dim", lambda: copes.lrpe_rotate(X, THETA, rotary_dim=7)),
+    (ValueError, "pairing is 'third'", lambda: copes.lrpe_rotate(X, THETA, pairing="third")),
+    (ValueError, "prefix", lambda: copes.lrpe_rotate(X, THETA, prefix=-1)),
+    (ValueError, "out|o has shape", lambda: copes.lrpe_cosine(X, torch.ones(2, 8), out=torch.empty_like(X))),
+    (
+        ValueError,
+        "overlap",
+        lambda: copes.act(X, "silu", out=X.view(-1).expand(4, -1)[0].as_strided(X.shape, (0, 1, 1, 1))),
+    ),
+    (ValueError, "bk", lambda: copes.tpa_decode(*TPA[:4], torch.ones(1, 5, 7), TPA[5])),
+    (ValueError, "scale is 0", lambda: copes.tpa_decode(*TPA, scale=0.0)),
+    (ValueError, "scale", lambda: copes.tpa_decode(*TPA, scale=float("nan"))),
+    (TypeError, "kv_len", lambda: copes.tpa_decode(*TPA, kv_len=torch.ones(1, dtype=torch.int64))),
+]
+
+
+@pytest.mark.parametrize("index", range(len(REFUSED)))
+def test_refusal(index):
+    kind, message, call = REFUSED[index]
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_nothing_is_written_by_a_refused_call():
+    out = torch.full_like(X, 7)
+    with pytest.raises(ValueError):
+        copes.lrpe_rotate(X, torch.ones(2, 5), out=out)
+    assert (out == 7).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_devices_are_not_mixed():
+    with pytest.raises(ValueError, match="device"):
+        copes.lrpe_rotate(X.cuda(), THETA)

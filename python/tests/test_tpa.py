@@ -1,0 +1,64 @@
+"""copes.tpa_decode against float64 PyTorch."""
+
+import copes
+import pytest
+import reference
+import torch
+
+
+def make(device, dtype, b=2, n=1, m=37, h=6, d=16, e=16, rq=3, rk=2, rv=2):
+    def factor(*shape):
+        return torch.randn(*shape, device=device).to(dtype)
+
+    a = factor(b, n, h, rq), factor(b, m, h, rk), factor(b, m, h, rv)
+    return *a, factor(b, n, rq, d), factor(b, m, rk, d), factor(b, m, rv, e)
+
+
+def check(inputs, **attributes):
+    o, lse = copes.tpa_decode(*inputs, return_lse=True, **attributes)
+    expected_o, expected_lse = reference.tpa_decode(*inputs, **attributes)
+    dtype = inputs[0].dtype
+    unit = {torch.float64: 1e-9, torch.float32: 4e-6, torch.float16: 2**-9, torch.bfloat16: 2**-6}[dtype]
+    scale = expected_o.abs().amax(-1, keepdim=True)
+    assert ((reference.wide(o) - expected_o).abs() <= unit * scale + 1e-30).all()
+    torch.testing.assert_close(reference.wide(lse), expected_lse, rtol=1e-5, atol=1e-5)
+    assert o.dtype == dtype and lse.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert torch.equal(o, copes.tpa_decode(*inputs, **attributes))
+
+
+@pytest.mark.parametrize("ranks", [(3, 2, 2), (16, 1, 1), (1, 3, 2)])
+def test_ranks(device, dtype, ranks):
+    check(make(device, dtype, rq=ranks[0], rk=ranks[1], rv=ranks[2]))
+
+
+def test_rank_axis_left_out(device):
+    aq, ak, av, bq, bk, bv = make(device, torch.float32, rk=1, rv=1)
+    check((aq, ak[..., 0], av[..., 0], bq, bk[:, :, 0], bv[:, :, 0]))
+
+
+def test_value_dim_scales_and_layouts(device):
+    aq, ak, av, bq, bk, bv = make(device, torch.float32, e=24)
+    ak, bk = ak.transpose(1, 2).contiguous().transpose(1, 2), torch.cat((bk, bk), 1)[:, :37]
+    check((aq, ak, av, bq, bk, bv), scale=0.3, scale_q=1.5, scale_k=0.7, scale_v=2.0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_lengths(device, causal):
+    lengths = torch.tensor([0, 5, 37, 99, -3], dtype=torch.int32, device=device)
+    check(make(device, torch.float32, b=5, n=3), kv_len=lengths, causal=causal)
+
+
+def test_out(device):
+    inputs = make(device, torch.float32)
+    out = torch.empty(2, 1, 6, 16, device=device)
+    o, lse = copes.tpa_decode(*inputs, out=out, return_lse=True)
+    assert o is out and lse.shape == (2, 1, 6)
+    assert torch.equal(out, copes.tpa_decode(*inputs))
+    assert copes.tpa_decode(*inputs, out=out) is out
+
+
+def test_no_gradient(device):
+    inputs = make(device, torch.float32)
+    o = copes.tpa_decode(inputs[0].requires_grad_(), *inputs[1:])
+    with pytest.raises(NotImplementedError, match="tpa_decode"):
+        o.sum().backward()

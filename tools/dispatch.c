@@ -1,0 +1,64 @@
+/* Picks the subcommand of `copes`; each has a file of its own. */
+#include "tools/arguments.h"
+#include "tools/commands.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: copes COMMAND [ARGUMENT ...]\n"
+    "\n"
+    "  run OP     run an operator on the tensors of a safetensors file\n"
+    "  sample     write a safetensors file to try run on\n"
+    "  ops        list the operators with their slots, attributes and defaults\n"
+    "  devices    list the backends in this build and the devices they find\n"
+    "  check      compare a device's results with float64 references\n"
+    "  bench      time the operators and print tables\n"
+    "\n"
+    "`copes COMMAND --help` tells more about each; `copes --version` prints the version.\n";
+
+#if !COPES_TOOLS_CHECK
+int command_check(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return complain(EXIT_FAILED, "this build has no check (-Dtests=disabled)");
+}
+#endif
+
+#if !COPES_TOOLS_BENCH
+int command_bench(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return complain(EXIT_FAILED, "this build has no bench (-Dbench=disabled)");
+}
+#endif
+
+static int dispatch(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*command)(int argc, char **argv);
+    } commands[] = {{"run", command_run},         {"sample", command_sample}, {"ops", command_ops},
+                    {"devices", command_devices}, {"check", command_check},   {"bench", command_bench}};
+    if (argc < 2)
+        return complain(EXIT_USAGE, "no command given; `copes --help` lists them");
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return fputs(help, stdout) < 0;
+    if (strcmp(argv[1], "--version") == 0)
+        return printf("copes %s\n", copes_version()) < 0;
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].command(argc - 1, argv + 1);
+    return complain(EXIT_USAGE, "\"%s\" is not a command; `copes --help` lists them", argv[1]);
+}
+
+int command_copes(int argc, char **argv)
+{
+    signal(SIGXFSZ, SIG_IGN); /* a write past the limit is then an error like any other, and the part is removed */
+    const int status = dispatch(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return complain(EXIT_FAILED, "cannot write to standard output: %s", strerror(errno));
+    return status;
+}
