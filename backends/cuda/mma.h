@@ -106,36 +106,38 @@ DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* The same in tf32, which has float32's exponents and 11 bits, of 16 x 8 and 8 x 8 elements, each its own register. Of a, lane
- * 4 g + t has rows g, g + 8, g, g + 8 and columns t, t, t + 4, t + 4; of b column g and rows t, t + 4. */
-DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, f32)
+/* Meets the blocks of a cluster, or the threads of a block that is its own cluster. */
+DEVICE void synchronize_blocks(int blocks)
 {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#if __CUDA_ARCH__ >= 900
+    if (blocks > 1) {
+        __syncwarp(); /* which the barrier asks for */
+        synchronize_cluster();
+        return;
+    }
+#endif
+    __syncthreads();
 }
 
-/* To nearest. */
-DEVICE uint32_t round_tf32(float x)
+/* The same before they end, which none may do while another reads its memory. */
+DEVICE void leave_blocks(int blocks)
 {
-    uint32_t rounded;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
-    return rounded;
+#if __CUDA_ARCH__ >= 900
+    if (blocks > 1)
+        asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
+#endif
 }
 
-/* Meets the cluster's blocks without making what was written visible. */
-DEVICE void await_cluster()
-{
-    asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
-}
-
-/* The same place in the shared memory of the cluster's block `rank`. */
+/* The same place in the shared memory of the cluster's block `rank`. GPUs that have no clusters have the block's own alone. */
 template <typename Object> DEVICE const Object *in_block(const Object *place, int rank)
 {
+#if __CUDA_ARCH__ >= 900
     uint64_t address;
     asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(place), "r"(rank));
     return reinterpret_cast<const Object *>(address);
+#else
+    return place;
+#endif
 }
 
 } // namespace COPES_GPU

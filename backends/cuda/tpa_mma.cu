@@ -11,7 +11,7 @@
 namespace COPES_GPU
 {
 
-/* A block's shared memory: barriers, the query, the ring of stages. */
+/* A block's shared memory: barriers, the states of rows, the query, the ring of stages. */
 struct block_memory {
     uint32_t full, empty, queries, stages;
 };
@@ -90,36 +90,44 @@ template <typename T, int WIDTH>
 DEVICE void attend_block(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory,
                          const block_keys &keys, int warp, warp_outputs<T, WIDTH> &out)
 {
-    __shared__ float tops[MOST_WARPS * WARP_HEADS];
     const reader_place at(plan, warp);
-    const warp_place w = place_of_warp(at.first, (int)problem.h);
+    const warp_place w = place_of_warp(at.first, (int)problem.h, (int)problem.e);
     warp_query<T, WIDTH> q;
-    const query_team team = {at.key_group, plan.key_groups, plan.head_tiles * plan.key_groups * 32, tops,
-                             plan.head_tiles * WARP_HEADS};
-    q.form(problem, {keys.b, keys.n, at.first}, memory.queries + at.head_tile * query_bytes<T>(WIDTH, plan.query_parts),
+    const query_team team = {at.key_group, plan.key_groups, plan.head_tiles * plan.key_groups * 32,
+                             reinterpret_cast<float *>(dynamic_shared() + BARRIER_BYTES), plan.head_tiles * WARP_HEADS};
+    q.form(problem, {keys.b, keys.n, at.first}, memory.queries + at.head_tile * query_bytes(WIDTH, plan.query_parts),
            team);
     out.clear();
     attend_cache<T, WIDTH>(problem, plan, memory, keys.count, at.key_group, w, q, out);
 }
 
+/* Outputs take the stages' place. */
+template <typename T, int WIDTH> DEVICE block_outputs<T, WIDTH> outputs_of_block(const mma_plan &plan)
+{
+    char *states = dynamic_shared() + BARRIER_BYTES;
+    return {plan.key_groups, plan.head_tiles, reinterpret_cast<row_state *>(states),
+            reinterpret_cast<row_state *>(states + STATE_BYTES), reinterpret_cast<float4 *>(states + 2 * STATE_BYTES)};
+}
+
 /* Merges what the block's warps have gathered, and then the blocks of its cluster. */
 template <typename T, int WIDTH>
-DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const block_outputs<WIDTH> &block,
+DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, int warp, warp_outputs<T, WIDTH> &out,
                    float *partials)
 {
+    const block_outputs<T, WIDTH> block = outputs_of_block<T, WIDTH>(plan);
+    const reader_place at(plan, warp);
+    const bool reads = at.key_group < plan.key_groups;
+    if (reads)
+        store_states(block, at.key_group, at.first, out);
+    __syncthreads();
+    if (reads)
+        store_outputs(block, at.key_group, at.head_tile, out);
+    __syncthreads();
     merge_groups(block);
-    const output_place<T> to = {blockIdx.z, blockIdx.y, blockIdx.x / plan.cluster, partials};
-    if (plan.cluster == 1) {
-        __syncthreads();
-        finish_block<T>(problem, plan.cut, to, block);
-        return;
-    }
-#if __CUDA_ARCH__ >= 900
-    __syncwarp(); /* which the barrier asks for */
-    synchronize_cluster();
-    finish_cluster<T>(problem, plan.cut, to, plan.cluster, blockIdx.x % plan.cluster, block);
-    await_cluster(); /* no block may end while another reads it */
-#endif
+    const output_place to = {blockIdx.z, blockIdx.y, blockIdx.x / plan.cluster, partials};
+    synchronize_blocks(plan.cluster);
+    finish_outputs(problem, plan.cut, to, plan.cluster, blockIdx.x % plan.cluster, block);
+    leave_blocks(plan.cluster);
 }
 
 template <typename T, int WIDTH>
@@ -127,10 +135,9 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
     tpa_mma(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER mma_plan plan, float *partials)
 {
 #if __CUDA_ARCH__ >= 800
-    char *shared = dynamic_shared();
-    const uint32_t base = shared_address(shared), queries = base + BARRIER_BYTES;
+    const uint32_t base = shared_address(dynamic_shared()), queries = base + BARRIER_BYTES + 2 * STATE_BYTES;
     const block_memory memory = {base, base + MOST_STAGES * 8, queries,
-                                 queries + plan.head_tiles * query_bytes<T>(WIDTH, plan.query_parts)};
+                                 queries + plan.head_tiles * query_bytes(WIDTH, plan.query_parts)};
     const int warp = threadIdx.x / 32, readers = plan.head_tiles * plan.key_groups;
     if (threadIdx.x < plan.ring.stages) {
         open_barrier(memory.full + threadIdx.x * 8, 32);
@@ -143,14 +150,7 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
         attend_block<T, WIDTH>(problem, plan, memory, keys, warp, out);
     else
         copy_cache<T, WIDTH>(problem, plan, memory, keys, warp - readers);
-    __syncthreads(); /* outputs take the stages' place */
-    const block_outputs<WIDTH> block(shared + BARRIER_BYTES, plan.key_groups, plan.head_tiles * WARP_HEADS);
-    if (warp < readers) {
-        const reader_place at(plan, warp);
-        store_rows(block, at.key_group, at.first, out);
-    }
-    __syncthreads();
-    finish<T>(problem, plan, block, partials);
+    finish(problem, plan, warp, out, partials);
 #endif
 }
 
@@ -239,9 +239,9 @@ template <typename T> bool fast_tpa_fits(const queue &to, const copes_tpa_proble
                        p.rv <= ranks && p.rq <= 4096 && p.m >= 1 && p.m < INT32_MAX && p.b >= 1 && p.b <= grid &&
                        p.n >= 1 && p.n <= grid;
     mma_plan plan;
-    return !is_single<T> && to.architecture >= 80 && sizes && (p.bq.stride[3] == 1 || p.d == 1) &&
-           in_rows<T>(p.bk, p, p.rk, p.d) && in_rows<T>(p.bv, p, p.rv, p.e) && in_one_piece<T>(p.ak, p, p.rk) &&
-           in_one_piece<T>(p.av, p, p.rv) && plan_block<T>(to, p, &plan);
+    return to.architecture >= 80 && sizes && (p.bq.stride[3] == 1 || p.d == 1) && in_rows<T>(p.bk, p, p.rk, p.d) &&
+           in_rows<T>(p.bv, p, p.rv, p.e) && in_one_piece<T>(p.ak, p, p.rk) && in_one_piece<T>(p.av, p, p.rv) &&
+           plan_block<T>(to, p, &plan);
 }
 
 template <typename T> bool fast_tpa_aligned(const copes_tpa_problem &problem)

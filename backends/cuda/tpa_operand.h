@@ -1,6 +1,6 @@
 /* The query of tpa_decode as an operand of tensor cores: parts that add up to it, since one part of 8 or 11 bits would put percents
  * on a probability. bf16 takes two, for scores to 2^-17, and a third where lse is wanted, which shows more; f16 takes two, and
- * float32 two of tf32. Warps that have the same heads form it together and read it from shared memory: registers are scarcer,
+ * float32 three of bf16. Warps that have the same heads form it together and read it from shared memory: registers are scarcer,
  * and a read serves a whole stage's keys. */
 #ifndef COPES_BACKENDS_CUDA_TPA_OPERAND_H
 #define COPES_BACKENDS_CUDA_TPA_OPERAND_H
@@ -25,18 +25,26 @@ DEVICE lane_place place_of_lane()
     return {lane, lane / 4, lane % 4};
 }
 
-/* The query of 16 heads in shared memory: a piece for each 16 features, its parts one after another, each 16 or, of tf32, 32
- * bytes a lane. */
-template <typename T> inline constexpr int part_bytes = is_single<T> ? 1024 : 512;
+/* The query of 16 heads in shared memory: a piece for each 16 features, its parts one after another, 16 bytes a lane. float32
+ * has parts of bf16, for its exponents. */
+enum { PART_BYTES = 512 };
+
+template <typename T> struct query_part {
+    typedef T type;
+};
+
+template <> struct query_part<f32> {
+    typedef bf16 type;
+};
 
 template <typename T> __host__ __device__ constexpr int parts_of_query(bool lse)
 {
-    return storage<T>::dtype == COPES_BF16 && lse ? 3 : 2;
+    return is_single<T> || (!is_half<T> && lse) ? 3 : 2;
 }
 
-template <typename T> __host__ __device__ constexpr int query_bytes(int width, int parts)
+__host__ __device__ constexpr int query_bytes(int width, int parts)
 {
-    return width / 16 * parts * part_bytes<T>;
+    return width / 16 * parts * PART_BYTES;
 }
 
 /* Whose query: heads from `head` on of a query token. */
@@ -82,8 +90,7 @@ DEVICE void form_pieces(const copes_tpa_problem &problem, const query_place &at,
     }
 }
 
-/* The same for float32, by multiply-adds: features 4t to 4t + 3 of each piece, which are columns t and t + 4 of two operands of
- * tf32. q[i][k] has those of operand k: heads g, g + 8 of the one, then of the other. */
+/* The same for float32, by multiply-adds: features 4t to 4t + 3 of each piece, which stand for 2t, 2t + 1 and 8 more. */
 template <>
 __device__ __forceinline__ void form_pieces<f32>(const copes_tpa_problem &problem, const query_place &at,
                                                  const int (&features)[2], float (&q)[2][2][4])
@@ -104,25 +111,24 @@ __device__ __forceinline__ void form_pieces<f32>(const copes_tpa_problem &proble
         for (int i = 0; i < 8; i++) {
             const float b = bq[r * bs[2] + places[i / 4] + i % 4];
             for (int half = 0; half < 2; half++) {
-                float &x = q[i / 4][i % 4 / 2][i % 2 * 2 + half];
+                float &x = q[i / 4][i % 4 / 2][half * 2 + i % 2];
                 x = fmaf(a[half], b, x);
             }
         }
     }
 }
 
-/* Rounds a piece and leaves what is lost. An infinity loses nothing. */
-template <typename T> DEVICE void take_part(uint32_t (&part)[4], float (&q)[2][4])
+/* Rounds a pair and leaves what is lost. An infinity loses nothing. */
+template <typename T> DEVICE uint32_t take_pair(float *pair)
 {
-    for (int i = 0; i < 4; i++) {
-        float *pair = &q[i / 2][i % 2 * 2], rounded[2];
-        part[i] = storage<T>::pack(pair);
-        storage<T>::unpack(part[i], rounded);
-        for (int k = 0; k < 2; k++) {
-            const float rest = pair[k] - rounded[k];
-            pair[k] = rest == rest ? rest : 0;
-        }
+    float rounded[2];
+    const uint32_t word = storage<T>::pack(pair);
+    storage<T>::unpack(word, rounded);
+    for (int i = 0; i < 2; i++) {
+        const float rest = pair[i] - rounded[i];
+        pair[i] = rest == rest ? rest : 0;
     }
+    return word;
 }
 
 DEVICE void write_words(uint32_t at, const uint32_t (&words)[4])
@@ -136,31 +142,13 @@ DEVICE void read_words(uint32_t (&words)[4], uint32_t at)
     words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
 }
 
-/* x in two numbers of tf32. */
-DEVICE void split_tf32(float x, uint32_t &high, uint32_t &low)
-{
-    high = round_tf32(x);
-    const float rest = x - __uint_as_float(high);
-    low = round_tf32(rest == rest ? rest : 0);
-}
-
 template <typename T> DEVICE void store_parts(uint32_t piece, int parts, float (&q)[2][4])
 {
     for (int part = 0; part < parts; part++) {
         uint32_t packed[4];
-        take_part<T>(packed, q);
-        write_words(piece + part * 512, packed);
-    }
-}
-
-template <> __device__ __forceinline__ void store_parts<f32>(uint32_t piece, int, float (&q)[2][4])
-{
-    for (int k = 0; k < 2; k++) {
-        uint32_t high[4], low[4];
         for (int i = 0; i < 4; i++)
-            split_tf32(q[k][i], high[i], low[i]);
-        write_words(piece + k * 512, high);
-        write_words(piece + 1024 + k * 512, low);
+            packed[i] = take_pair<typename query_part<T>::type>(&q[i / 2][i % 2 * 2]);
+        write_words(piece + part * PART_BYTES, packed);
     }
 }
 
@@ -187,7 +175,7 @@ template <typename T, int WIDTH> struct warp_query {
 
     __device__ __forceinline__ uint32_t piece(int i) const
     {
-        return place + i * parts * part_bytes<T>;
+        return place + i * parts * PART_BYTES;
     }
 
     /* Forms the query in shared memory from `shared` on. */
@@ -226,7 +214,7 @@ template <typename T, int WIDTH> struct warp_query {
         for (int k = 0; k < 2; k++) {
             const uint32_t words[4] = {__float_as_uint(q[k][0]), __float_as_uint(q[k][1]), __float_as_uint(q[k][2]),
                                        __float_as_uint(q[k][3])};
-            write_words(piece(i) + k * 512, words);
+            write_words(piece(i) + k * PART_BYTES, words);
         }
     }
 
@@ -251,7 +239,7 @@ template <typename T, int WIDTH> struct warp_query {
             float q[2][4];
             for (int k = 0; k < 2; k++) {
                 uint32_t words[4];
-                read_words(words, piece(i) + k * 512);
+                read_words(words, piece(i) + k * PART_BYTES);
                 for (int j = 0; j < 4; j++)
                     q[k][j] = __uint_as_float(words[j]) * inverse[j / 2];
             }

@@ -14,7 +14,8 @@ enum {
     MOST_STAGES = 16,
     MOST_CLUSTER = 16,
     UNIT = 16, /* keys that begin a part: coefficients begin at 16 bytes there */
-    BARRIER_BYTES = 2 * MOST_STAGES * 8
+    BARRIER_BYTES = 2 * MOST_STAGES * 8,
+    STATE_BYTES = MOST_WARPS * WARP_HEADS * 8 /* of all warps' rows */
 };
 
 /* Warps of a block, as far as registers reach: 168 or, for rows of 256 features, 255 a thread. */
@@ -69,10 +70,9 @@ template <typename T> inline bool plan_block(const queue &to, const copes_tpa_pr
     plan->head_tiles = (int)divide_up(problem.h, WARP_HEADS);
     plan->query_parts = parts_of_query<T>(problem.lse.data != nullptr);
     plan->ring = ring_of<T>(problem, plan->width);
-    const int heads = plan->head_tiles * WARP_HEADS,
-              most = to.shared_memory - (int)sizeof(float) * MOST_WARPS * WARP_HEADS;
-    const int fixed = BARRIER_BYTES + plan->head_tiles * query_bytes<T>(plan->width, plan->query_parts);
-    const int stages = (most - fixed) / plan->ring.bytes;
+    const int before = BARRIER_BYTES + 2 * STATE_BYTES,
+              fixed = before + plan->head_tiles * query_bytes(plan->width, plan->query_parts);
+    const int stages = (to.shared_memory - fixed) / plan->ring.bytes;
     if (plan->head_tiles >= warps || stages < 2)
         return false;
     plan->ring.stages = largest_power(stages < MOST_STAGES ? stages : MOST_STAGES);
@@ -83,9 +83,9 @@ template <typename T> inline bool plan_block(const queue &to, const copes_tpa_pr
     if (plan->copiers > plan->ring.stages)
         plan->copiers = plan->ring.stages;
     const int staging = fixed + plan->ring.stages * plan->ring.bytes;
-    const int merging = BARRIER_BYTES + block_outputs_bytes(plan->width, plan->key_groups, heads);
+    const int merging = before + block_outputs_bytes(plan->width, plan->key_groups, plan->head_tiles);
     plan->shared = staging > merging ? staging : merging;
-    return plan->shared <= most;
+    return plan->shared <= to.shared_memory;
 }
 
 /* What a cut costs, in keys that a multiprocessor reads at its share of the memory's rate. */
@@ -114,7 +114,8 @@ struct mma_cost {
         const double waves = (double)divide_up((int64_t)queries, (int64_t)at_once);
         const double busy = (queries < at_once ? queries : at_once) * (double)blocks / multiprocessors;
         const int64_t keys = divide_up(divide_up(m, UNIT), blocks) * UNIT;
-        return waves * (double)(divide_up(keys, round) * round) * (busy > slowness ? busy : slowness);
+        const int64_t length = keys < round ? (keys + round) / 2 : divide_up(keys, round) * round;
+        return waves * (double)length * (busy > slowness ? busy : slowness);
     }
 
     /* A second launch, about 3 microseconds. */
@@ -153,6 +154,9 @@ inline void plan_blocks(const queue &to, const copes_tpa_problem &problem, Activ
             least = price, plan->cluster = pair, plan->cut.parts = parts;
     }
     plan->cut.part = divide_up(units, plan->cut.parts * plan->cluster) * UNIT * plan->cluster;
+    const int64_t stages = divide_up(plan->cut.part / plan->cluster, keys_of_stage(plan->width * (int)sizeof(T)));
+    while (plan->key_groups > 1 && plan->key_groups / 2 >= stages)
+        plan->key_groups /= 2;
 }
 
 } // namespace COPES_GPU

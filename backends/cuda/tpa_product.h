@@ -8,17 +8,18 @@
 namespace COPES_GPU
 {
 
-/* Where a warp is at work: its heads, from `first` on, and its lane's part of the addresses of matrices. */
+/* Where a warp is at work: its heads, from `first` on, how many features a value has, and its lane's part of the addresses of
+ * matrices. */
 struct warp_place {
-    int first, heads;
+    int first, heads, features;
     int lane, g, t;
     int far, near, at; /* which row of which of four matrices the lane addresses */
 };
 
-DEVICE warp_place place_of_warp(int first, int heads)
+DEVICE warp_place place_of_warp(int first, int heads, int features)
 {
     const auto [lane, g, t] = place_of_lane();
-    return {first, heads, lane, g, t, lane / 16, lane / 8 % 2, lane % 8};
+    return {first, heads, features, lane, g, t, lane / 16, lane / 8 % 2, lane % 8};
 }
 
 template <typename T, int WIDTH> struct tensor_product {
@@ -66,7 +67,7 @@ template <typename T, int WIDTH> struct tensor_product {
         for (int i = 0; i < WIDTH / 16; i++) {
             uint32_t a[2][4];
             read_words(a[0], q.piece(i));
-            read_words(a[1], q.piece(i) + 512);
+            read_words(a[1], q.piece(i) + PART_BYTES);
 #pragma unroll
             for (int k = 0; k < TILES; k += 2) {
                 uint32_t m[4];
@@ -90,7 +91,7 @@ template <typename T, int WIDTH> struct tensor_product {
 #pragma unroll
         for (int i = 0; i < WIDTH / 16; i++) {
             uint32_t a[4];
-            read_words(a, q.piece(i) + 1024);
+            read_words(a, q.piece(i) + 2 * PART_BYTES);
 #pragma unroll
             for (int k = 0; k < TILES; k += 2) {
                 uint32_t m[4];
@@ -121,18 +122,16 @@ template <typename T, int WIDTH> struct tensor_product {
         }
     }
 
-    /* Writes a row of float32: half 0 is head g's, half 1 that of g + 8. */
-    static __device__ __forceinline__ void store_row(const outputs &o, int half, int t, float *row)
+    /* The features of outputs 0 and 1, and of 2 and 3, of an item. */
+    static __device__ __forceinline__ void features_of(int item, int t, int (&feature)[2])
     {
-#pragma unroll
-        for (int i = 0; i < WIDTH / 8; i++)
-            *reinterpret_cast<float2 *>(row + 8 * i + 2 * t) = make_float2(o[i][2 * half], o[i][2 * half + 1]);
+        feature[0] = 8 * item + 2 * t;
+        feature[1] = feature[0] + 1;
     }
 };
 
-/* float32 in numbers of tf32: (h + l) (h' + l') without l l' is good to 2^-21. A lane reads 16 bytes of a row at once, and
- * features take their places in the operands accordingly. Tensor cores cut their sums off instead of rounding them, so only
- * short ones are left to them. */
+/* float32 in three parts of bf16, good to 2^-24. A lane reads 16 bytes of a row at once, and features take their places in the
+ * operands accordingly. Tensor cores cut their sums off instead of rounding them, so only short ones are left to them. */
 template <int WIDTH> struct tensor_product<f32, WIDTH> {
     static constexpr int TILES = keys_of_stage(WIDTH * 4) / 8, ROW = WIDTH * 4;
     typedef float scores[TILES][4];
@@ -148,88 +147,95 @@ template <int WIDTH> struct tensor_product<f32, WIDTH> {
         }
     }
 
-    /* The 11 bits that tensor cores take of a number, rounded, and the rest. An infinity leaves none; a NaN's rest is NaN. */
-    static __device__ __forceinline__ void cut(uint32_t word, uint32_t &high, uint32_t &low)
+    /* What is left of a number beside its high part. An infinity leaves nothing. */
+    static __device__ __forceinline__ uint32_t rest_of(uint32_t word, uint32_t high)
     {
-        high = (word + 0x1000) & 0xffffe000u;
-        low = high == word ? 0 : __float_as_uint(__uint_as_float(word) - __uint_as_float(high));
+        return high == word ? 0 : __float_as_uint(__uint_as_float(word) - __uint_as_float(high));
     }
 
-    /* sum += a times the two rows, whose low parts go to `rest`. */
-    static __device__ __forceinline__ void multiply_cut(float (&sum)[4], float (&rest)[4], const uint32_t (&high)[4],
-                                                        const uint32_t (&low)[4], uint32_t b0, uint32_t b1)
+    /* Two numbers in three parts of 8 bits, each part a pair of bf16. */
+    static __device__ __forceinline__ void split(uint32_t x, uint32_t y, uint32_t (&parts)[3])
     {
-        uint32_t h[2], l[2];
-        cut(b0, h[0], l[0]);
-        cut(b1, h[1], l[1]);
-        multiply(sum, high, h[0], h[1], f32{});
-        multiply(rest, high, l[0], l[1], f32{});
-        multiply(rest, low, h[0], h[1], f32{});
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            parts[i] = __byte_perm(x, y, 0x7632);
+            x = rest_of(x, x & 0xffff0000u);
+            y = rest_of(y, y & 0xffff0000u);
+        }
     }
 
-    /* Each product of high parts has a sum of its own. */
+    /* sum += a b. Low parts come first, so that what tensor cores cut off is cut off once. What is left out is below 2^-24. */
+    static __device__ __forceinline__ void multiply_parts(float (&sum)[4], const uint32_t (&a)[3][4],
+                                                          const uint32_t (&b)[2][3])
+    {
+        float product[4] = {};
+#pragma unroll
+        for (int both = 2; both >= 0; both--)
+#pragma unroll
+            for (int i = 0; i <= both; i++)
+                multiply(product, a[i], b[0][both - i], b[1][both - i], bf16{});
+        for (int i = 0; i < 4; i++)
+            sum[i] += product[i];
+    }
+
     static __device__ __forceinline__ void multiply_keys(scores &dot, const warp_place &w,
                                                          const warp_query<f32, WIDTH> &q, uint32_t rows)
     {
         const uint32_t row = rows + w.g * ROW, swizzle = (w.t ^ swizzle_of(w.g)) * 16;
-        scores rest = {};
 #pragma unroll 2
         for (int j = 0; j < WIDTH / 16; j++) {
-            uint32_t m[TILES][4], high[4], low[4];
+            uint32_t a[3][4];
+            for (int i = 0; i < 3; i++)
+                read_words(a[i], q.piece(j) + i * PART_BYTES);
 #pragma unroll
-            for (int k = 0; k < TILES; k++)
-                read_words(m[k], row + k * 8 * ROW + j / 2 * 128 + ((j % 2 * 64) ^ swizzle));
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                read_words(high, q.piece(j) + i * 512);
-                read_words(low, q.piece(j) + 1024 + i * 512);
-#pragma unroll
-                for (int k = 0; k < TILES; k++) {
-                    float sum[4] = {};
-                    multiply_cut(sum, rest[k], high, low, m[k][2 * i], m[k][2 * i + 1]);
-                    for (int x = 0; x < 4; x++)
-                        dot[k][x] += sum[x];
-                }
+            for (int k = 0; k < TILES; k++) {
+                uint32_t m[4], b[2][3];
+                read_words(m, row + k * 8 * ROW + j / 2 * 128 + ((j % 2 * 64) ^ swizzle));
+                split(m[0], m[1], b[0]);
+                split(m[2], m[3], b[1]);
+                multiply_parts(dot[k], a, b);
             }
         }
-#pragma unroll
-        for (int i = 0; i < TILES * 4; i++)
-            dot[i / 4][i % 4] += rest[i / 4][i % 4];
     }
 
+    /* o += weights times a stage's rows. */
     static __device__ __forceinline__ void multiply_values(outputs &o, const warp_place &w, const scores &weights,
                                                            uint32_t rows)
     {
-        uint32_t a[TILES][2][4];
 #pragma unroll
-        for (int i = 0; i < TILES * 4; i++) /* keys 2t and 2t + 1 are columns t and t + 4 */
-            split_tf32(weights[i / 4][i % 4 / 2 + i % 2 * 2], a[i / 4][0][i % 4], a[i / 4][1][i % 4]);
+        for (int k = 0; k < TILES; k += 2) {
+            uint32_t a[3][4];
 #pragma unroll
-        for (int j = 0; j < WIDTH / 32; j++) {
-            float sum[4][4] = {};
-#pragma unroll
-            for (int k = 0; k < TILES; k++) {
-                uint32_t m[2][4];
-                for (int i = 0; i < 2; i++) {
-                    const int key = 2 * w.t + i;
-                    read_words(m[i], rows + (k * 8 + key) * ROW + j * 128 + (w.g ^ swizzle_of(key)) * 16);
-                }
-                for (int i = 0; i < 4; i++)
-                    multiply_cut(sum[i], sum[i], a[k][0], a[k][1], m[0][i], m[1][i]);
+            for (int i = 0; i < 4; i++) {
+                float rest[2] = {weights[k + i / 2][i % 2 * 2], weights[k + i / 2][i % 2 * 2 + 1]};
+                for (int part = 0; part < 3; part++)
+                    a[part][i] = take_pair<bf16>(rest);
             }
-            for (int i = 0; i < 16; i++)
-                o[4 * j + i / 4][i % 4] += sum[i / 4][i % 4];
+#pragma unroll
+            for (int j = 0; j < WIDTH / 32; j++) {
+                if (j * 32 >= w.features)
+                    break;
+                uint32_t m[4][4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int key = 2 * w.t + i % 2;
+                    read_words(m[i], rows + ((k + i / 2) * 8 + key) * ROW + j * 128 + (w.g ^ swizzle_of(key)) * 16);
+                }
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    uint32_t b[2][3];
+                    split(m[0][i], m[1][i], b[0]);
+                    split(m[2][i], m[3][i], b[1]);
+                    multiply_parts(o[4 * j + i], a, b);
+                }
+            }
         }
     }
 
-    static __device__ __forceinline__ void store_row(const outputs &o, int half, int t, float *row)
+    static __device__ __forceinline__ void features_of(int item, int t, int (&feature)[2])
     {
-#pragma unroll
-        for (int i = 0; i < WIDTH / 16; i++) {
-            const int c = 2 * half + i % 2, j = i / 2 * 4;
-            *reinterpret_cast<float4 *>(row + 32 * (i / 2) + 8 * t + 4 * (i % 2)) =
-                make_float4(o[j][c], o[j + 1][c], o[j + 2][c], o[j + 3][c]);
-        }
+        feature[0] = item / 4 * 32 + 8 * t + item % 4;
+        feature[1] = feature[0] + 4;
     }
 };
 

@@ -16,7 +16,7 @@ enum { WARP_HEADS = 16 };
 /* Keys of a stage, which a warp takes at once, for rows of so many bytes. */
 __host__ __device__ constexpr int keys_of_stage(int row)
 {
-    return row <= 256 ? 32 : row <= 512 ? 16 : 8;
+    return row <= 256 ? 32 : 16;
 }
 
 /* What the chunks of a key's rows are permuted with: 8 keys' chunks differ, and so do those of a quarter of a warp that reads

@@ -104,7 +104,7 @@ DEVICE void score_stage(typename tensor_product<T, WIDTH>::scores &s, const cope
     for (int r = 0; r < rk; r++) {
         typename product::scores dot = {}, k;
         const uint32_t rows = stage + ring.bk + r * bytes;
-        if constexpr (parts_of_query<T>(true) > 2)
+        if constexpr (parts_of_query<T>(true) > parts_of_query<T>(false))
             if (q.parts > 2)
                 product::multiply_keys_by_rest(dot, w, q, rows);
         product::multiply_keys(dot, w, q, rows);
