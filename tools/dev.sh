@@ -148,7 +148,8 @@ install_package() {
     "$environment/bin/pip" install --quiet meson-python 'meson>=1.3' ninja "${COPES_TORCH:-torch==2.13.0}" numpy ml_dtypes \
         hypothesis pytest || return 1
     PATH=$environment/bin:$PATH "$environment/bin/pip" install --quiet --no-deps --no-build-isolation --force-reinstall \
-        --config-settings=build-dir="$root/build-python/meson" "${gpu[@]/#/--config-settings=setup-args=}" "$root" || die "the Python package does not build"
+        --config-settings=build-dir="$root/build-python/meson" "${gpu[@]/#/--config-settings=setup-args=}" "$root" ||
+        die 'the Python package does not build'
 }
 
 run_python() {
@@ -156,7 +157,7 @@ run_python() {
     if install_package; then
         (cd "$root" && build-python/env/bin/python -m pytest -q python/tests) | tee "$1"
     else
-        say "SKIPPED: the Python tests, as pip could not install what they need (${COPES_TORCH:-torch==2.13.0} and others)"
+        say "SKIPPED: the Python tests, as they need Python 3.10, ${COPES_TORCH:-torch==2.13.0} and what else pip names above"
         echo '1 skipped in 0s' >"$1"
     fi
 }

@@ -24,4 +24,4 @@ from ._copes import devices
 from ._copes import version as __version__
 from ._functions import act, lrpe_cosine, lrpe_rotate, md_lrpe_cosine, tpa_decode
 
-__all__ = ["act", "devices", "lrpe_cosine", "lrpe_rotate", "md_lrpe_cosine", "tpa_decode"]
+__all__ = ["__version__", "act", "devices", "lrpe_cosine", "lrpe_rotate", "md_lrpe_cosine", "tpa_decode"]

@@ -45,10 +45,7 @@ def _torch(torch):
     def scratch(like, size):
         return torch.empty(size, dtype=torch.uint8, device=like.device)
 
-    def stream(device):
-        return torch.cuda.current_stream(device).cuda_stream
-
-    return False, True, empty, scratch, None, stream
+    return False, True, empty, scratch, None, None
 
 
 def _cupy(cupy):

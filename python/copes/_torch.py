@@ -19,6 +19,9 @@ from torch.nn import Parameter
 from ._copes import run
 from ._operators import ACT_BACKWARD, ACT_FORWARD, LRPE_BACKWARD, LRPE_FORWARD, TPA_DECODE
 
+if not hasattr(Tensor, "__dlpack_c_exchange_api__"):
+    raise ImportError(f"copes needs PyTorch 2.10 or newer; this is {torch.__version__}")
+
 _PLAIN = frozenset((Tensor, Parameter, type(None)))
 _SEQUENCE = (1, -3)
 
