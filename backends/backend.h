@@ -29,6 +29,6 @@ typedef struct copes_backend {
 
 enum { COPES_WORKSPACE_ALIGNMENT = 256 };
 
-extern const copes_backend copes_backend_cpu, copes_backend_cuda;
+extern const copes_backend copes_backend_cpu, copes_backend_cuda, copes_backend_hip;
 
 #endif

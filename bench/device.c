@@ -3,8 +3,11 @@
 
 static const bench_device *const devices[] = {
     &bench_device_cpu,
-#ifdef COPES_WITH_CUDA
+#ifdef COPES_BENCH_CUDA
     &bench_device_cuda,
+#endif
+#ifdef COPES_BENCH_HIP
+    &bench_device_hip,
 #endif
 };
 

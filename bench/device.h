@@ -37,6 +37,6 @@ typedef struct bench_device {
 /* NULL: no such device in this build. */
 const bench_device *bench_device_of(DLDeviceType type);
 
-extern const bench_device bench_device_cpu, bench_device_cuda;
+extern const bench_device bench_device_cpu, bench_device_cuda, bench_device_hip;
 
 #endif

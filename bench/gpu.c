@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* bench/gpu_flush.cu: 0, or -1 where the launch failed. */
-int bench_flush_gpu(void *stream, void *memory, size_t bytes);
+int GPU_FLUSH(void *stream, void *memory, size_t bytes);
 
 typedef struct gpu_state {
     GPU(Stream_t) stream;
@@ -31,8 +31,7 @@ static void gpu_close(void *state)
 static int prepare(gpu_state *gpu, int device)
 {
     int cache = 0;
-    if (GPU(SetDevice)(device) != GPU(Success) ||
-        GPU(DeviceGetAttribute)(&cache, GPU(DevAttrL2CacheSize), device) != GPU(Success))
+    if (GPU(SetDevice)(device) != GPU(Success) || GPU(DeviceGetAttribute)(&cache, GPU_L2_CACHE, device) != GPU(Success))
         return -1;
     gpu->flush_bytes = 3 * (size_t)cache;
     return GPU(StreamCreateWithFlags)(&gpu->stream, GPU(StreamNonBlocking)) == GPU(Success) &&
@@ -67,7 +66,7 @@ static double gpu_time(void *state, const bench_job *job)
 {
     const gpu_state *gpu = state;
     float milliseconds = -1;
-    if (bench_flush_gpu(gpu->stream, gpu->flush, gpu->flush_bytes) != 0 ||
+    if (GPU_FLUSH(gpu->stream, gpu->flush, gpu->flush_bytes) != 0 ||
         GPU(EventRecord)(gpu->begin, gpu->stream) != GPU(Success) || job->run(job->what) != 0 ||
         GPU(EventRecord)(gpu->end, gpu->stream) != GPU(Success) || GPU(EventSynchronize)(gpu->end) != GPU(Success) ||
         GPU(EventElapsedTime)(&milliseconds, gpu->begin, gpu->end) != GPU(Success))

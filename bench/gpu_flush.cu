@@ -1,4 +1,5 @@
 /* Emptying a GPU's caches by reading, which leaves nothing behind that would be written back while something is timed. */
+#include "memory/runtime.h"
 #include "vendor.h"
 
 namespace COPES_GPU
@@ -15,7 +16,7 @@ __global__ void read_all(const uint4 *from, size_t count, unsigned *never)
 
 } // namespace COPES_GPU
 
-extern "C" int bench_flush_gpu(void *stream, void *memory, size_t bytes)
+extern "C" int GPU_FLUSH(void *stream, void *memory, size_t bytes)
 {
     return COPES_GPU::enqueue(COPES_GPU::read_all, 1024, 256, 0, static_cast<GPU(Stream_t)>(stream),
                               static_cast<const uint4 *>(memory), bytes / sizeof(uint4),

@@ -10,6 +10,9 @@ static const copes_backend *const backends[] = {
 #ifdef COPES_WITH_CUDA
     &copes_backend_cuda,
 #endif
+#ifdef COPES_WITH_HIP
+    &copes_backend_hip,
+#endif
 };
 
 enum {

@@ -30,6 +30,9 @@ static const device_memory *const memories[] = {
 #ifdef COPES_WITH_CUDA
     &device_memory_cuda,
 #endif
+#ifdef COPES_WITH_HIP
+    &device_memory_hip,
+#endif
 };
 
 const device_memory *device_memory_of(DLDeviceType type)

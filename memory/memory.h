@@ -16,6 +16,6 @@ typedef struct device_memory {
 /* NULL: no such device in this build. */
 const device_memory *device_memory_of(DLDeviceType type);
 
-extern const device_memory device_memory_cuda;
+extern const device_memory device_memory_cuda, device_memory_hip;
 
 #endif

@@ -124,7 +124,7 @@ START_TEST(graphs_replay_to_the_same_bits)
     succeed(GPU(StreamBeginCapture)(l.stream, GPU(StreamCaptureModeGlobal)));
     run(&l); /* its first: nothing is left to be loaded or allocated by a call */
     succeed(GPU(StreamEndCapture)(l.stream, &graph));
-    succeed(GPU(GraphInstantiate)(&replay, graph, 0));
+    succeed(GPU(GraphInstantiateWithFlags)(&replay, graph, 0));
     run(&l);
     unsigned char *direct = take_output(&l);
     for (int i = 0; i < 3; i++) {

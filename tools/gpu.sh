@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # On a machine with a GPU: checks every operator on it and prints the benchmark's tables.
-# tools/gpu.sh [--device cuda] [--programs FOLDER] [--quick] [--out FOLDER]
+# tools/gpu.sh [--device cuda|hip] [--programs FOLDER] [--quick] [--out FOLDER]
 # Without --programs it builds for the GPU it finds. --quick leaves out the sanitizers and most of the benchmark.
 set -euo pipefail
 
@@ -35,14 +35,19 @@ step() {
 }
 
 build() {
-    programs=$root/build-gpu
-    local arch
-    arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
-    [ -f "$programs/build.ninja" ] || meson setup "$programs" "$root" --buildtype=release -Dcuda=enabled \
-        -Dcuda-archs="$arch" -Dtools=enabled -Dtests=enabled -Dbench=enabled
+    programs=$root/build-gpu-$device
+    local arch other=hip
+    if [ "$device" = hip ]; then
+        other=cuda
+        arch=$(rocminfo | grep -m 1 -o 'gfx[0-9a-f]*')
+    else
+        arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+    fi
+    [ -f "$programs/build.ninja" ] || meson setup "$programs" "$root" --buildtype=release "-D$device=enabled" \
+        "-D$device-archs=$arch" "-D$other=disabled" -Dtools=enabled -Dtests=enabled -Dbench=enabled
     ninja -C "$programs"
     mkdir -p "$programs/gpu"
-    cp "$programs/tools/copes" "$programs/bench/test_gpu" "$programs"/library/libcopes.so.? "$programs/gpu"
+    cp "$programs/tools/copes" "$programs/bench/test_gpu_$device" "$programs"/library/libcopes.so.? "$programs/gpu"
     programs=$programs/gpu
 }
 
@@ -60,8 +65,8 @@ copes=$programs/copes
 "$copes" devices
 step check "$copes" check --device "$device"
 grep -a -e '^act' -e '^lrpe' -e '^tpa' -e '^operator' "$out/check.txt" || true
-step test_gpu "$programs/test_gpu"
-[ -n "$quick" ] || ! command -v compute-sanitizer >/dev/null || sanitize
+step test_gpu "$programs/test_gpu_$device"
+[ -n "$quick" ] || [ "$device" != cuda ] || ! command -v compute-sanitizer >/dev/null || sanitize
 step bench "$copes" bench --device "$device" $quick --json "$out/bench.json"
 cat "$out/bench.txt"
 printf '%d failed\n' "$failed"

@@ -174,7 +174,7 @@ DEVICE int next_slot(int slot, int slots)
 template <typename U>
 DEVICE column find_exactly(const worker<U> &w, const unit_turns<U> &angles, int slab, int slot, int i, bool kept)
 {
-    column c;
+    column c = {-INFINITY, 0, 0};
     if (kept)
         c.most = read_scalar(w.lse_of(slab, w.lane, i));
 #pragma unroll 1

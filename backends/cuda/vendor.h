@@ -18,6 +18,7 @@
 #define COPES_GPU_DEVICE_TYPE kDLCUDA
 #define GPU(name) cuda##name                  /* the runtimes have the same functions under two prefixes */
 #define GPU_PARAMETER const __grid_constant__ /* a kernel's argument that is read where it lies */
+#define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks) /* that many on a multiprocessor */
 #define DEVICE static __device__ __forceinline__
 #define COPES_FUNCTION static __device__ __forceinline__ /* for common/phase.h */
 #define COPES_CONSTANT static __constant__ const
@@ -26,6 +27,8 @@ namespace COPES_GPU
 {
 
 typedef cudaDeviceProp device_properties;
+
+inline constexpr bool UNALIGNED_ACCESS = false;
 
 struct architecture_name {
     char text[64];
@@ -56,6 +59,12 @@ inline cudaError_t enqueue(void (*kernel)(Parameters...), dim3 blocks, dim3 thre
     }
     void *pointers[] = {const_cast<void *>(static_cast<const void *>(&arguments))...};
     return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), blocks, threads, pointers, shared, stream);
+}
+
+/* A kernel's first argument where it lies, for one that goes through it by indices and references. */
+template <typename Argument> DEVICE const Argument &first_argument(const Argument &argument)
+{
+    return argument;
 }
 
 /* The block's dynamic shared memory. */

@@ -39,13 +39,17 @@ DEVICE angle_step step_of(const copes_lrpe_problem &problem, int64_t head, int64
                                head * problem.theta.stride[0] + e * problem.theta.stride[1]));
 }
 
-/* A token's position in each dimension of the grid; false for one of the prefix or suffix. */
+/* A token's position in each dimension of the grid; false for one of the prefix or suffix. Here and below, an index that is
+ * known only at run time would put the positions into memory. */
 DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int32_t position[COPES_MAX_GRID])
 {
     int64_t rest = token - problem.prefix;
     if (rest < 0 || rest >= problem.length)
         return false;
-    for (int j = problem.grid_rank - 1; j > 0; j--) {
+#pragma unroll
+    for (int j = COPES_MAX_GRID - 1; j > 0; j--) {
+        if (j >= problem.grid_rank)
+            continue;
         const int64_t above = problem.length <= INT32_MAX ? (int64_t)((uint32_t)rest / (uint32_t)problem.grid[j])
                                                           : rest / problem.grid[j];
         position[j] = (int32_t)(problem.offset[j] + rest - above * problem.grid[j]);
@@ -53,6 +57,15 @@ DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int
     }
     position[0] = (int32_t)(problem.offset[0] + rest);
     return true;
+}
+
+/* The position in dimension j, of those found: with few conditions, since a loop over tokens would keep them all. */
+DEVICE int32_t position_in(const int32_t (&position)[COPES_MAX_GRID], int j)
+{
+    static_assert(COPES_MAX_GRID == 4, "two pairs");
+    const uint64_t low = (uint32_t)position[0] | (uint64_t)(uint32_t)position[1] << 32;
+    const uint64_t high = (uint32_t)position[2] | (uint64_t)(uint32_t)position[3] << 32;
+    return (int32_t)(((j & 2) != 0 ? high : low) >> (j & 1) * 32);
 }
 
 /* Sine and cosine at a position. */

@@ -29,7 +29,7 @@ struct device_guard {
     {
         int now = before;
         if (GPU(GetDevice)(&now) == GPU(Success) && now != before)
-            GPU(SetDevice)(before);
+            (void)GPU(SetDevice)(before);
     }
 };
 
@@ -47,7 +47,7 @@ static GPU(Error_t) count_devices(int *count)
 static int32_t device_count(void)
 {
     int count;
-    count_devices(&count);
+    (void)count_devices(&count);
     return count;
 }
 

@@ -120,12 +120,12 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
 }
 
 /* The same as calls, for where they are rare: a kernel that holds them many times over would not fit its cache. */
-static __device__ __noinline__ float activate_rarely(copes_act act, float x)
+[[maybe_unused]] static __device__ __noinline__ float activate_rarely(copes_act act, float x)
 {
     return activate(act, x);
 }
 
-static __device__ __noinline__ float activation_gradient_rarely(copes_act act, float g, float x)
+[[maybe_unused]] static __device__ __noinline__ float activation_gradient_rarely(copes_act act, float g, float x)
 {
     return activation_gradient(act, g, x);
 }

@@ -15,7 +15,7 @@ template <typename T> struct any_row {
     const copes_lrpe_problem &problem;
     int64_t b, n, h;
     int32_t position[COPES_MAX_GRID];
-    bool turned;
+    bool turned, live; /* live: it is to be written */
 
     __device__ __forceinline__ T *element(const copes_view &view, int64_t feature) const
     {
@@ -55,7 +55,7 @@ template <typename T> DEVICE any_unit find_any_unit(const any_row<T> &row, int64
     }
     const int j = row.turned && unit.turned ? dimension_of(problem, k) : -1;
     if (j >= 0)
-        unit.turns[0] = turn_at<true>(step_of(problem, row.h, k, j), row.position[j]);
+        unit.turns[0] = turn_at<true>(step_of(problem, row.h, k, j), position_in(row.position, j));
     return unit;
 }
 
@@ -70,7 +70,7 @@ DEVICE void read_pair(const any_row<T> &row, const copes_view &view, const int64
 template <typename T> DEVICE void write_pair(const any_row<T> &row, const int64_t (&place)[2], const float (&x)[2][1])
 {
     for (int i = 0; i < 2; i++)
-        if (place[i] >= 0)
+        if (place[i] >= 0 && row.live)
             write_scalar<T>(row.element(row.problem.dst, place[i]), x[i][0]);
 }
 
@@ -159,12 +159,15 @@ template <typename T> DEVICE void backward_row(const any_row<T> &row, int lane)
     }
 }
 
-template <typename T> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem problem)
+template <typename T> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem argument)
 {
+    const copes_lrpe_problem &problem = first_argument(argument);
     const int lane = (int)threadIdx.x % LANES;
     const int64_t rows = problem.b * problem.n * problem.h, step = (int64_t)gridDim.x * ROWS;
-    for (int64_t i = (int64_t)blockIdx.x * ROWS + threadIdx.x / LANES; i < rows; i += step) {
-        any_row<T> row = {problem, i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false};
+    for (int64_t first = (int64_t)blockIdx.x * ROWS; first < rows; first += step) {
+        const int64_t wanted = first + threadIdx.x / LANES, i = wanted < rows ? wanted : rows - 1;
+        any_row<T> row = {problem,      i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false,
+                          wanted < rows};
         row.turned = find_positions(problem, row.n, row.position);
         if (problem.backward)
             backward_row(row, lane);

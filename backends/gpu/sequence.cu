@@ -65,12 +65,9 @@ DEVICE void find_turns(const slab_memory<V> &memory, const copes_lrpe_problem &p
     const bool in_grid = find_positions(problem, token, position);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const int at = lane * V + i, j = memory.dimension[at];
-        int32_t p = position[0];
-#pragma unroll
-        for (int other = 1; other < COPES_MAX_GRID; other++)
-            p = j == other ? position[other] : p;
-        turns[i] = in_grid && j >= 0 ? turn_at<false>(memory.step[at], p) : turn{1, 0};
+        const int at = lane * V + i; /* the step of an angle that no dimension turns is 0 */
+        const turn here = turn_at<false>(memory.step[at], position_in(position, memory.dimension[at]));
+        turns[i] = in_grid ? here : turn{1, 0};
     }
 }
 
@@ -189,7 +186,8 @@ template <typename T, int V, encoding E, role R> struct slab {
 #pragma unroll
         for (int i = 0; i < 2 * V; i++) {
             values[i / V][i % V] = R == role::given ? 0 : -INFINITY;
-            gradients[i / V][i % V] = 0;
+            if (BACKWARD)
+                gradients[i / V][i % V] = 0;
         }
     }
 
@@ -245,8 +243,9 @@ DEVICE void merge_rows(slab_memory<V> &memory, const slab_place &place, column (
 
 template <typename T, int V, encoding E, role R>
 __global__ void __launch_bounds__(THREADS)
-    sequence_columns(GPU_PARAMETER copes_lrpe_problem problem, int64_t units, uint32_t tiles)
+    sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, int64_t units, uint32_t tiles)
 {
+    const copes_lrpe_problem &problem = first_argument(argument);
     constexpr int COLUMNS = plain_vectors<E> * V;
     __shared__ slab_memory<V> memory;
     const slab_place place = find_place<V>(problem, tiles);

@@ -20,7 +20,7 @@ bool run_sequence_fast(const queue &to, const copes_lrpe_problem &problem, bool 
 
 /* Of part of a column: its largest element, and relative to that the sum of e^(x - most) and of that times g. */
 struct column {
-    float most = -INFINITY, sum = 0, dot = 0;
+    float most, sum, dot;
 };
 
 /* What is subtracted: a largest of -inf counts as 0, so that masked tokens add nothing and a column of nothing else ends

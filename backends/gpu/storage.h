@@ -92,12 +92,16 @@ template <typename T, int V> struct raw {
     }
 };
 
-/* An object at an address of any alignment. */
+/* An object at an address of any alignment, which is the hardware's business where memory may be read so. */
 template <typename Object> DEVICE Object read_anywhere(const void *p)
 {
-    if (reinterpret_cast<uintptr_t>(p) % sizeof(Object) == 0)
+    if (!UNALIGNED_ACCESS && reinterpret_cast<uintptr_t>(p) % sizeof(Object) == 0)
         return *static_cast<const Object *>(p);
     Object object;
+    if (UNALIGNED_ACCESS) {
+        memcpy(&object, p, sizeof object);
+        return object;
+    }
     for (int i = 0; i < (int)sizeof object; i++)
         reinterpret_cast<char *>(&object)[i] = static_cast<const char *>(p)[i];
     return object;
@@ -105,6 +109,10 @@ template <typename Object> DEVICE Object read_anywhere(const void *p)
 
 template <typename Object> DEVICE void write_anywhere(void *p, Object object)
 {
+    if (UNALIGNED_ACCESS) {
+        memcpy(p, &object, sizeof object);
+        return;
+    }
     if (reinterpret_cast<uintptr_t>(p) % sizeof(Object) == 0) {
         *static_cast<Object *>(p) = object;
         return;

@@ -90,18 +90,15 @@ DEVICE void form_query(const copes_tpa_problem &problem, const tpa_task &task, i
     const T *aq = static_cast<const T *>(problem.aq.data) + task.b * as[0] + task.n * as[1] + task.h * as[2];
     const T *bq = static_cast<const T *>(problem.bq.data) + task.b * bs[0] + task.n * bs[1] + d * bs[3];
     const score_scale scale(problem);
-    float sum[HEADS] = {};
     const int j = threadIdx.x; /* a feature each */
+#pragma unroll 1
+    for (int h = 0; h < HEADS; h++) {
+        float sum = 0;
 #pragma unroll 2
-    for (int64_t r = 0; r < problem.rq; r++) {
-        const float b = j < width ? read_scalar(bq + r * bs[2] + j * bs[3]) : 0;
-#pragma unroll
-        for (int h = 0; h < HEADS; h++)
-            sum[h] = h < task.heads ? fmaf(read_scalar(aq + h * as[2] + r * as[3]), b, sum[h]) : 0;
+        for (int64_t r = 0; r < problem.rq && h < task.heads && j < width; r++)
+            sum = fmaf(read_scalar(aq + h * as[2] + r * as[3]), read_scalar(bq + r * bs[2] + j * bs[3]), sum);
+        tile.query[h][j] = scale.apply(sum);
     }
-#pragma unroll
-    for (int h = 0; h < HEADS; h++)
-        tile.query[h][j] = scale.apply(sum[h]);
 }
 
 /* `count` rows of `width` features, `row_stride` apart, with zeros around them. */
@@ -168,10 +165,8 @@ DEVICE void score_keys(const copes_tpa_problem &problem, const tpa_task &task, i
         for (int i = 0; i < 4; i++) {
             const int h = threadIdx.x / (KEYS / 2) + i / 2 * (HEADS / 2),
                       key = threadIdx.x % (KEYS / 2) + i % 2 * (KEYS / 2);
-            if (h < task.heads && key < count) {
-                const float a = read_scalar(ak + key * as[1] + h * as[2] + r * as[3]);
-                score[i / 2][i % 2] = fmaf(a, dot[i / 2][i % 2], score[i / 2][i % 2]);
-            }
+            const float a = read_scalar(ak + min(key, count - 1) * as[1] + min(h, task.heads - 1) * as[2] + r * as[3]);
+            score[i / 2][i % 2] = fmaf(a, dot[i / 2][i % 2], score[i / 2][i % 2]);
         }
     }
     for (int i = 0; i < 4; i++) {
@@ -284,28 +279,34 @@ DEVICE void write_outputs(const copes_tpa_problem &problem, const tpa_cut &cut, 
     }
 }
 
-template <typename T, int V>
-__global__ void __launch_bounds__(THREADS, 3)
-    tpa_fma(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER tpa_cut cut, float *partials)
+struct tpa_call {
+    copes_tpa_problem problem;
+    tpa_cut cut;
+    float *partials; /* null: a row is one part */
+};
+
+template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, 3) tpa_fma(GPU_PARAMETER tpa_call argument)
 {
     __shared__ tpa_tile tile;
-    for (int64_t index = blockIdx.x; index < cut.tasks; index += gridDim.x) {
-        const tpa_task task = task_of(problem, cut, index);
+    for (int64_t index = blockIdx.x; index < first_argument(argument).cut.tasks; index += gridDim.x) {
+        const tpa_call &begin = first_argument(argument);
+        const tpa_task task = task_of(begin.problem, begin.cut, index);
         __syncthreads();
         if (threadIdx.x < HEADS)
             tile.row[threadIdx.x] = {-INFINITY, 0};
-        if (problem.d <= WIDTH)
-            form_query<T>(problem, task, 0, (int)problem.d, tile);
+        if (begin.problem.d <= WIDTH)
+            form_query<T>(begin.problem, task, 0, (int)begin.problem.d, tile);
         tpa_outputs out = {};
         for (int64_t key = task.begin; key < task.end; key += KEYS) {
             const int count = (int)(task.end - key < KEYS ? task.end - key : KEYS);
-            score_keys<T, V>(problem, task, key, count, tile);
+            score_keys<T, V>(first_argument(argument).problem, task, key, count, tile);
             __syncthreads();
             exponentiate(tile);
-            add_values<T, V>(problem, task, key, count, tile, out);
+            add_values<T, V>(first_argument(argument).problem, task, key, count, tile, out);
         }
         __syncthreads();
-        write_outputs<T>(problem, cut, task, tile, out, partials);
+        const tpa_call &end = first_argument(argument);
+        write_outputs<T>(end.problem, end.cut, task, tile, out, end.partials);
     }
 }
 
@@ -337,7 +338,7 @@ template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_prob
     float *partials = cut.cache.parts > 1 ? static_cast<float *>(workspace) : nullptr;
     const dim3 blocks((unsigned)(cut.tasks < most ? cut.tasks : most));
     const auto kernel = features_in_vectors<T>(problem) ? tpa_fma<T, vector_length<T>> : tpa_fma<T, 1>;
-    const copes_status status = launch(to, kernel, blocks, THREADS, 0, problem, cut, partials);
+    const copes_status status = launch(to, kernel, blocks, THREADS, 0, tpa_call{problem, cut, partials});
     if (status != COPES_OK || cut.cache.parts == 1)
         return status;
     return merge_partials<T>(to, problem, cut.cache, partials);

@@ -1,0 +1,71 @@
+/* HIP on AMD's GPUs. */
+#ifndef COPES_BACKENDS_HIP_AMD_PLATFORM_H
+#define COPES_BACKENDS_HIP_AMD_PLATFORM_H
+
+#define COPES_CONSTANT static __constant__ const
+
+#if !__has_builtin(__builtin_amdgcn_exp2f) /* the same instruction, in older compilers' library */
+extern "C" __device__ float __ocml_native_exp2_f32(float);
+#define __builtin_amdgcn_exp2f __ocml_native_exp2_f32
+#endif
+
+namespace COPES_GPU
+{
+
+struct architecture_name {
+    char text[64];
+};
+
+inline architecture_name name_architecture(const hipDeviceProp_t &properties)
+{
+    architecture_name name;
+    snprintf(name.text, sizeof name.text, "%.40s, wave size %d", properties.gcnArchName, properties.warpSize);
+    return name;
+}
+
+template <typename... Parameters>
+inline hipError_t enqueue(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared, hipStream_t stream,
+                          std::type_identity_t<Parameters>... arguments)
+{
+    void *pointers[] = {const_cast<void *>(static_cast<const void *>(&arguments))...};
+    return hipLaunchKernel(reinterpret_cast<const void *>(kernel), blocks, threads, pointers, shared, stream);
+}
+
+/* A kernel's first argument where it lies: Clang copies a struct to scratch memory, and does not always see that it need not.
+ * Each call reads anew, as what a loop would keep of it overflows the scalar registers. */
+template <typename Argument> DEVICE const Argument &first_argument(const Argument &)
+{
+    auto place = (const __attribute__((address_space(4))) Argument *)__builtin_amdgcn_kernarg_segment_ptr();
+    asm volatile("" : "+s"(place));
+    return *(const Argument *)place;
+}
+
+/* The block's dynamic shared memory. */
+DEVICE char *dynamic_shared()
+{
+    extern __shared__ __attribute__((aligned(128))) char copes_dynamic_shared[];
+    return copes_dynamic_shared;
+}
+
+/* Orders the shared memory of a warp's threads. */
+DEVICE void synchronize_warp()
+{
+    __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+    __builtin_amdgcn_wave_barrier();
+}
+
+/* 2^x to 2 ulp for x <= 0; results below the normal range may be 0. */
+DEVICE float exp2_term(float x)
+{
+    return __builtin_amdgcn_exp2f(x);
+}
+
+/* 1 / x to 1 ulp, for x and a result in the normal range. */
+DEVICE float reciprocal(float x)
+{
+    return __builtin_amdgcn_rcpf(x);
+}
+
+} // namespace COPES_GPU
+
+#endif

@@ -1,0 +1,117 @@
+/* HIP on the processor, by HIP-CPU: what it lacks of HIP, and launching. A block's threads are fibers, which take turns at
+ * barriers and shuffles alone; so that every thread of a block must come by each of these as often as the others. */
+#ifndef COPES_BACKENDS_HIP_CPU_PLATFORM_H
+#define COPES_BACKENDS_HIP_CPU_PLATFORM_H
+
+#include <algorithm>
+#include <string.h>
+
+/* Its own versions of these ask the compiler for SIMD clones of every function, which structs as arguments rule out. */
+#undef __device__
+#undef __global__
+#undef __forceinline__
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+
+#define COPES_CONSTANT static const
+
+namespace COPES_GPU
+{
+
+using std::max;
+using std::min;
+
+/* A thread's place in its block, x the fastest as everywhere else: HIP-CPU's own has z the fastest. */
+inline constexpr struct {
+    struct axis {
+        uint32_t (*place)(uint32_t thread);
+        operator uint32_t() const
+        {
+            return place(hip::detail::Fiber::this_fiber().id());
+        }
+    };
+    axis x = {[](uint32_t thread) { return thread % blockDim.x; }};
+    axis y = {[](uint32_t thread) { return thread / blockDim.x % blockDim.y; }};
+    axis z = {[](uint32_t thread) { return thread / blockDim.x / blockDim.y; }};
+} threadIdx;
+
+struct architecture_name {
+    char text[64];
+};
+
+inline architecture_name name_architecture(const hipDeviceProp_t &)
+{
+    architecture_name name;
+    snprintf(name.text, sizeof name.text, "HIP-CPU, wave size %d", warpSize);
+    return name;
+}
+
+template <typename... Parameters>
+inline hipError_t enqueue(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared, hipStream_t stream,
+                          std::type_identity_t<Parameters>... arguments)
+{
+    hipLaunchKernelGGL(kernel, blocks, threads, (uint32_t)shared, stream, arguments...);
+    return hipGetLastError();
+}
+
+/* A kernel's first argument where it lies, for one that goes through it by indices and references. */
+template <typename Argument> DEVICE const Argument &first_argument(const Argument &argument)
+{
+    return argument;
+}
+
+/* The block's dynamic shared memory. */
+DEVICE char *dynamic_shared()
+{
+    HIP_DYNAMIC_SHARED(char, copes_dynamic_shared)
+    return copes_dynamic_shared;
+}
+
+template <typename To, typename From> DEVICE To copy_bits(From from)
+{
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+DEVICE float __uint_as_float(uint32_t bits)
+{
+    return copy_bits<float>(bits);
+}
+
+DEVICE float __int_as_float(int32_t bits)
+{
+    return copy_bits<float>(bits);
+}
+
+DEVICE uint32_t __float_as_uint(float value)
+{
+    return copy_bits<uint32_t>(value);
+}
+
+DEVICE uint32_t __umulhi(uint32_t a, uint32_t b)
+{
+    return (uint32_t)((uint64_t)a * b >> 32);
+}
+
+DEVICE void synchronize_warp()
+{
+    __syncthreads();
+}
+
+/* 2^x for x <= 0. */
+DEVICE float exp2_term(float x)
+{
+    return exp2f(x);
+}
+
+DEVICE float reciprocal(float x)
+{
+    return 1 / x;
+}
+
+} // namespace COPES_GPU
+
+#endif

@@ -1,0 +1,43 @@
+/* AMD's own kernels, which those of backends/gpu ask first: there are none yet, so that they take every problem themselves. */
+#include "backends/gpu/sequence.h"
+#include "backends/gpu/tpa_fast.h"
+
+namespace COPES_GPU
+{
+
+template <typename T> bool run_sequence_fast(const queue &, const copes_lrpe_problem &, bool, copes_status *)
+{
+    return false;
+}
+
+template <typename T> bool fast_tpa_fits(const queue &, const copes_tpa_problem &)
+{
+    return false;
+}
+
+template <typename T> bool fast_tpa_aligned(const copes_tpa_problem &)
+{
+    return false;
+}
+
+template <typename T> size_t fast_tpa_workspace(const queue &, const copes_tpa_problem &)
+{
+    return 0;
+}
+
+template <typename T> copes_status run_fast_tpa(const queue &, const copes_tpa_problem &, void *)
+{
+    return copes_fail(COPES_ERROR_UNSUPPORTED, "tpa_decode: HIP has no kernel for matrix cores");
+}
+
+#define INSTANTIATE(T)                                                                                                 \
+    template bool run_sequence_fast<T>(const queue &, const copes_lrpe_problem &, bool, copes_status *);               \
+    template bool fast_tpa_fits<T>(const queue &, const copes_tpa_problem &);                                          \
+    template bool fast_tpa_aligned<T>(const copes_tpa_problem &);                                                      \
+    template size_t fast_tpa_workspace<T>(const queue &, const copes_tpa_problem &);                                   \
+    template copes_status run_fast_tpa<T>(const queue &, const copes_tpa_problem &, void *);
+INSTANTIATE(f32)
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+
+} // namespace COPES_GPU

@@ -1,0 +1,77 @@
+/* HIP's side of the seam between the GPU families: the runtime's names, and what both of its platforms share. The platform's
+ * own part is in amd/platform.h for AMD's GPUs and in cpu/platform.h for HIP-CPU, which runs HIP on the processor.
+ * backends/cuda/vendor.h has the same for CUDA. */
+#ifndef COPES_BACKENDS_HIP_VENDOR_H
+#define COPES_BACKENDS_HIP_VENDOR_H
+
+#include <hip/hip_runtime.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <type_traits>
+
+#define COPES_GPU copes_hip /* the namespace, as one library may hold both families */
+#define COPES_GPU_BACKEND copes_backend_hip
+#define COPES_GPU_NAME "hip"
+#define COPES_GPU_TITLE "HIP"
+#define COPES_GPU_DEVICE_TYPE kDLROCM
+#define GPU(name) hip##name /* the runtimes have the same functions under two prefixes */
+#define GPU_PARAMETER const /* a kernel's argument that is read where it lies */
+#define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads) /* HIP counts otherwise what CUDA counts in blocks */
+#define DEVICE static __device__ __forceinline__
+#define COPES_FUNCTION static __device__ __forceinline__ /* for common/phase.h */
+
+#include "platform.h"
+
+namespace COPES_GPU
+{
+
+typedef hipDeviceProp_t device_properties;
+
+inline constexpr bool UNALIGNED_ACCESS = true; /* as AMD's GPUs are set up by their driver for HIP */
+
+/* Bytes that a block may ask for. */
+inline int most_shared_memory(const device_properties &properties)
+{
+    return (int)properties.sharedMemPerBlock;
+}
+
+/* The value of the lane whose number differs in the bits of `mask`; every thread of the block must call it. */
+template <typename Value> DEVICE Value shuffle_xor(Value value, int mask)
+{
+    return __shfl_xor(value, mask);
+}
+
+/* The nearest bfloat16's bits, ties to even; a NaN stays one. */
+DEVICE uint32_t round_bf16(float value)
+{
+    const uint32_t bits = __float_as_uint(value);
+    return value != value ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
+
+/* Two values rounded to nearest even and packed, the first in the low half. */
+DEVICE uint32_t pack_bf16(float low, float high)
+{
+    return round_bf16(low) | round_bf16(high) << 16;
+}
+
+/* Clang and GCC have the type; the runtimes' own differ. */
+DEVICE uint32_t bits_of(_Float16 value)
+{
+    return __builtin_bit_cast(uint16_t, value);
+}
+
+DEVICE uint32_t pack_f16(float low, float high)
+{
+    return bits_of((_Float16)low) | bits_of((_Float16)high) << 16;
+}
+
+DEVICE float2 unpack_f16(uint32_t word)
+{
+    return make_float2((float)__builtin_bit_cast(_Float16, (uint16_t)word),
+                       (float)__builtin_bit_cast(_Float16, (uint16_t)(word >> 16)));
+}
+
+} // namespace COPES_GPU
+
+#endif

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""What the HIP compiler made of the kernels, for every architecture in the objects named.
+
+test_code_objects.py --readelf R --objdump D --kernels FILE... -- OBJECT...      (COPES_CUDA_OBJECTS: CUDA's, to compare)
+
+Fails on a kernel that spills registers or has scratch memory, on one that is declared in a source (FILE) or compiled for CUDA
+and missing for an architecture, and on a main kernel without 16-byte loads and stores of global memory.
+"""
+import argparse
+import os
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+NO_MORE_THAN_0 = ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size")
+
+# The kernels that memory binds, in their instances for whole vectors, and whether they store vectors too.
+VECTORS = {
+    r"act_line<": True,
+    r"act_strided<.*, [48], ": True,
+    r"softmax_lanes<": True,
+    r"lrpe_batch<": True,
+    r"lrpe_tokens<": True,
+    r"sequence_columns<.*, [48], ": True,
+    r"tpa_(fma|parts)<.*, [48]>": False,
+}
+LOAD = re.compile(r"\b(global|flat|buffer)_load_(dwordx4|b128)\b")
+STORE = re.compile(r"\b(global|flat|buffer)_store_(dwordx4|b128)\b")
+
+
+def output(*command, text=None):
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+
+
+def code_objects(path):
+    """Architecture and bytes of every code object in an object file."""
+    data = pathlib.Path(path).read_bytes()
+    for found in re.finditer(MAGIC, data):
+        begin = found.start()
+        (count,) = struct.unpack_from("<Q", data, begin + len(MAGIC))
+        at = begin + len(MAGIC) + 8
+        for _ in range(count):
+            offset, size, length = struct.unpack_from("<QQQ", data, at)
+            target = data[at + 24 : at + 24 + length].decode()
+            at += 24 + length
+            if size > 0 and "amdgcn" in target:
+                yield target.rsplit("-", 1)[1], data[begin + offset : begin + offset + size]
+
+
+def metadata(readelf, path):
+    """Of each kernel, the numbers that its notes give it."""
+    kernels, current = {}, {}
+    for line in output(readelf, "--notes", path).splitlines():
+        if re.match(r"  - \.", line):
+            current = {}
+        field = re.match(r"  (?:- |  )\.(\w+): +(\S+)$", line)
+        if field:
+            current[field[1]] = field[2]
+            if field[1] == "symbol":
+                kernels[field[2].removesuffix(".kd")] = current
+    return kernels
+
+
+def wide_accesses(objdump, path):
+    """Of each function, whether it has 16-byte loads, and stores."""
+    found, name = {}, ""
+    for line in output(objdump, "-d", "--no-show-raw-insn", path).splitlines():
+        start = re.match(r"[0-9a-f]+ <(.+)>:$", line)
+        if start:
+            name = start[1]
+            found[name] = [False, False]
+        elif name:
+            found[name][0] |= LOAD.search(line) is not None
+            found[name][1] |= STORE.search(line) is not None
+    return found
+
+
+def plain_name(demangled):
+    """A kernel without its family's namespace and its arguments: act_line<float, (copes_act)0, false>."""
+    name = re.sub(r"copes_(hip|cuda)::|\(copes_act\)", "", demangled.removeprefix("void "))
+    return re.sub(r"\((?!anonymous).*$", "", re.sub(r"\((encoding|activation|role)\)", "", name))
+
+
+def plain_names(mangled):
+    return dict(zip(mangled, map(plain_name, output("c++filt", text="\n".join(mangled)).splitlines())))
+
+
+def declared(sources):
+    text = "\n".join(pathlib.Path(path).read_text(encoding="utf-8") for path in sources)
+    return set(re.findall(r"__global__ void\s+(?:(?:__launch_bounds__|LAUNCH_BOUNDS)\([^)]*\)\s+)?(\w+)\(", text))
+
+
+def faults_of(arch, kernels, accesses, names):
+    for mangled, numbers in kernels.items():
+        for field in NO_MORE_THAN_0:
+            if int(numbers[field]) > 0:
+                yield f"{arch}: {names[mangled]} has a {field} of {numbers[field]}"
+        for pattern, stores in VECTORS.items():
+            if re.match(pattern, names[mangled]):
+                loads_wide, stores_wide = accesses[mangled]
+                if not loads_wide or (stores and not stores_wide):
+                    yield f"{arch}: {names[mangled]} lacks 16-byte {'stores' if loads_wide else 'loads'}"
+
+
+def read_all(options):
+    """Of each architecture, the kernels of all objects and their accesses."""
+    kernels, accesses = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "code"
+        for path in options.objects:
+            for arch, code in code_objects(path):
+                file.write_bytes(code)
+                kernels.setdefault(arch, {}).update(metadata(options.readelf, file))
+                accesses.setdefault(arch, {}).update(wide_accesses(options.objdump, file))
+    return kernels, accesses
+
+
+def cuda_kernels(objects, families):
+    """The instances that CUDA's objects have of the kernels both families share: those that they have stubs to launch."""
+    stubs = set()
+    for path in objects:
+        for length, name in re.findall(r"ZL(\d+)__device_stub_(\w+)", output("nm", path)):
+            stubs.add(name[: int(length) - len("__device_stub_")])
+    return {name for name in plain_names(sorted(stubs)).values() if name.split("<")[0] in families}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--readelf", required=True)
+    parser.add_argument("--objdump", required=True)
+    parser.add_argument("--archs", required=True, help="comma-separated")
+    parser.add_argument("--kernels", nargs="+", required=True)
+    parser.add_argument("--objects", nargs="+", required=True)
+    parser.add_argument("--cuda-objects", nargs="*", default=[])
+    options = parser.parse_args()
+    families = declared(options.kernels)
+    wanted = cuda_kernels(options.cuda_objects, families)
+    kernels, accesses = read_all(options)
+    faults = []
+    if set(kernels) != set(options.archs.split(",")):
+        faults.append(f"code for {sorted(kernels)}, not {options.archs}")
+    every = {name for found in kernels.values() for name in plain_names(list(found)).values()}
+    for arch, found in kernels.items():
+        names = plain_names(list(found))
+        have = set(names.values())
+        faults += faults_of(arch, found, accesses[arch], names)
+        faults += [f"{arch}: no {name}" for name in sorted((every | wanted) - have)]
+        faults += [f"{arch}: no kernel {name}" for name in sorted(families - {name.split("<")[0] for name in have})]
+        faults += [f"{arch}: nothing is like {p}" for p in VECTORS if not any(re.match(p, name) for name in have)]
+        print(f"{arch}: {len(found)} kernels")
+    print(f"{len(wanted)} of CUDA's to compare with\n" + "\n".join(faults))
+    return len(faults) > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
