@@ -9,7 +9,7 @@ static void exp_all(const void *x, void *y, size_t count)
     const real *from = x;
     real *to = y;
     for (size_t i = 0; i < count; i += LANES)
-        store_real(to + i, vexp(load_real(from + i)));
+        store_real(to + i, vexp(load_real(from + i)).value);
 }
 
 static void exp_term_all(const void *x, void *y, size_t count)

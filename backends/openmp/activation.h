@@ -6,36 +6,42 @@
 #include "backends/openmp/vmath.h"
 #include "common/problem.h"
 
-/* The logistic function s and its slope s (1 - s), from e = e^-|x|, which never overflows and cancels nothing: s is 1 or e,
- * by the sign of x, over 1 + e; the slope is e / (1 + e)^2 by either, with few roundings as e / (1 + e (2 + e)). */
-static ALWAYS_INLINE vreal vlogistic_decay(vreal x)
+/* The logistic function s comes of e = e^-|x|, which never overflows and cancels nothing: it is 1 or e, by the sign of x, over
+ * 1 + e. */
+static ALWAYS_INLINE vexponential vlogistic_decay(vreal x)
 {
     return vexp_decay(-vabs(x));
 }
 
-static ALWAYS_INLINE vreal vlogistic(vreal x, vreal e)
+static ALWAYS_INLINE vreal vlogistic(vint negative, vexponential e)
 {
-    const vint negative = x < 0;
-    const vreal sum = 1 + e, s = vselect(negative, e, vset(1)) / sum;
+    const vreal top = vselect(negative, e.value, vset(1)), sum = 1 + e.value, s = top / sum;
 #if defined(COPES_TYPE_F32) || defined(COPES_TYPE_F64)
-    const vreal lost = e - (sum - 1); /* what the sum's rounding left out, which full-width results would show */
-    return s - s * lost * vselect(negative, 1 - s, s);
+    /* What the roundings of e, of the sum and of the division left out, which full-width results would show. */
+    const vreal lost = e.value - (sum - 1) + e.rest, inverse = vselect(negative, 1 - s, s);
+    return s + (vresidual(top, s, sum) + vselect(negative, e.rest, vset(0)) - s * lost) * inverse;
 #else
     return s;
 #endif
 }
 
-static ALWAYS_INLINE vreal vlogistic_slope(vreal e)
+/* s and its slope s (1 - s), which is the same on either side of 0: with one division, from the smaller of s and 1 - s. */
+typedef struct vlogistic_pair {
+    vreal s, slope;
+} vlogistic_pair;
+
+static ALWAYS_INLINE vlogistic_pair vlogistic_with_slope(vreal x)
 {
-    return e / (1 + e * (2 + e));
+    const vreal smaller = vlogistic(~(vint){0}, vlogistic_decay(x)), larger = 1 - smaller;
+    return (vlogistic_pair){vselect(x < 0, smaller, larger), smaller * larger};
 }
 
 static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
 {
     switch (act) {
     case COPES_RELU: return vselect(x < 0, vset(0), x); /* a NaN is not less than 0, and stays */
-    case COPES_SIGMOID: return vlogistic(x, vlogistic_decay(x));
-    case COPES_SILU: return x * vlogistic(x, vlogistic_decay(x));
+    case COPES_SIGMOID: return vlogistic(x < 0, vlogistic_decay(x));
+    case COPES_SILU: return x * vlogistic(x < 0, vlogistic_decay(x));
     default: return x;
     }
 }
@@ -45,10 +51,10 @@ static ALWAYS_INLINE vreal act_backward(copes_act act, vreal g, vreal x)
 {
     switch (act) {
     case COPES_RELU: return vselect(x > 0, g, vset(0));
-    case COPES_SIGMOID: return g * vlogistic_slope(vlogistic_decay(x));
+    case COPES_SIGMOID: return g * vlogistic_with_slope(x).slope;
     case COPES_SILU: {
-        const vreal e = vlogistic_decay(x);
-        return g * (x * vlogistic_slope(e) + vlogistic(x, e));
+        const vlogistic_pair l = vlogistic_with_slope(x);
+        return g * (x * l.slope + l.s);
     }
     default: return g;
     }

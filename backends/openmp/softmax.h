@@ -139,7 +139,7 @@ static inline void columns_add(const columns *c, const real *x, const real *g, i
         const vreal shift = fixed ? most : vfinite_max(most), shrink = fixed ? vset(1) : vexp_term(before - shift);
         for (int64_t row = 0; row < count; row++) {
             const vreal below = load_real(x + row * c->stride + i) - shift;
-            const vreal e = fixed ? vexp(below) : vexp_term(below); /* a given log sum exp may be too small */
+            const vreal e = fixed ? vexp(below).value : vexp_term(below); /* a given log sum exp may be too small */
             part += e;
             if (g != NULL)
                 dot += e * load_real(g + row * c->stride + i);
@@ -190,7 +190,7 @@ static inline void columns_apply(const columns *c, real *x)
 {
     for (int64_t i = 0; i < c->stride; i += LANES) {
         const vreal below = load_real(x + i) - load_real(c->most + i);
-        store_real(x + i, (c->fixed ? vexp(below) : vexp_term(below)) * load_real(c->sum + i));
+        store_real(x + i, (c->fixed ? vexp(below).value : vexp_term(below)) * load_real(c->sum + i));
     }
 }
 

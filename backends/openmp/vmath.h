@@ -15,10 +15,21 @@ enum { PHASE_BITS = 8 * (int)sizeof(phase_word) };
 
 typedef phase_word vphase __attribute__((vector_size(VECTOR_BYTES)));
 
-/* e^x = fraction 2^octaves, for x of moderate size. `shifted` holds the octaves as an integer in its low bits. */
+/* e^x = (fraction + rest) 2^octaves, for x of moderate size. `shifted` holds the octaves as an integer in its low bits. */
 typedef struct scaled {
-    vreal fraction, shifted, octaves;
+    vreal fraction, rest, shifted, octaves;
 } scaled;
+
+/* value + rest: what the value's last rounding lost goes along, for those who need it. */
+typedef struct vexponential {
+    vreal value, rest;
+} vexponential;
+
+static ALWAYS_INLINE scaled vexp_scaled(vreal above, vreal shifted, vreal octaves)
+{
+    const vreal fraction = above + 1;
+    return (scaled){fraction, above - (fraction - 1), shifted, octaves};
+}
 
 #ifdef COPES_TYPE_F64
 
@@ -35,7 +46,7 @@ static ALWAYS_INLINE scaled vexp_reduce(vreal x)
     vreal p = vset(c[0]);
     for (int i = 1; i < 12; i++)
         p = p * r + c[i];
-    return (scaled){p * r * r + r + 1, shifted, octaves};
+    return vexp_scaled(p * r * r + r, shifted, octaves);
 }
 
 #else
@@ -50,7 +61,7 @@ static ALWAYS_INLINE scaled vexp_reduce(vreal x)
     const vreal r = (x - octaves * 0x1.62e4p-1f) - octaves * 0x1.7f7d1cp-20f, r2 = r * r;
     const vreal top = 1.9875691500e-4f * r + 1.3981999507e-3f, middle = 8.3334519073e-3f * r + 4.1665795894e-2f;
     const vreal low = 1.6666665459e-1f * r + 5.0000001201e-1f;
-    return (scaled){((top * r2 + middle) * r2 + low) * r2 + r + 1, shifted, octaves};
+    return vexp_scaled(((top * r2 + middle) * r2 + low) * r2 + r, shifted, octaves);
 }
 
 #endif
@@ -61,28 +72,32 @@ static ALWAYS_INLINE vreal power_of_two(vint exponent)
 }
 
 /* For a result in the normal range. A product, so that a NaN stays one. */
-static ALWAYS_INLINE vreal vexp_normal(scaled s)
+static ALWAYS_INLINE vexponential vexp_normal(scaled s)
 {
-    return s.fraction * real_of_bits((vint)(((vphase)s.shifted + EXPONENT_BIAS) << FRACTION_BITS));
+    const vreal scale = real_of_bits((vint)(((vphase)s.shifted + EXPONENT_BIAS) << FRACTION_BITS));
+    return (vexponential){s.fraction * scale, s.rest * scale};
 }
 
 /* e^x for every x, denormal results included. */
-static ALWAYS_INLINE vreal vexp(vreal x)
+static ALWAYS_INLINE vexponential vexp(vreal x)
 {
     const scaled s = vexp_reduce(vmin(vset(exp_most), vmax(vset(exp_least), x)));
 #if defined(__AVX512F__) && defined(COPES_TYPE_F64)
-    return (vreal)_mm512_scalef_pd((__m512d)s.fraction, (__m512d)s.octaves);
+    return (vexponential){(vreal)_mm512_scalef_pd((__m512d)s.fraction, (__m512d)s.octaves),
+                          (vreal)_mm512_scalef_pd((__m512d)s.rest, (__m512d)s.octaves)};
 #elif defined(__AVX512F__)
-    return (vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)s.octaves);
+    return (vexponential){(vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)s.octaves),
+                          (vreal)_mm512_scalef_ps((__m512)s.rest, (__m512)s.octaves)};
 #else
     const vint exponent = bits_of(s.shifted) - bits_of(s.shifted - s.octaves);
     const vint half = exponent >> 1; /* in two steps, neither of which leaves the normal range */
-    return s.fraction * power_of_two(half) * power_of_two(exponent - half);
+    const vreal scale = power_of_two(half), again = power_of_two(exponent - half);
+    return (vexponential){s.fraction * scale * again, s.rest * scale * again};
 #endif
 }
 
 /* e^x for x <= 0, with results below the normal range rare: such a vector takes the longer way. */
-static ALWAYS_INLINE vreal vexp_decay(vreal x)
+static ALWAYS_INLINE vexponential vexp_decay(vreal x)
 {
 #if defined(__AVX512F__)
     return vexp(x);
@@ -96,8 +111,21 @@ static ALWAYS_INLINE vreal vexp_decay(vreal x)
 /* e^x for x <= 0, where what is below the normal range may as well be 0: a softmax's term beside a largest one of 1. */
 static ALWAYS_INLINE vreal vexp_term(vreal x)
 {
-    const vreal e = vexp_normal(vexp_reduce(vmax(vset(exp_least_normal), x)));
+    const vreal e = vexp_normal(vexp_reduce(vmax(vset(exp_least_normal), x))).value;
     return real_of_bits(bits_of(e) & ~(x < exp_least_normal));
+}
+
+/* a - b c for a product near a, which is then nearly exact: by a fused multiply-add, or else by products of halves. */
+static ALWAYS_INLINE vreal vresidual(vreal a, vreal b, vreal c)
+{
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    return a - b * c;
+#else
+    const vint leading = ~(vint){0} << (FRACTION_BITS / 2 + 1);
+    const vreal b_high = real_of_bits(bits_of(b) & leading), c_high = real_of_bits(bits_of(c) & leading);
+    const vreal b_low = b - b_high, c_low = c - c_high;
+    return ((a - b_high * c_high) - b_high * c_low - b_low * c_high) - b_low * c_low;
+#endif
 }
 
 typedef struct sincos {
@@ -164,6 +192,15 @@ static ALWAYS_INLINE sincos vsincos(vphase phase)
     vreal cosine = 0x1.dacc30p+5f * z - 0x1.55c9e0p+6f;
     cosine = cosine * z + 0x1.03c1e8p+6f;
     cosine = (cosine * z - 0x1.3bd3ccp+4f) * z + 1;
+#ifdef COPES_TYPE_F32
+    /* What the conversion of the offset rounded off, as an angle; its cosine counts as 1. */
+    const vreal rest =
+        __builtin_convertvector(offset - __builtin_convertvector(t * 0x1p32f, vint), vreal) * 0x1.921fb6p-30f;
+    cosine -= sine * rest;
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    sine += rest; /* vturn has the whole offset without */
+#endif
+#endif
 #endif
     const vint swap = -(vint)(quarter & 1);
     const vphase sine_sign = (quarter & 2) << (PHASE_BITS - 2), cosine_sign = ((quarter + 1) & 2) << (PHASE_BITS - 2);
