@@ -1,0 +1,123 @@
+"""The command: its arguments, what is told of the machine, and the steps in their order."""
+
+import argparse
+import datetime
+import pathlib
+import platform
+import shlex
+import sys
+import time
+
+import torch
+
+from . import cases, compiling, measure, providers, results, session
+
+# Rows that move more are left out on the CPU.
+CPU_BYTES = 192 << 20
+
+
+def arguments(description):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    add("--tables", type=words, default=cases.OPERATORS, help="comma-separated: " + ",".join(cases.OPERATORS))
+    add("--providers", type=words, help="columns to measure, comma-separated; default all but compile-tuned")
+    add("--quick", action="store_true", help="two lengths of each table, and one of each grid")
+    add("--n", type=numbers, help="these lengths instead")
+    add("--batch", type=int, help="this batch instead")
+    add("--again", type=words, default=(), help="providers to measure again, whatever results.json has")
+    add(
+        "--jobs",
+        type=int,
+        help="processes that compile ahead of the measurements; default as many as cores but 2 on a GPU",
+    )
+    add("--render", action="store_true", help="measure nothing; write the report and the plots of what is there")
+    add("--no-render", action="store_true", help="only measure")
+    add(
+        "--reasons",
+        type=pathlib.Path,
+        help="JSON: why copes is not the fastest in which rows; default OUT/reasons.json",
+    )
+    add("--out", type=pathlib.Path, required=True, metavar="DIR")
+    return parser.parse_args()
+
+
+def words(text):
+    return tuple(word.strip() for word in text.split(","))
+
+
+def numbers(text):
+    return tuple(map(int, text.split(",")))
+
+
+def processor():
+    """The CPU's name, where the system tells it."""
+    path = pathlib.Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor()}, {torch.get_num_threads()} threads"
+
+
+def about(options, columns, absent):
+    """What the report's header says."""
+    device = torch.cuda.get_device_name() if options.device == "cuda" else processor()
+    versions = {provider.name: provider.version() for provider in columns if provider.version()}
+    return {
+        "device": device,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if options.device == "cuda" else None,
+        "python": platform.python_version(),
+        "versions": versions,
+        "missing": absent,
+        "date": datetime.date.today().isoformat(),
+        "commands": [shlex.join(["python", "bench/compare.py", *sys.argv[1:]])],
+    }
+
+
+def find_providers(options):
+    """Those to measure, and why others of them are not there."""
+    names = [provider.name for provider in providers.ALL]
+    unknown = set(options.providers or ()) | set(options.again)
+    unknown -= set(names)
+    if unknown:
+        raise SystemExit(f"no such provider: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    wanted = [p for p in providers.ALL if (p.name in options.providers if options.providers else not p.slow)]
+    absent = {provider.name: provider.missing(options.device) for provider in wanted}
+    return [p for p in wanted if absent[p.name] is None], {name: why for name, why in absent.items() if why}
+
+
+def measure_all(options):
+    columns, absent = find_providers(options)
+    rows = cases.make_cases(options.tables, options.quick, options.n, options.batch)
+    if options.device == "cpu":
+        rows = [case for case in rows if case.bytes_moved <= CPU_BYTES]
+    kept = results.Results(options.out, about(options, columns, absent))
+    kept.forget(options.again)
+    jobs = options.jobs
+    if jobs is None:
+        jobs = max(1, (torch.multiprocessing.cpu_count() or 1) - 2) if options.device == "cuda" else 0
+    for name, why in absent.items():
+        print(f"without {name}: {why}", file=sys.stderr)
+    start = time.monotonic()
+    compiling.compile_ahead(session.missing_cells(rows, columns, kept), options.device, jobs)
+    compiled = time.monotonic()
+    try:
+        session.run(rows, columns, measure.meter_of(options.device), kept)
+    except session.Broken as error:
+        raise SystemExit(f"compare: {error}") from error
+    print(f"compiled in {compiled - start:.0f} s, measured in {time.monotonic() - compiled:.0f} s", file=sys.stderr)
+
+
+def main(description):
+    options = arguments(description)
+    unknown = set(options.tables) - set(cases.OPERATORS)
+    if unknown:
+        raise SystemExit(f"no such table: {', '.join(sorted(unknown))}")
+    if not options.render:
+        measure_all(options)
+    if not options.no_render:
+        from . import plots, report
+
+        kept = results.Results(options.out)
+        figures = plots.draw(kept, options.out)
+        report.write(kept, options.out, options.reasons or options.out / "reasons.json", figures)

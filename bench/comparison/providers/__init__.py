@@ -1,0 +1,26 @@
+"""Who is compared. A provider says which cases it runs, and gives a function of a case's inputs, differentiable in the
+first of them. Adding one is a class like these and its name below."""
+
+from .base import Provider
+from .copes import Copes
+from .flashtpa import FlashTPA
+from .pytorch import CompiledCached, CompiledTorch, NaiveTorch, Torch, TunedTorch
+from .xopes import Xopes, XopesCached, XopesDecode
+
+ALL = (
+    Copes(),
+    Torch(),
+    CompiledTorch(),
+    TunedTorch(),
+    CompiledCached(),
+    NaiveTorch(),
+    NaiveTorch(compiled=True),
+    Xopes(),
+    XopesCached(),
+    XopesDecode("b"),
+    XopesDecode("bh"),
+    XopesDecode("bn"),
+    FlashTPA(),
+)
+
+__all__ = ["ALL", "Provider"]

@@ -1,0 +1,42 @@
+"""copes through its Python package."""
+
+import importlib
+
+from .base import Provider, import_error
+
+
+def _package():
+    return importlib.import_module("copes")
+
+
+def _heads_first(encode, case, x, theta, dim):
+    """x is stored (B, H, N, D), and so is the result, as with the other providers, where one may be handed in."""
+    out = None if x.requires_grad else x.new_empty(case.output_shape).transpose(1, 2)
+    encoded = encode(x.transpose(1, 2), theta, case.grid, case.prefix, act=case.act, dim=dim, out=out)
+    return encoded.transpose(1, 2)
+
+
+class Copes(Provider):
+    name = family = "copes"
+
+    def missing(self, device):
+        return import_error(_package)
+
+    def version(self):
+        return getattr(_package(), "__version__", "")
+
+    def runs(self, case):
+        return True
+
+    def function(self, case, inputs):
+        copes = _package()
+        if case.op == "act":
+            axis = case.softmax_axis if case.act == "softmax" else None
+            return lambda x: copes.act(x, case.act, dim=axis)
+        if case.op == "tpa_decode":
+            return copes.tpa_decode
+        dim = None if case.act != "softmax" else 1 if case.over_tokens else 3
+        if case.op == "md_lrpe_cosine":
+            return lambda x, theta: _heads_first(copes.md_lrpe_cosine, case, x, theta, dim)
+        encode = getattr(copes, case.op)
+        return lambda x, theta: encode(x, theta, act=case.act, dim=dim)
