@@ -232,12 +232,15 @@ double check_distance(const check_problem *problem, const check_values *a, const
     double most = 0;
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
         const oracle_tensor *wanted = problem->args.out[slot];
+        const oracle_rule rule = oracle_rule_of(&problem->c.op, slot);
         for (int64_t i = 0; wanted != NULL && a->out[slot] != NULL && b->out[slot] != NULL && i < oracle_count(wanted);
              i++) {
-            const double apart = fabs(a->out[slot][i] - b->out[slot][i]);
-            const double size = fmax(fabs(a->out[slot][i]), wanted->term[i]);
-            if (isfinite(apart))
-                most = fmax(most, apart / check_ulp(problem->out_type[slot], size));
+            const double value = b->out[slot][i], got = a->out[slot][i];
+            if (isfinite(value) && isfinite(got)) {
+                most = fmax(most,
+                            check_compare(rule, problem->out_type[slot], value, wanted->term[i], wanted->turn[i], got)
+                                .ulps);
+            }
         }
     }
     return most;

@@ -37,7 +37,7 @@ typedef struct check_values {
 check_result check_execute_keeping(check_problem *problem, copes_context *context, DLDevice device, check_values *kept);
 void check_values_free(check_values *values);
 
-/* How far two runs of a problem are apart at most: in ulps of the storage type at the largest term. What is not finite in
+/* How far two runs of a problem are apart at most, as check_compare measures it. What is not finite in
  * either is left to the oracle. */
 double check_distance(const check_problem *problem, const check_values *a, const check_values *b);
 
