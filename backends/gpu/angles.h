@@ -63,9 +63,8 @@ DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int
 DEVICE int32_t position_in(const int32_t (&position)[COPES_MAX_GRID], int j)
 {
     static_assert(COPES_MAX_GRID == 4, "two pairs");
-    const uint64_t low = (uint32_t)position[0] | (uint64_t)(uint32_t)position[1] << 32;
-    const uint64_t high = (uint32_t)position[2] | (uint64_t)(uint32_t)position[3] << 32;
-    return (int32_t)(((j & 2) != 0 ? high : low) >> (j & 1) * 32);
+    const int32_t low = (j & 1) != 0 ? position[1] : position[0], high = (j & 1) != 0 ? position[3] : position[2];
+    return (j & 2) != 0 ? high : low;
 }
 
 /* Sine and cosine at a position. */
