@@ -280,14 +280,8 @@ template <typename T> copes_status run_fast_tpa(const queue &to, const copes_tpa
     return partials == nullptr ? COPES_OK : merge_partials<T>(to, problem, plan.cut, partials);
 }
 
-#define INSTANTIATE(T)                                                                                                 \
-    template bool fast_tpa_fits<T>(const queue &, const copes_tpa_problem &);                                          \
-    template bool fast_tpa_aligned<T>(const copes_tpa_problem &);                                                      \
-    template size_t fast_tpa_workspace<T>(const queue &, const copes_tpa_problem &);                                   \
-    template copes_status run_fast_tpa<T>(const queue &, const copes_tpa_problem &, void *);
-
-INSTANTIATE(f32)
-INSTANTIATE(f16)
-INSTANTIATE(bf16)
+FAST_TPA_INSTANTIATE(f32)
+FAST_TPA_INSTANTIATE(f16)
+FAST_TPA_INSTANTIATE(bf16)
 
 } // namespace COPES_GPU

@@ -30,15 +30,9 @@ typedef cudaDeviceProp device_properties;
 
 inline constexpr bool UNALIGNED_ACCESS = false;
 
-struct architecture_name {
-    char text[64];
-};
-
-inline architecture_name name_architecture(const device_properties &properties)
+inline void name_architecture(const device_properties &properties, char *text, size_t size)
 {
-    architecture_name name;
-    snprintf(name.text, sizeof name.text, "compute capability %d.%d", properties.major, properties.minor);
-    return name;
+    snprintf(text, size, "compute capability %d.%d", properties.major, properties.minor);
 }
 
 /* Bytes that a block may ask for. */

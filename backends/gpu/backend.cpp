@@ -62,10 +62,12 @@ static void summary(int32_t device, char *text, size_t size)
         snprintf(text, size, "%s", GPU(GetErrorString)(error));
     else if (count == 0)
         snprintf(text, size, "%s finds none", COPES_GPU_TITLE);
-    else
-        snprintf(text, size, "%s, %s, %d multiprocessors, %.1f GiB", properties.name,
-                 name_architecture(properties).text, properties.multiProcessorCount,
-                 (double)properties.totalGlobalMem / (1 << 30));
+    if (error != GPU(Success) || count == 0)
+        return;
+    char architecture[64];
+    name_architecture(properties, architecture, sizeof architecture);
+    snprintf(text, size, "%s, %s, %d multiprocessors, %.1f GiB", properties.name, architecture,
+             properties.multiProcessorCount, (double)properties.totalGlobalMem / (1 << 30));
 }
 
 static copes_status read_device(int32_t device, queue *to)

@@ -32,10 +32,7 @@ template <typename T> copes_status run_fast_tpa(const queue &, const copes_tpa_p
 
 #define INSTANTIATE(T)                                                                                                 \
     template bool run_sequence_fast<T>(const queue &, const copes_lrpe_problem &, bool, copes_status *);               \
-    template bool fast_tpa_fits<T>(const queue &, const copes_tpa_problem &);                                          \
-    template bool fast_tpa_aligned<T>(const copes_tpa_problem &);                                                      \
-    template size_t fast_tpa_workspace<T>(const queue &, const copes_tpa_problem &);                                   \
-    template copes_status run_fast_tpa<T>(const queue &, const copes_tpa_problem &, void *);
+    FAST_TPA_INSTANTIATE(T)
 INSTANTIATE(f32)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)

@@ -23,15 +23,6 @@ static ALWAYS_INLINE vhalf narrow(vreal x)
     return __builtin_convertvector(round_bf16(x), vhalf);
 }
 
-static ALWAYS_INLINE vhalf_pair narrow_pair(vpair v)
-{
-    const vhalf low_half = narrow(v.low), high_half = narrow(v.high);
-    vhalf_pair both;
-    memcpy(&both, &low_half, sizeof low_half);
-    memcpy((char *)&both + sizeof low_half, &high_half, sizeof high_half);
-    return both;
-}
-
 static ALWAYS_INLINE bool any_nan(vpair v)
 {
 #if defined(__AVX512F__)

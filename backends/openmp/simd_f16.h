@@ -97,13 +97,4 @@ static ALWAYS_INLINE vhalf narrow(vreal x)
 #endif
 }
 
-static ALWAYS_INLINE vhalf_pair narrow_pair(vpair v)
-{
-    const vhalf low = narrow(v.low), high = narrow(v.high);
-    vhalf_pair both;
-    memcpy(&both, &low, sizeof low);
-    memcpy((char *)&both + sizeof low, &high, sizeof high);
-    return both;
-}
-
 #endif

@@ -61,7 +61,11 @@ static ALWAYS_INLINE vpair load_pair(const void *p)
 
 static ALWAYS_INLINE void store_pair(void *p, vpair v, bool stream)
 {
-    store_bits(p, (vint)narrow_pair(v), stream);
+    const vhalf low = narrow(v.low), high = narrow(v.high);
+    vhalf_pair both;
+    memcpy(&both, &low, sizeof low);
+    memcpy((char *)&both + sizeof low, &high, sizeof high);
+    store_bits(p, (vint)both, stream);
 }
 
 static ALWAYS_INLINE void store_vector(void *p, vreal v)

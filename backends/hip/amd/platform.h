@@ -12,15 +12,9 @@ extern "C" __device__ float __ocml_native_exp2_f32(float);
 namespace COPES_GPU
 {
 
-struct architecture_name {
-    char text[64];
-};
-
-inline architecture_name name_architecture(const hipDeviceProp_t &properties)
+inline void name_architecture(const hipDeviceProp_t &properties, char *text, size_t size)
 {
-    architecture_name name;
-    snprintf(name.text, sizeof name.text, "%.40s, wave size %d", properties.gcnArchName, properties.warpSize);
-    return name;
+    snprintf(text, size, "%.40s, wave size %d", properties.gcnArchName, properties.warpSize);
 }
 
 template <typename... Parameters>

@@ -37,15 +37,9 @@ inline constexpr struct {
     axis z = {[](uint32_t thread) { return thread / blockDim.x / blockDim.y; }};
 } threadIdx;
 
-struct architecture_name {
-    char text[64];
-};
-
-inline architecture_name name_architecture(const hipDeviceProp_t &)
+inline void name_architecture(const hipDeviceProp_t &, char *text, size_t size)
 {
-    architecture_name name;
-    snprintf(name.text, sizeof name.text, "HIP-CPU, wave size %d", warpSize);
-    return name;
+    snprintf(text, size, "HIP-CPU, wave size %d", warpSize);
 }
 
 template <typename... Parameters>
