@@ -78,6 +78,7 @@ static void add_long(case_list *list, copes_kind kind, copes_act act, check_type
     static const form short_rows = {2, {1009, 67}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form long_rows = {2, {3, 30011}, CHECK_DENSE, CHECK_PADDED, false, false};
     static const form columns = {3, {2, 3001, 13}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form vectors = {3, {2, 3001, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
     if (act != COPES_SOFTMAX) {
         add(list, form_case(&row, kind, act, 0, type));
         return;
@@ -85,6 +86,7 @@ static void add_long(case_list *list, copes_kind kind, copes_act act, check_type
     add(list, form_case(&short_rows, kind, act, -1, type));
     add(list, form_case(&long_rows, kind, act, 1, type));
     add(list, form_case(&columns, kind, act, 1, type));
+    add(list, form_case(&vectors, kind, act, 1, type));
     for (int fill = CHECK_MASKED; fill <= CHECK_RISING && kind == COPES_ACT_FORWARD; fill++) {
         check_case rows = form_case(&long_rows, kind, act, 1, type), slabs = form_case(&columns, kind, act, 1, type);
         rows.fill = slabs.fill = (check_fill)fill;

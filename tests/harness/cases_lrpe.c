@@ -130,6 +130,8 @@ static const sketch sketches[] = {
  * enough. */
 static const sketch long_sketches[] = {
     {.b = 2, .h = 4, .d = 64, .grid = {211}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
+    {.b = 3, .h = 2, .d = 64, .grid = {1531}, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 1, .h = 1, .d = 64, .grid = {1531}, .interleaved = true, .fill = CHECK_RISING},
     {.b = 2, .h = 1, .d = 6002, .grid = {9}, .width = 1, .lse = true},
     {.b = 1, .h = 8, .d = 128, .grid = {1061}, .prefix = 5, .suffix = 3, .in = CHECK_DENSE, .out = CHECK_DENSE},
     {.b = 1,
