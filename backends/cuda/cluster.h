@@ -27,11 +27,21 @@ DEVICE uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* A barrier in shared memory that one thread arms with a number of bytes, and that opens when so many have come. */
-DEVICE void open_mailbox(uint32_t mailbox)
+/* A barrier in shared memory that so many arrivals complete, and, if it was told to expect any, so many bytes of mail. */
+DEVICE void open_mailbox(uint32_t mailbox, uint32_t arrivals)
 {
-    asm volatile("mbarrier.init.shared.b64 [%0], 1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(mailbox) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(mailbox),
+                 "r"(arrivals)
+                 : "memory");
 }
+
+/* Tells the block's other threads that what this one wrote is there. */
+DEVICE void arrive(uint32_t mailbox)
+{
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(mailbox) : "memory");
+}
+
+/* The same once those bytes have come, too. */
 
 DEVICE void expect_mail(uint32_t mailbox, uint32_t bytes)
 {
@@ -70,22 +80,14 @@ DEVICE void send(uint32_t to, uint32_t mailbox, uint32_t rank, float2 values)
                  : "memory");
 }
 
-DEVICE void send(uint32_t to, uint32_t mailbox, uint32_t rank, float4 values)
-{
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::
-                     "r"(in_rank(to, rank)),
-                 "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w), "r"(in_rank(mailbox, rank))
-                 : "memory");
-}
-
-/* Starts the copy of 8 or 16 bytes to shared memory. The 256 bytes that they are of come to the L2 cache at once, as other
+/* Starts the copy of 16 bytes to shared memory. AROUND: the 256 bytes that they are of come to the L2 cache at once, as other
  * blocks are to ask for the rest. */
-template <int BYTES> DEVICE void copy_ahead(uint32_t to, const void *from)
+template <bool AROUND> DEVICE void copy_ahead(uint32_t to, const void *from)
 {
-    if constexpr (BYTES == 16)
+    if constexpr (AROUND)
         asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
     else
-        asm volatile("cp.async.ca.shared.global.L2::256B [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
 /* Ends a group of the thread's copies. */
@@ -106,6 +108,15 @@ DEVICE uint4 read_shared(uint32_t at)
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
                  : "r"(at));
+    return words;
+}
+
+/* Two halves of 8 bytes. */
+DEVICE uint4 read_shared(uint32_t first, uint32_t second)
+{
+    uint4 words;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "r"(first));
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words.z), "=r"(words.w) : "r"(second));
     return words;
 }
 

@@ -1,0 +1,134 @@
+/* The copies of the cluster kernel, from memory to the ring and the stages, some steps ahead. */
+#ifndef COPES_BACKENDS_CUDA_SEQUENCE_COPIES_H
+#define COPES_BACKENDS_CUDA_SEQUENCE_COPIES_H
+
+#include "backends/cuda/sequence_pieces.h"
+#include "backends/cuda/sequence_unit.h"
+
+namespace COPES_GPU
+{
+
+/* A thread's pieces of one tensor or two, token by token and slab after slab. */
+template <typename U> struct strand {
+    typedef typename U::T T;
+    const worker<U> &w;
+    slab_walk walk;
+    int step = 0;
+    const T *x = nullptr, *g = nullptr; /* the next token's */
+
+    __device__ __forceinline__ explicit strand(const worker<U> &w) : w(w), walk(w.tiling)
+    {
+        open();
+    }
+    __device__ __forceinline__ bool more() const
+    {
+        return walk.slab < w.count;
+    }
+    __device__ __forceinline__ void open()
+    {
+        if (U::BACKWARD)
+            x = w.piece(w.problem.x, walk);
+        g = w.piece(w.problem.src, walk);
+    }
+    __device__ __forceinline__ bool has(int t) const
+    {
+        return step * U::BATCH + t < w.tokens;
+    }
+    __device__ __forceinline__ void next_token()
+    {
+        if (U::BACKWARD)
+            x += w.tiling.x_step;
+        g += w.tiling.g_step;
+    }
+    __device__ __forceinline__ void next_step()
+    {
+        if (++step < w.tiling.steps)
+            return;
+        step = 0;
+        walk.next();
+        if (more())
+            open();
+    }
+    __device__ __forceinline__ void copy_gradient(uint32_t to) const
+    {
+        copy_ahead<U::AROUND>(to, g);
+        if (U::WIDE == 2)
+            copy_ahead<U::AROUND>(to + U::PIECE, g + w.problem.d);
+    }
+};
+
+/* Pieces of token t of a step, as far as there are any. */
+template <typename U> DEVICE uint32_t kept_piece(uint32_t slot, int t)
+{
+    return slot + t * U::KEPT * U::PIECE;
+}
+
+/* Where the gradient is for the statistics, or for what is written. */
+template <typename U>
+DEVICE uint32_t gradient_piece(const worker<U> &w, uint32_t base, step_place at, int t, bool writing)
+{
+    if (!U::AGAIN)
+        return base + at.slot + (t * U::KEPT + 1) * U::PIECE;
+    return base + w.staged + at.stage + (t * U::PASSING + (writing ? U::WIDE : 0)) * U::PIECE;
+}
+
+template <typename U> struct loader {
+    const worker<U> &w;
+    strand<U> fresh, again;
+
+    __device__ __forceinline__ explicit loader(const worker<U> &w) : w(w), fresh(w), again(w)
+    {
+    }
+    /* What a token past the end has adds nothing to a column. */
+    __device__ __forceinline__ void fill(uint32_t x, uint32_t g) const
+    {
+        const float masked[2] = {-INFINITY, -INFINITY};
+        const uint32_t word = U::R == role::given ? 0 : storage<typename U::T>::pack(masked);
+        write_shared(x, make_uint4(word, word, word, word));
+        for (int i = 0; U::BACKWARD && i < U::WIDE; i++)
+            write_shared(g + i * U::PIECE, make_uint4(0, 0, 0, 0));
+    }
+    /* FULL: a step of which the thread has every token. */
+    template <bool FULL> __device__ __forceinline__ void copy_fresh(step_place to)
+    {
+#pragma unroll
+        for (int t = 0; t < U::BATCH; t++) {
+            const uint32_t x = w.copied + kept_piece<U>(to.slot, t), g = gradient_piece(w, w.copied, to, t, false);
+            if (!FULL && !fresh.has(t)) {
+                fill(x, g);
+            } else if (U::BACKWARD) {
+                copy_ahead<U::AROUND>(x, fresh.x);
+                fresh.copy_gradient(g);
+            } else {
+                copy_ahead<U::AROUND>(x, fresh.g);
+            }
+            fresh.next_token();
+        }
+        fresh.next_step();
+    }
+    __device__ __forceinline__ void copy_again(step_place to)
+    {
+#pragma unroll
+        for (int t = 0; t < U::BATCH; t++) {
+            if (again.has(t))
+                again.copy_gradient(gradient_piece(w, w.copied, to, t, true));
+            again.next_token();
+        }
+        again.next_step();
+    }
+    /* The copies of a step that is to be read, and of one that is to be written at the same time. */
+    __device__ __forceinline__ void next(step_place to, bool written)
+    {
+        if (fresh.more() && fresh.step < w.tiling.full)
+            copy_fresh<true>(to);
+        else if (fresh.more())
+            copy_fresh<false>(to);
+        if (U::AGAIN && written && again.more())
+            copy_again(to);
+        end_copies();
+    }
+};
+
+} // namespace COPES_GPU
+
+#endif

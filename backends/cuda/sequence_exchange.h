@@ -1,0 +1,195 @@
+/* The warp of each block that has no tokens: it makes what the others need for a slab, takes their sums, tells them to the
+ * other blocks of the cluster, and finishes the slab's columns from what those tell. So no thread waits for all others, and
+ * while one slab is agreed on the rest of the block goes on with the next. */
+#ifndef COPES_BACKENDS_CUDA_SEQUENCE_EXCHANGE_H
+#define COPES_BACKENDS_CUDA_SEQUENCE_EXCHANGE_H
+
+#include "backends/cuda/sequence_pieces.h"
+#include "backends/cuda/sequence_sums.h"
+#include "backends/cuda/sequence_turns.h"
+
+namespace COPES_GPU
+{
+
+template <typename U> struct exchange {
+    typedef typename U::T T;
+    static constexpr int EACH = U::COLUMNS > 32 ? U::COLUMNS / 32 : 1; /* columns of a lane */
+    const worker<U> &w;
+    block_memory<U> &memory;
+    const int lane = (int)threadIdx.x % 32;
+    slab_walk prepared, current;
+    turn_set turns;
+    uint32_t round = 0;
+
+    __device__ __forceinline__ explicit exchange(const worker<U> &w)
+        : w(w), memory(*block_memory<U>::get()), prepared(w.tiling), current(w.tiling)
+    {
+    }
+
+    __device__ __forceinline__ void run()
+    {
+        prepare();
+        prepare();
+        for (; current.slab < w.count; current.next()) {
+            if (!agree_on_sums<false>() && U::R != role::given)
+                repeat();
+            prepare();
+        }
+    }
+    __device__ __forceinline__ void repeat()
+    {
+        if (!w.kept())
+            agree_on_most();
+        agree_on_sums<true>();
+    }
+
+    /* The next slab's references and turns. */
+    __device__ __forceinline__ void prepare()
+    {
+        if (prepared.slab >= w.count)
+            return;
+        float *reference = memory.reference[prepared.slab % block_memory<U>::SETS];
+        if (w.kept())
+            take_lse(reference);
+        else if (U::R != role::given)
+            sample(reference);
+        if (U::TURNED && turns.follow(prepared.pair))
+            prepare_turns(w, prepared, turns.set);
+        __syncwarp();
+        if (lane == 0)
+            arrive(shared_address(&memory.prepared[prepared.slab % 2]));
+        prepared.next();
+    }
+    __device__ __forceinline__ void take_lse(float *reference) const
+    {
+        for (int i = lane; i < U::COLUMNS; i += 32)
+            reference[i] = read_scalar(w.lse(prepared, i / U::N, i % U::N)) * LOG2_E;
+    }
+    /* The largest elements of some tokens, the same in every block. */
+    __device__ __forceinline__ void sample(float *reference) const
+    {
+        constexpr int SAMPLES = 32 / U::LANES;
+        const int unit = lane % U::LANES, token = lane / U::LANES * ((int)w.problem.n / SAMPLES);
+        const copes_view &view = U::BACKWARD ? w.problem.x : w.problem.src;
+        const T *from = w.head(view, prepared) + token * view.stride[1];
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            const uint2 words =
+                *reinterpret_cast<const uint2 *>(from + w.feature(prepared.tile(), unit, part * U::N / 2));
+            float x[U::N];
+            unpack16<T>(make_uint4(words.x, words.y, words.x, words.y), x);
+#pragma unroll
+            for (int i = 0; i < U::N / 2; i++) {
+#pragma unroll
+                for (int mask = 16; mask >= U::LANES; mask /= 2)
+                    x[i] = fmaxf(x[i], shuffle_xor(x[i], mask));
+                reference[unit * U::N + part * U::N / 2 + i] = fmaxf(x[i] * LOG2_E, LEAST);
+            }
+        }
+    }
+
+    /* The lane's columns of this block's warps, merged. */
+    template <typename Merge> __device__ __forceinline__ void merge_warps(Merge merge, float2 (&all)[EACH]) const
+    {
+        wait_for_mail(shared_address(&memory.summed), round % 2);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const int i = lane + 32 * j;
+            if (i >= U::COLUMNS)
+                continue;
+            all[j] = memory.partial[0][i];
+#pragma unroll
+            for (int warp = 1; warp < U::WARPS; warp++)
+                all[j] = merge(all[j], memory.partial[warp][i]);
+        }
+    }
+    /* Those of all blocks. Mailboxes alternate: a block sends its third message only when every other has read its first,
+     * since each has to have sent its second by then. */
+    template <typename Merge> __device__ __forceinline__ void merge_ranks(Merge merge, float2 (&all)[EACH]) const
+    {
+        const int ranks = w.tiling.ranks;
+        const uint32_t mail = shared_address(&memory.mail[round % 2]);
+        float2 *letters = block_memory<U>::ranks(w.tiling, round % 2);
+        if (lane == 0)
+            expect_mail(mail, ranks * U::COLUMNS * sizeof(float2));
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            for (int rank = 0, i = lane + 32 * j; rank < ranks && i < U::COLUMNS; rank++)
+                send(shared_address(letters + w.rank * U::COLUMNS + i), mail, rank, all[j]);
+        wait_for_mail(mail, round / 2 % 2);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const int i = lane + 32 * j;
+            if (i >= U::COLUMNS)
+                continue;
+            all[j] = letters[i];
+#pragma unroll 4
+            for (int rank = 1; rank < ranks; rank++)
+                all[j] = merge(all[j], letters[rank * U::COLUMNS + i]);
+        }
+    }
+    template <typename Merge> __device__ __forceinline__ void merge_all(Merge merge, float2 (&all)[EACH])
+    {
+        merge_warps(merge, all);
+        if (w.tiling.ranks > 1)
+            merge_ranks(merge, all);
+        round++;
+    }
+    /* Lets the block see what was finished. */
+    __device__ __forceinline__ void tell(bool again)
+    {
+        memory.repeat = again;
+        __syncwarp();
+        if (lane == 0)
+            arrive(shared_address(&memory.agreed));
+    }
+    __device__ __forceinline__ void agree_on_most()
+    {
+        float2 all[EACH];
+        merge_all([](float2 a, float2 b) { return make_float2(fmaxf(a.x, b.x), 0); }, all);
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            if (lane + 32 * j < U::COLUMNS)
+                memory.finished[0][lane + 32 * j] = all[j].x;
+        tell(true);
+    }
+    /* False if they have to be taken again, exactly. */
+    template <bool EXACT> __device__ __forceinline__ bool agree_on_sums()
+    {
+        float2 all[EACH];
+        bool bad = false;
+        merge_all([](float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }, all);
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const int i = lane + 32 * j;
+            if (i >= U::COLUMNS)
+                continue;
+            const float reference = memory.reference[current.slab % block_memory<U>::SETS][i];
+            bad = bad || fabsf(all[j].x) == INFINITY || !(fabsf(reference) < WILD);
+            finish<EXACT>(i, reference, all[j]);
+        }
+        const bool again = __any_sync(0xffffffffu, bad) && !EXACT && U::R != role::given;
+        tell(again);
+        return !again;
+    }
+    template <bool EXACT> __device__ __forceinline__ void finish(int i, float reference, float2 sums)
+    {
+        const float most = EXACT ? memory.finished[0][i] : reference;
+        float shift = EXACT ? shift_of(most) : most, scale = U::R == role::given ? 1 : 1 / sums.x;
+        float *lse = w.problem.lse.data == nullptr ? nullptr : w.lse(current, i / U::N, i % U::N);
+        if (w.kept()) { /* a sum of 1, but for what rounding took from the logarithm */
+            const float given = read_scalar(lse);
+            shift = EXACT ? given : most;
+            scale = EXACT ? 1 : exp2_term(-fmaf(given, LOG2_E, -most));
+        }
+        memory.finished[0][i] = shift;
+        memory.finished[1][i] = scale;
+        memory.finished[2][i] = sums.y * scale * scale;
+        if (U::R == role::forward && lse != nullptr && w.rank == 0)
+            write_scalar(lse, EXACT ? most + logf(sums.x) : (most + log2f(sums.x)) * (1 / LOG2_E));
+    }
+};
+
+} // namespace COPES_GPU
+
+#endif

@@ -1,0 +1,125 @@
+/* The statistics of a slab's columns in the cluster kernel.
+ *
+ * A term is 2^(x log2 e - reference), one fused operation and one exponential, where the reference is about that of a column's
+ * largest element and the same for all of its tokens, so that its rounding cancels and sums of terms can be added as they are.
+ * It is found in a few tokens. Where one of the others turns out too large for it, or where log2 e times the largest is near
+ * where a float's spacing is 1, the slab is done over exactly, by e^(x - most), and slowly. */
+#ifndef COPES_BACKENDS_CUDA_SEQUENCE_SUMS_H
+#define COPES_BACKENDS_CUDA_SEQUENCE_SUMS_H
+
+#include "backends/cuda/sequence_pieces.h"
+#include "backends/cuda/sequence_unit.h"
+
+namespace COPES_GPU
+{
+
+constexpr float LEAST = -0x1p+126f, WILD = 0x1p+22f;
+constexpr float SLACK = 8; /* what a term may exceed 1 by, as a power of two: exponents round by 2^-22 there */
+
+/* e^x relative to what is subtracted. */
+template <bool EXACT> DEVICE float term(float x, float shift)
+{
+    return EXACT ? softmax_term(x, shift) : exp2_term(fmaf(x, LOG2_E, -shift));
+}
+
+/* Adds the columns of a warp's rows: every exchange halves the columns that a thread still has, down to one. Returns the first
+ * that is left to it. */
+template <typename U, typename Merge> DEVICE int merge_warp(float (&values)[U::N], Merge merge)
+{
+    const int lane = (int)threadIdx.x % 32;
+    int first = 0;
+#pragma unroll
+    for (int mask = 16, half = U::N / 2; mask >= U::LANES; mask /= 2, half /= 2) {
+        const bool upper = (lane & mask) != 0;
+        first += upper ? half : 0;
+        if (half == 0)
+            values[0] = merge(values[0], shuffle_xor(values[0], mask));
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+            const float kept = upper ? values[i + half] : values[i], sent = upper ? values[i] : values[i + half];
+            values[i] = merge(kept, shuffle_xor(sent, mask));
+        }
+    }
+    return first;
+}
+
+/* Columns that are left to each thread by merge_warp. */
+template <typename U> inline constexpr int left_of = U::COLUMNS > 32 ? U::COLUMNS / 32 : 1;
+
+/* A thread's columns while it reads, relative to `reference`. */
+template <typename U> struct open_columns {
+    typedef typename U::T T;
+    float reference[U::N], sum[U::N], dot[U::N];
+    uint4 limit; /* elements up to here are not too large */
+    bool beyond;
+
+    /* Of a slab for which the references are there. */
+    __device__ __forceinline__ void open(const worker<U> &w, int slab)
+    {
+        const float *references = block_memory<U>::get()->reference[slab % block_memory<U>::SETS] + w.lane * U::N;
+        float limits[U::N];
+#pragma unroll
+        for (int i = 0; i < U::N; i++) {
+            sum[i] = dot[i] = 0;
+            reference[i] = U::R == role::given ? 0 : references[i];
+            limits[i] = (reference[i] + SLACK) * (1 / LOG2_E);
+        }
+        limit = pack16<T>(limits);
+        beyond = false;
+    }
+    __device__ __forceinline__ void look(const uint4 (&words)[U::BATCH])
+    {
+        if (U::R == role::given)
+            return;
+        uint4 most = words[0];
+#pragma unroll
+        for (int t = 1; t < U::BATCH; t++)
+            most = larger16<T>(most, words[t]);
+        beyond = beyond || exceeds16<T>(most, limit);
+    }
+    /* Takes a token and the gradient of its softmax. */
+    template <bool EXACT> __device__ __forceinline__ void add(uint4 words, const float (&g)[2][U::V])
+    {
+        float x[U::N];
+        unpack16<T>(words, x);
+#pragma unroll
+        for (int i = 0; i < U::N; i++) {
+            const float e = U::R == role::given ? x[i] : term<EXACT>(x[i], reference[i]);
+            if (U::R != role::given)
+                sum[i] += e;
+            if (U::BACKWARD)
+                dot[i] = fmaf(e, g[i / U::V][i % U::V], dot[i]);
+        }
+    }
+    /* Gives the sums to the exchange; infinity tells that an element was too large. */
+    __device__ __forceinline__ void publish(const worker<U> &w)
+    {
+        const auto plus = [](float a, float b) { return a + b; };
+#pragma unroll
+        for (int i = 0; i < U::N; i++)
+            sum[i] = beyond ? -INFINITY : sum[i];
+        int first = w.lane * U::N + merge_warp<U>(sum, plus);
+        if (U::BACKWARD)
+            merge_warp<U>(dot, plus);
+        give(first);
+    }
+    __device__ __forceinline__ void give(int first) const
+    {
+        block_memory<U> &memory = *block_memory<U>::get();
+#pragma unroll
+        for (int i = 0; i < left_of<U>; i++)
+            memory.partial[threadIdx.x / 32][first + i] = make_float2(sum[i], dot[i]);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            arrive(shared_address(&memory.summed));
+    }
+    /* Gives largest elements instead. */
+    __device__ __forceinline__ void publish_most()
+    {
+        give((int)threadIdx.x % U::LANES * U::N + merge_warp<U>(sum, [](float a, float b) { return fmaxf(a, b); }));
+    }
+};
+
+} // namespace COPES_GPU
+
+#endif

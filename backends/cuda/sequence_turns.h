@@ -1,0 +1,96 @@
+/* The turns of a thread's unit in the cluster kernel. Those of its first tokens, a span of them, are in registers, and the ways
+ * from there to other spans in shared memory, all of them exact, so that each turn is one product of two. */
+#ifndef COPES_BACKENDS_CUDA_SEQUENCE_TURNS_H
+#define COPES_BACKENDS_CUDA_SEQUENCE_TURNS_H
+
+#include "backends/cuda/sequence_unit.h"
+
+namespace COPES_GPU
+{
+
+/* Pairs of angles lie so that a warp's reads meet no bank twice. */
+template <typename U> DEVICE int turn_place(int span, int lane, int i)
+{
+    return ((span * U::V / 2 + i / 2) * U::LANES + lane) * 2 + i % 2;
+}
+
+/* Makes a slab's, by one warp. */
+template <typename U> DEVICE void prepare_turns(const worker<U> &w, const slab_walk &at, int set)
+{
+    const int lane = (int)threadIdx.x % 32;
+    angle_step *steps = block_memory<U>::get()->step[set];
+    for (int i = lane; i < U::ANGLES; i += 32) {
+        const int64_t k = (int64_t)at.tile() * U::ANGLES + i;
+        steps[i] = step_of(w.problem, at.head(), k, dimension_of(w.problem, k));
+    }
+    __syncwarp();
+    turn *turns = block_memory<U>::turns(w.tiling, set);
+    for (int i = lane; i < block_memory<U>::turns_of(w.tiling); i += 32) {
+        const int span = i / U::ANGLES, angle = i % U::ANGLES;
+        turns[turn_place<U>(span, angle / U::V, angle % U::V)] =
+            turn_at<true>(steps[angle], span * U::SPAN * w.token_step());
+    }
+}
+
+/* Sets are numbered by how many pairs the cluster has seen: a set serves as long as its pair. */
+struct turn_set {
+    int pair = -1, set = -1;
+
+    /* True where a slab of another pair begins. */
+    __device__ __forceinline__ bool follow(int next)
+    {
+        const bool other = next != pair;
+        pair = next;
+        set = other ? (set + 1) % 4 : set;
+        return other;
+    }
+};
+
+template <typename U> struct unit_turns {
+    const worker<U> &w;
+    turn_set now;
+    turn first[U::SPAN][U::V], ways[U::V];
+
+    __device__ __forceinline__ explicit unit_turns(const worker<U> &w) : w(w)
+    {
+    }
+    __device__ __forceinline__ void open(const slab_walk &at)
+    {
+        if (!U::TURNED || !now.follow(at.pair))
+            return;
+        const angle_step *steps = block_memory<U>::get()->step[now.set] + w.lane * U::V;
+#pragma unroll
+        for (int i = 0; i < U::V; i++) {
+            const angle_step step = steps[i];
+#pragma unroll
+            for (int t = 0; t < U::SPAN; t++)
+                first[t][i] =
+                    turn_at<true>(step, (int32_t)(w.problem.offset[0] + w.first_token() + t * w.token_step()));
+        }
+    }
+    /* The turns of token t of a step, to be asked for in order. */
+    __device__ __forceinline__ void at(int step, int t, turn (&turns)[U::V])
+    {
+        if (t % U::SPAN == 0)
+            read_ways((step * U::BATCH + t) / U::SPAN);
+#pragma unroll
+        for (int i = 0; i < U::V; i++) {
+            const turn &a = ways[i], &b = first[t % U::SPAN][i];
+            turns[i] = {a.cosine * b.cosine - a.sine * b.sine, a.sine * b.cosine + a.cosine * b.sine};
+        }
+    }
+    __device__ __forceinline__ void read_ways(int span)
+    {
+        const turn *turns = block_memory<U>::turns(w.tiling, now.set);
+#pragma unroll
+        for (int i = 0; i < U::V; i += 2) {
+            const float4 pair = *reinterpret_cast<const float4 *>(turns + turn_place<U>(span, w.lane, i));
+            ways[i] = {pair.x, pair.y};
+            ways[i + 1] = {pair.z, pair.w};
+        }
+    }
+};
+
+} // namespace COPES_GPU
+
+#endif

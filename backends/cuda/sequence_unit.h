@@ -1,0 +1,235 @@
+/* The cluster kernel's cut of a problem: what a thread has of a token, which slabs its cluster has and in which order, and what
+ * lies where in shared memory. */
+#ifndef COPES_BACKENDS_CUDA_SEQUENCE_UNIT_H
+#define COPES_BACKENDS_CUDA_SEQUENCE_UNIT_H
+
+#include "backends/cuda/cluster.h"
+#include "backends/gpu/sequence.h"
+
+namespace COPES_GPU
+{
+
+/* Which features are turned together, if any. */
+enum class coding { none, half, interleaved, cosine };
+
+/* Where the gradient is while its slab is under way: on chip beside x, or in the L2 cache, to be read from there again. */
+enum class gradient { resting, passing };
+
+/* One instance of the kernel: a unit is a thread's part of a token, 16 bytes of columns, and LANES of them are a slab's
+ * width. */
+template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRADIENT> struct unit_of {
+    typedef Type T;
+    static constexpr coding C = CODING;
+    static constexpr role R = ROLE;
+    static constexpr bool BACKWARD = R != role::forward, TURNED = C != coding::none;
+    static constexpr bool AGAIN = BACKWARD && GRADIENT == gradient::passing;
+    static constexpr encoding E = C == coding::cosine        ? encoding::cosine
+                                  : C == coding::interleaved ? encoding::interleaved
+                                                             : encoding::half;
+    /* Narrow slabs forward are those of long sequences, which go through fewer and larger steps. */
+    static constexpr bool NARROW = !BACKWARD && TURNED && LANE_COUNT < 8;
+    static constexpr int WARPS = !TURNED ? 15 : NARROW ? 8 : 11; /* as registers allow, with one more that exchanges */
+    static constexpr int THREADS = 32 * WARPS, LANES = LANE_COUNT, ROWS = THREADS / LANES;
+    static constexpr int N = vector_length<T>, V = C == coding::cosine ? N : N / 2; /* columns, and their angles */
+    static constexpr int COLUMNS = LANES * N, ANGLES = TURNED ? LANES * V : 1;      /* of a slab */
+    static constexpr int WIDE = C == coding::cosine ? 2 : 1;                        /* pieces of a gradient's unit */
+    static constexpr int KEPT = !BACKWARD || AGAIN ? 1 : 1 + WIDE, PASSING = AGAIN ? 2 * WIDE : 0;
+    /* Does the L2 cache keep what neighbours will ask for? Not for long where it has the gradient to keep, nor as far as
+     * halves that lie apart would ask it to. */
+    static constexpr bool AROUND = !AGAIN && (C != coding::half || LANES > 4);
+    static constexpr int BATCH = AGAIN ? 1 : NARROW ? 4 : 2;      /* tokens of a step */
+    static constexpr int SPAN = BACKWARD ? 1 : 2;                 /* tokens with one way for their turns */
+    static constexpr int AHEAD = KEPT > 1 || PASSING > 2 ? 2 : 3; /* steps whose copies are under way */
+    static constexpr uint32_t PIECE = 16 * THREADS, SLOT = BATCH * KEPT * PIECE, STAGE = BATCH * PASSING * PIECE;
+};
+
+/* How the work is cut at run time. A head's columns of one tile are a pair of the two, and its slabs one for each batch entry. */
+struct cluster_tiling {
+    int ranks; /* blocks of a cluster */
+    int steps; /* of a thread through a slab */
+    int skew;  /* steps in which the cluster comes to agree */
+    int slots; /* of the ring: a slab's steps, the skew, and those of copies under way */
+    int tiles, pairs, batch;
+    int clusters;
+    int full; /* steps in which every thread has all tokens */
+    int64_t x_step, g_step,
+        to_step;       /* elements from a thread's token to its next: of x, what else is read, the result */
+    int whole, rounds; /* pairs that a cluster takes through all of the batch, and its slabs of those */
+};
+
+/* A block's dynamic shared memory: this, then the ring, the stages, the columns that each rank sends, and the turns from a
+ * thread's first step to its others. */
+template <typename U> struct block_memory {
+    static constexpr int SETS = 4; /* slabs whose turns and references may be in use at once */
+
+    float2 partial[U::WARPS][U::COLUMNS]; /* each warp's sums */
+    float reference[SETS][U::COLUMNS];
+    float finished[3][U::COLUMNS]; /* what to subtract, the factor, and that times the gradient's mean */
+    bool repeat;                   /* this slab's statistics, exactly */
+    uint64_t summed, agreed, prepared[2], mail[2];
+    angle_step step[SETS][U::ANGLES];
+    alignas(16) char rest[];
+
+    static size_t bytes(const cluster_tiling &t)
+    {
+        return sizeof(block_memory) + RING_ALIGNMENT + ring_bytes(t) + 2 * t.ranks * U::COLUMNS * sizeof(float2) +
+               SETS * turns_of(t) * sizeof(turn);
+    }
+    static constexpr uint32_t RING_ALIGNMENT = 512;
+    __host__ __device__ static int ring_bytes(const cluster_tiling &t)
+    {
+        return t.slots * U::SLOT + U::AHEAD * U::STAGE;
+    }
+    __host__ __device__ static int turns_of(const cluster_tiling &t)
+    {
+        return U::TURNED ? t.steps * (U::BATCH / U::SPAN) * U::ANGLES : 0;
+    }
+    DEVICE block_memory *get()
+    {
+        return reinterpret_cast<block_memory *>(dynamic_shared());
+    }
+    DEVICE uint32_t ring()
+    {
+        return (shared_address(get()->rest) + RING_ALIGNMENT - 1) / RING_ALIGNMENT * RING_ALIGNMENT;
+    }
+    DEVICE float2 *ranks(const cluster_tiling &t, uint32_t set)
+    {
+        return reinterpret_cast<float2 *>(get()->rest + RING_ALIGNMENT + ring_bytes(t)) + set * t.ranks * U::COLUMNS;
+    }
+    DEVICE turn *turns(const cluster_tiling &t, int set)
+    {
+        return reinterpret_cast<turn *>(ranks(t, 2)) + set * turns_of(t);
+    }
+};
+
+/* A cluster's way through its slabs. As long as there is a pair for every cluster they stay with it for the whole batch, whose
+ * angles are the same; what is left they share slab by slab. At any time clusters work side by side in memory. */
+struct slab_walk {
+    const cluster_tiling &tiling;
+    int slab, b, pair;
+
+    __device__ __forceinline__ explicit slab_walk(const cluster_tiling &tiling)
+        : tiling(tiling), slab(0), b(0), pair(cluster())
+    {
+        if (tiling.rounds == 0)
+            share();
+    }
+    __device__ __forceinline__ int cluster() const
+    {
+        return (int)(blockIdx.x / (unsigned)tiling.ranks);
+    }
+    __device__ __forceinline__ int count() const
+    {
+        const int shared = (tiling.pairs - tiling.whole) * tiling.batch;
+        return tiling.rounds + (shared - cluster() + tiling.clusters - 1) / tiling.clusters;
+    }
+    __device__ __forceinline__ void share()
+    {
+        const int at = (slab - tiling.rounds) * tiling.clusters + cluster(), rest = tiling.pairs - tiling.whole;
+        b = rest > 0 ? at / rest : 0;
+        pair = tiling.whole + at - b * rest;
+    }
+    __device__ __forceinline__ void next()
+    {
+        if (++slab >= tiling.rounds) {
+            share();
+        } else if (++b == tiling.batch) {
+            b = 0;
+            pair += tiling.clusters;
+        }
+    }
+    __device__ __forceinline__ int head() const
+    {
+        return pair / tiling.tiles;
+    }
+    __device__ __forceinline__ int tile() const
+    {
+        return pair - head() * tiling.tiles;
+    }
+};
+
+/* Where a thread is. Units whose halves lie apart are copied to shared memory in pieces of 16 bytes all the same, by two
+ * neighbouring threads for each other: the first halves of a warp's units, then the second, in an order in which neither the
+ * copies nor the reading meets a bank twice. */
+template <typename U> struct worker {
+    typedef typename U::T T;
+    static constexpr uint32_t APART = 256 + 64; /* the bits in which the second half's place differs from the first's */
+    const copes_lrpe_problem &problem;
+    const cluster_tiling &tiling;
+    int rank, lane, row;
+    int count;       /* slabs */
+    int tokens;      /* the thread's, of a slab */
+    uint32_t mine;   /* the thread's first piece in the ring */
+    uint32_t copied; /* the first piece that the thread copies there */
+    uint32_t staged; /* from a place in the ring to that in the stages */
+
+    __device__ __forceinline__ worker(const copes_lrpe_problem &problem, const cluster_tiling &tiling)
+        : problem(problem), tiling(tiling), rank((int)cluster_rank()), lane((int)threadIdx.x % U::LANES),
+          row((int)threadIdx.x / U::LANES), count(slab_walk(tiling).count()), staged(tiling.slots * U::SLOT)
+    {
+        const uint32_t warp = block_memory<U>::ring() + threadIdx.x / 32 * 512, pair = threadIdx.x % 32 / 2;
+        const bool odd = threadIdx.x % 2 != 0;
+        mine = U::C == coding::half ? warp + pair * 16 + odd * 8 : warp + threadIdx.x % 32 * 16;
+        copied = U::C == coding::half ? (warp + pair * 16) ^ (odd ? APART : 0) : mine;
+        tokens = ((int)problem.n - first_token() + token_step() - 1) / token_step();
+    }
+    __device__ __forceinline__ int first_token() const
+    {
+        return rank * U::ROWS + row;
+    }
+    __device__ __forceinline__ int token_step() const
+    {
+        return tiling.ranks * U::ROWS;
+    }
+    /* The feature that column i of a lane's unit is. */
+    __device__ __forceinline__ int64_t feature(int tile, int lane, int i) const
+    {
+        const int64_t unit = (int64_t)tile * U::LANES + lane;
+        if (U::C != coding::half)
+            return unit * U::N + i;
+        return unit * U::V + (i < U::V ? i : problem.k + i - U::V);
+    }
+    __device__ __forceinline__ T *head(const copes_view &view, const slab_walk &at) const
+    {
+        return static_cast<T *>(view.data) + at.b * view.stride[0] + at.head() * view.stride[2];
+    }
+    /* The thread's unit of its first token in a slab, and the piece of it, or of its neighbour's, that it copies. */
+    __device__ __forceinline__ T *unit(const copes_view &view, const slab_walk &at) const
+    {
+        return head(view, at) + first_token() * view.stride[1] + feature(at.tile(), lane, 0);
+    }
+    __device__ __forceinline__ const T *piece(const copes_view &view, const slab_walk &at) const
+    {
+        const bool odd = U::C == coding::half && lane % 2 != 0;
+        return head(view, at) + first_token() * view.stride[1] + feature(at.tile(), lane - odd, odd ? U::V : 0);
+    }
+    __device__ __forceinline__ float *lse(const slab_walk &at, int lane, int i) const
+    {
+        return static_cast<float *>(problem.lse.data) + at.b * problem.lse.stride[0] +
+               at.head() * problem.lse.stride[1] + feature(at.tile(), lane, i) * problem.lse.stride[2];
+    }
+    __device__ __forceinline__ bool kept() const
+    {
+        return U::R == role::backward && problem.lse.data != nullptr;
+    }
+};
+
+/* Where a step's unit is: its place in the ring, and of those that pass through, the stage. */
+struct step_place {
+    uint32_t slot, stage;
+
+    template <typename U> __device__ __forceinline__ void next(const cluster_tiling &t)
+    {
+        slot = slot + U::SLOT == t.slots * U::SLOT ? 0 : slot + U::SLOT;
+        stage = stage + U::STAGE == U::AHEAD * U::STAGE ? 0 : stage + U::STAGE;
+    }
+};
+
+template <typename U> DEVICE uint4 read_unit(uint32_t place)
+{
+    return U::C == coding::half ? read_shared(place, place ^ worker<U>::APART) : read_shared(place);
+}
+
+} // namespace COPES_GPU
+
+#endif
