@@ -38,11 +38,10 @@ DEVICE void open_mailbox(uint32_t mailbox, uint32_t arrivals)
 /* Tells the block's other threads that what this one wrote is there. */
 DEVICE void arrive(uint32_t mailbox)
 {
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(mailbox) : "memory");
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(mailbox) : "memory");
 }
 
 /* The same once those bytes have come, too. */
-
 DEVICE void expect_mail(uint32_t mailbox, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(mailbox), "r"(bytes) : "memory");

@@ -35,11 +35,6 @@ DEVICE void open_barrier(uint32_t barrier, int arrivals)
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-DEVICE void arrive(uint32_t barrier)
-{
-    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(barrier) : "memory");
-}
-
 /* Arrives once the thread's copies so far have landed. */
 DEVICE void arrive_after_copies(uint32_t barrier)
 {
