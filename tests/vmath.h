@@ -9,6 +9,8 @@
 typedef struct vmath_functions {
     void (*exp)(const void *x, void *y, size_t count);
     void (*exp_term)(const void *x, void *y, size_t count);
+    void (*sigmoid)(const void *x, void *y, size_t count);
+    void (*silu)(const void *x, void *y, size_t count);
     void (*sincos)(const void *phase, void *sine, void *cosine, size_t count);
 } vmath_functions;
 

@@ -1,8 +1,8 @@
 /* The elementary functions of this level and type, compiled with the flags that the kernels have. */
 #include "tests/vmath.h"
 
+#include "backends/openmp/activation.h"
 #include "backends/openmp/template.h"
-#include "backends/openmp/vmath.h"
 
 static void exp_all(const void *x, void *y, size_t count)
 {
@@ -20,6 +20,24 @@ static void exp_term_all(const void *x, void *y, size_t count)
         store_real(to + i, vexp_term(load_real(from + i)));
 }
 
+static void activate_all(copes_act act, const void *x, void *y, size_t count)
+{
+    const real *from = x;
+    real *to = y;
+    for (size_t i = 0; i < count; i += LANES)
+        store_real(to + i, act_forward(act, load_real(from + i)));
+}
+
+static void sigmoid_all(const void *x, void *y, size_t count)
+{
+    activate_all(COPES_SIGMOID, x, y, count);
+}
+
+static void silu_all(const void *x, void *y, size_t count)
+{
+    activate_all(COPES_SILU, x, y, count);
+}
+
 static void sincos_all(const void *phase, void *sine, void *cosine, size_t count)
 {
     const phase_word *from = phase;
@@ -31,4 +49,4 @@ static void sincos_all(const void *phase, void *sine, void *cosine, size_t count
     }
 }
 
-const vmath_functions TEMPLATE(vmath) = {exp_all, exp_term_all, sincos_all};
+const vmath_functions TEMPLATE(vmath) = {exp_all, exp_term_all, sigmoid_all, silu_all, sincos_all};

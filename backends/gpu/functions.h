@@ -8,6 +8,7 @@
 #include "common/phase.h"
 #include "common/problem.h"
 
+#include <float.h>
 #include <math.h>
 
 namespace COPES_GPU
@@ -59,22 +60,29 @@ DEVICE exponential exp_exactly(float x)
     return {x != x ? x : sum * scale * again, (above - (sum - 1)) * scale * again};
 }
 
-/* The logistic function s and its slope s (1 - s). */
+/* The logistic function, in two parts of which the second is what roundings took from the first, and its slope. */
 struct logistic {
-    float s, slope;
+    float s, rest, slope;
 };
 
-/* From e = e^-|x|, which never overflows and cancels nothing: s is 1 or e, by the sign of x, over 1 + e, and the slope is e
- * over the square of that, to 1.3 and 1 ulp: what roundings on the way lose is carried along. */
+/* From e = e^-|x|, which never overflows and cancels nothing: 1 or e, by the sign of x, over 1 + e, and e over the square of
+ * that, both to an ulp: what roundings on the way lose is carried along. */
 DEVICE logistic logistic_of(float x)
 {
     const exponential e = exp_exactly(-fabsf(x));
-    const float sum = 1 + e.value, lost = e.value - (sum - 1) + e.rest, rough = reciprocal(sum);
-    const float inverse = fmaf(fmaf(-sum, rough, 1) - lost * rough, rough, rough);
-    const float left = fmaf(-sum, inverse, 1) - lost * inverse; /* 1 / (1 + e) is inverse (1 + left) */
-    const float share = e.value * inverse, share_rest = fmaf(e.value, inverse, -share) + e.rest * inverse;
-    const float slope = share * inverse, slope_rest = fmaf(share, inverse, -slope) + share_rest * inverse;
-    return {x < 0 ? fmaf(e.value, inverse, e.rest * inverse) : inverse, slope + fmaf(2 * left, slope, slope_rest)};
+    const float sum = 1 + e.value, lost = e.value - (sum - 1) + e.rest, inverse = reciprocal(sum);
+    const float left = fmaf(-lost, inverse, fmaf(-sum, inverse, 1)); /* 1 / (1 + e) is inverse (1 + left) */
+    const float top = x < 0 ? e.value : 1, top_rest = x < 0 ? e.rest : 0, s = top * inverse;
+    const float share = e.value * inverse, share_rest = fmaf(e.rest, inverse, fmaf(e.value, inverse, -share));
+    const float slope = share * inverse, slope_rest = fmaf(share_rest, inverse, fmaf(share, inverse, -slope));
+    return {s, fmaf(s, left, fmaf(top_rest, inverse, fmaf(top, inverse, -s))),
+            slope + fmaf(2 * left, slope, slope_rest)};
+}
+
+/* x s, rounded once. An infinite x has no rest, and must not meet its 0. */
+DEVICE float silu(float x, const logistic &l)
+{
+    return fmaf(x, l.s, fminf(x, FLT_MAX) * l.rest);
 }
 
 /* For |x| < USUAL and half-precision results, in half the operations: from e = 2^t with t = -x log2 e, where the part of t that
@@ -91,7 +99,7 @@ DEVICE logistic usual_logistic_slope(float x)
 {
     const float t = x * -LOG2_E, lost = fmaf(x, -LOG2_E, -t), rough = exp2_term(t), e = fmaf(rough, lost * LN_2, rough);
     const float s = reciprocal(1 + e);
-    return {s, e * s * s};
+    return {s, 0, e * s * s};
 }
 
 /* An activation that is no softmax. */
@@ -99,8 +107,11 @@ DEVICE float activate(copes_act act, float x)
 {
     switch (act) {
     case COPES_RELU: return x < 0 ? 0 : x; /* a NaN is not less than 0, and stays */
-    case COPES_SIGMOID: return logistic_of(x).s;
-    case COPES_SILU: return x * logistic_of(x).s;
+    case COPES_SIGMOID: {
+        const logistic l = logistic_of(x);
+        return l.s + l.rest;
+    }
+    case COPES_SILU: return silu(x, logistic_of(x));
     default: return x;
     }
 }
@@ -113,7 +124,7 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
     case COPES_SIGMOID: return g * logistic_of(x).slope;
     case COPES_SILU: {
         const logistic l = logistic_of(x);
-        return g * (x * l.slope + l.s);
+        return g * fmaf(x, l.slope, l.s + l.rest);
     }
     default: return g;
     }

@@ -13,15 +13,41 @@ static ALWAYS_INLINE vexponential vlogistic_decay(vreal x)
     return vexp_decay(-vabs(x));
 }
 
-static ALWAYS_INLINE vreal vlogistic(vint negative, vexponential e)
+#if defined(COPES_TYPE_F32) || defined(COPES_TYPE_F64)
+enum { FULL_WIDTH = true }; /* results show what roundings on the way lose */
+#else
+enum { FULL_WIDTH = false };
+#endif
+
+/* s, and for full-width results what the roundings of e, of the sum and of the division left out of it, else 0. */
+typedef struct vlogistic_parts {
+    vreal s, rest;
+} vlogistic_parts;
+
+static ALWAYS_INLINE vlogistic_parts vlogistic(vint negative, vexponential e)
 {
     const vreal top = vselect(negative, e.value, vset(1)), sum = 1 + e.value, s = top / sum;
-#if defined(COPES_TYPE_F32) || defined(COPES_TYPE_F64)
-    /* What the roundings of e, of the sum and of the division left out, which full-width results would show. */
+    if (!FULL_WIDTH)
+        return (vlogistic_parts){s, vset(0)};
     const vreal lost = e.value - (sum - 1) + e.rest, inverse = vselect(negative, 1 - s, s);
-    return s + (vresidual(top, s, sum) + vselect(negative, e.rest, vset(0)) - s * lost) * inverse;
+    return (vlogistic_parts){s, (vresidual(top, s, sum) + vselect(negative, e.rest, vset(0)) - s * lost) * inverse};
+}
+
+static ALWAYS_INLINE vreal vwhole(vlogistic_parts l)
+{
+    return FULL_WIDTH ? l.s + l.rest : l.s;
+}
+
+/* x s, for full-width results rounded once. An infinite x has no rest, and must not meet its 0. */
+static ALWAYS_INLINE vreal vsilu(vreal x, vlogistic_parts l)
+{
+    const vreal product = x * l.s, finite = vmin(x, vset(real_most));
+    if (!FULL_WIDTH)
+        return product;
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    return product + finite * l.rest;
 #else
-    return s;
+    return product + (finite * l.rest - vresidual(finite * l.s, finite, l.s));
 #endif
 }
 
@@ -32,7 +58,7 @@ typedef struct vlogistic_pair {
 
 static ALWAYS_INLINE vlogistic_pair vlogistic_with_slope(vreal x)
 {
-    const vreal smaller = vlogistic(~(vint){0}, vlogistic_decay(x)), larger = 1 - smaller;
+    const vreal smaller = vwhole(vlogistic(~(vint){0}, vlogistic_decay(x))), larger = 1 - smaller;
     return (vlogistic_pair){vselect(x < 0, smaller, larger), smaller * larger};
 }
 
@@ -40,8 +66,8 @@ static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
 {
     switch (act) {
     case COPES_RELU: return vselect(x < 0, vset(0), x); /* a NaN is not less than 0, and stays */
-    case COPES_SIGMOID: return vlogistic(x < 0, vlogistic_decay(x));
-    case COPES_SILU: return x * vlogistic(x < 0, vlogistic_decay(x));
+    case COPES_SIGMOID: return vwhole(vlogistic(x < 0, vlogistic_decay(x)));
+    case COPES_SILU: return vsilu(x, vlogistic(x < 0, vlogistic_decay(x)));
     default: return x;
     }
 }

@@ -6,6 +6,8 @@
 
 #include "backends/openmp/simd.h"
 
+#include <float.h>
+
 #ifdef COPES_TYPE_F64
 typedef uint64_t phase_word;
 #else
@@ -34,7 +36,7 @@ static ALWAYS_INLINE scaled vexp_scaled(vreal above, vreal shifted, vreal octave
 #ifdef COPES_TYPE_F64
 
 enum { FRACTION_BITS = 52, EXPONENT_BIAS = 1023 };
-static const real exp_least = -746, exp_most = 710, exp_least_normal = -708;
+static const real exp_least = -746, exp_most = 710, exp_least_normal = -708, real_most = DBL_MAX;
 
 static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 {
@@ -52,7 +54,7 @@ static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 #else
 
 enum { FRACTION_BITS = 23, EXPONENT_BIAS = 127 };
-static const real exp_least = -104, exp_most = 89, exp_least_normal = -87;
+static const real exp_least = -104, exp_most = 89, exp_least_normal = -87, real_most = FLT_MAX;
 
 /* The polynomial is paired (Estrin): its latency, not its operations, is what a loop of exponentials would wait for. */
 static ALWAYS_INLINE scaled vexp_reduce(vreal x)
