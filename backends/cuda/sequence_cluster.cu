@@ -17,10 +17,10 @@ enum { MOST_RANKS = 16, MOST_STEPS = 1 << 10, SKEW = 3 };
 template <typename U> DEVICE void open_mailboxes()
 {
     block_memory<U> &memory = *block_memory<U>::get();
-    open_mailbox(shared_address(&memory.summed), U::WARPS);
-    open_mailbox(shared_address(&memory.agreed), 1);
+    open_mailbox(shared_address(&memory.summed), U::THREADS);
+    open_mailbox(shared_address(&memory.agreed), 32);
     for (int i = 0; i < 2; i++) {
-        open_mailbox(shared_address(&memory.prepared[i]), 1);
+        open_mailbox(shared_address(&memory.prepared[i]), 32);
         open_mailbox(shared_address(&memory.mail[i]), 1);
     }
 }

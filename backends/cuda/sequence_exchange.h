@@ -55,9 +55,7 @@ template <typename U> struct exchange {
             sample(reference);
         if (U::TURNED && turns.follow(prepared.pair))
             prepare_turns(w, prepared, turns.set);
-        __syncwarp();
-        if (lane == 0)
-            arrive(shared_address(&memory.prepared[prepared.slab % 2]));
+        arrive(shared_address(&memory.prepared[prepared.slab % 2]));
         prepared.next();
     }
     __device__ __forceinline__ void take_lse(float *reference) const
@@ -138,10 +136,9 @@ template <typename U> struct exchange {
     /* Lets the block see what was finished. */
     __device__ __forceinline__ void tell(bool again)
     {
-        memory.repeat = again;
-        __syncwarp();
         if (lane == 0)
-            arrive(shared_address(&memory.agreed));
+            memory.repeat = again;
+        arrive(shared_address(&memory.agreed));
     }
     __device__ __forceinline__ void agree_on_most()
     {

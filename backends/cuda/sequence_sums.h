@@ -109,9 +109,7 @@ template <typename U> struct open_columns {
 #pragma unroll
         for (int i = 0; i < left_of<U>; i++)
             memory.partial[threadIdx.x / 32][first + i] = make_float2(sum[i], dot[i]);
-        __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            arrive(shared_address(&memory.summed));
+        arrive(shared_address(&memory.summed));
     }
     /* Gives largest elements instead. */
     __device__ __forceinline__ void publish_most()
