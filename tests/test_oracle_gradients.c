@@ -1,5 +1,6 @@
 /* The oracle's backward against central differences of its forward: with L = sum(w o), the backward at grad_o = w must be
  * the slope of L in every element of x. */
+#include "tests/every.h"
 #include "tests/oracle/oracle.h"
 #include "tests/suite.h"
 
@@ -51,7 +52,7 @@ static double loss(const copes_op *op, oracle_args *args)
 static void expect_slopes(const copes_op *op, oracle_args *args)
 {
     const double step = 1e-4;
-    for (int64_t i = 0; i < oracle_count(&x.tensor); i++) {
+    for (int64_t i = 0; i < oracle_count(&x.tensor); i += tests_every()) {
         double kept = x.value[i];
         x.value[i] = kept + step;
         double above = loss(op, args);

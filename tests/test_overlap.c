@@ -1,15 +1,21 @@
 /* The questions that common/tensor.c answers about memory, against every byte of small random views: it must never call
  * apart what shares a byte, nor distinct what overlaps itself, and must see that the usual ways to split a buffer do not. */
 #include "common/tensor.h"
+#include "tests/every.h"
 #include "tests/suite.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { BYTES = 1024, TRIES = 200000 };
+enum { BYTES = 1024 };
 
 static char buffer[BYTES];
 static uint64_t state = 1;
+
+static int count_tries(void)
+{
+    return 200000 / tests_every();
+}
 
 static int64_t random_below(int64_t limit)
 {
@@ -49,7 +55,8 @@ static copes_tensor random_view(void)
     }
 }
 
-/* Adds 1 to `touched` for every byte of every element; the most that a byte then has. */
+/* Adds 1 to `touched` for every byte of every element; the most that a byte then has. (ck_assert writes down every call that
+ * holds, and there are millions here.) */
 static int touch(const copes_tensor *tensor, unsigned char touched[BYTES])
 {
     int most = 0;
@@ -60,7 +67,8 @@ static int touch(const copes_tensor *tensor, unsigned char touched[BYTES])
             rest /= tensor->shape[i];
         }
         const int64_t size = copes_dtype_size(tensor->dtype), at = tensor->data - buffer + offset * size;
-        ck_assert(offset * size >= tensor->low && offset * size + size <= tensor->high);
+        if (offset * size < tensor->low || offset * size + size > tensor->high)
+            ck_abort_msg("element %lld lies outside the tensor's bytes", (long long)n);
         for (int64_t j = at; j < at + size; j++) {
             touched[j]++;
             most = touched[j] > most ? touched[j] : most;
@@ -82,8 +90,9 @@ static bool share_a_byte(const copes_tensor *a, const copes_tensor *b)
 
 START_TEST(apart_is_certain)
 {
+    const int tries = count_tries();
     int apart = 0, sharing = 0, missed = 0;
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < tries; i++) {
         const copes_tensor a = random_view(), b = random_view();
         const bool shared = share_a_byte(&a, &b), maybe = copes_tensor_may_overlap(&a, &b);
         ck_assert_msg(maybe || !shared, "try %d: called apart", i);
@@ -92,16 +101,17 @@ START_TEST(apart_is_certain)
         apart += !maybe;
         missed += maybe && !shared;
     }
-    ck_assert_int_gt(apart, TRIES / 10);
-    ck_assert_int_gt(sharing, TRIES / 20);
-    printf("apart %d, sharing %d, apart but not seen so %d of %d\n", apart, sharing, missed, TRIES);
+    ck_assert_int_gt(apart, tries / 10);
+    ck_assert_int_gt(sharing, tries / 20);
+    printf("apart %d, sharing %d, apart but not seen so %d of %d\n", apart, sharing, missed, tries);
 }
 END_TEST
 
 START_TEST(distinct_is_certain)
 {
+    const int tries = count_tries();
     int passed = 0, refused = 0, missed = 0;
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < tries; i++) {
         unsigned char touched[BYTES] = {0};
         const copes_tensor tensor = random_view();
         const bool overlaps = touch(&tensor, touched) > 1;
@@ -111,8 +121,8 @@ START_TEST(distinct_is_certain)
         refused += !passes;
         missed += !passes && !overlaps;
     }
-    ck_assert_int_gt(passed, TRIES / 10);
-    ck_assert_int_gt(refused, TRIES / 10);
+    ck_assert_int_gt(passed, tries / 10);
+    ck_assert_int_gt(refused, tries / 10);
     printf("distinct %d, refused %d, of which distinct %d\n", passed, refused, missed);
 }
 END_TEST

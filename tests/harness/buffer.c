@@ -56,15 +56,28 @@ static int64_t element_count(const check_buffer *buffer)
     return count;
 }
 
-/* Where element `index`, counted row-major, lies in the image. */
-static unsigned char *element(const check_buffer *buffer, int64_t index)
+/* A walk over the elements, row-major. */
+typedef struct walk {
+    int64_t index[COPES_MAX_RANK];
+    int64_t at; /* of the element in the image */
+} walk;
+
+static walk start(const check_buffer *buffer)
 {
-    int64_t offset = 0;
+    return (walk){.at = (int64_t)buffer->first};
+}
+
+static void step(const check_buffer *buffer, walk *w)
+{
+    const int64_t size = check_type_of(buffer->type)->size;
     for (int i = buffer->tensor.ndim - 1; i >= 0; i--) {
-        offset += index % buffer->shape[i] * buffer->strides[i];
-        index /= buffer->shape[i];
+        w->at += buffer->strides[i] * size;
+        if (++w->index[i] < buffer->shape[i]) {
+            return;
+        }
+        w->at -= buffer->shape[i] * buffer->strides[i] * size;
+        w->index[i] = 0;
     }
-    return buffer->image + (int64_t)buffer->first + offset * check_type_of(buffer->type)->size;
 }
 
 static void place(check_buffer *buffer, check_layout layout)
@@ -114,8 +127,9 @@ void check_buffer_destroy(check_buffer *buffer)
 int check_buffer_write(check_buffer *buffer, const double *values)
 {
     int64_t count = element_count(buffer);
-    for (int64_t i = 0; i < count; i++) {
-        check_encode(buffer->type, values[i], element(buffer, i));
+    walk w = start(buffer);
+    for (int64_t i = 0; i < count; i++, step(buffer, &w)) {
+        check_encode(buffer->type, values[i], buffer->image + w.at);
     }
     return buffer->memory->write(buffer->tensor.device.device_id, buffer->device, buffer->image, buffer->bytes);
 }
@@ -138,12 +152,12 @@ int check_buffer_read(check_buffer *buffer, double *values, uint64_t *hash)
         return -1;
     }
     int64_t count = values == NULL ? 0 : element_count(buffer);
-    for (int64_t i = 0; i < count; i++) {
-        unsigned char *before = element(buffer, i);
-        const unsigned char *now = after + (before - buffer->image);
+    walk w = start(buffer);
+    for (int64_t i = 0; i < count; i++, step(buffer, &w)) {
+        const unsigned char *now = after + w.at;
         values[i] = check_decode(buffer->type, now);
         *hash = mix(*hash, now, size);
-        memcpy(before, now, (size_t)size);
+        memcpy(buffer->image + w.at, now, (size_t)size);
     }
     int changed = memcmp(buffer->image, after, buffer->bytes) != 0;
     free(after);

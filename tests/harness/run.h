@@ -11,6 +11,9 @@ typedef struct check_problem {
     oracle_args args;
     oracle_tensor in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS]; /* value NULL: absent */
     check_type in_type[COPES_MAX_INPUTS], out_type[COPES_MAX_OUTPUTS];
+    bool judged; /* a run was found right: */
+    uint64_t right_hash;
+    double right_ulps;
 } check_problem;
 
 enum { CHECK_MESSAGE = 512 };
@@ -27,7 +30,8 @@ int check_prepare(check_problem *problem, const check_case *c);
 void check_problem_free(check_problem *problem);
 
 /* Runs through the public API in poisoned and guarded memory. Fails where a call does, where a shape, an element or the
- * memory around it is not what it should be, or an input has changed. */
+ * memory around it is not what it should be, or an input has changed. The bits of the last run that was right are noted: the
+ * same bits again, as by another number of threads, are not compared with the oracle's again. */
 check_result check_execute(check_problem *problem, copes_context *context, DLDevice device);
 
 /* The same, and leaves the outputs' elements in arrays that the caller frees, in place of NULL. */
