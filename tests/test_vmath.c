@@ -26,8 +26,10 @@ typedef struct probe {
 
 static const probe probes[] = {
     {"baseline", 0, &copes_vmath_baseline_f32}, {"baseline", 1, &copes_vmath_baseline_f64},
-#ifdef __x86_64__
+#if COPES_CPU_ISAS > 1
     {"avx2", 0, &copes_vmath_avx2_f32},         {"avx2", 1, &copes_vmath_avx2_f64},
+#endif
+#if COPES_CPU_ISAS > 2
     {"avx512", 0, &copes_vmath_avx512_f32},     {"avx512", 1, &copes_vmath_avx512_f64},
 #endif
 };

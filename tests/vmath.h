@@ -15,9 +15,7 @@ typedef struct vmath_functions {
 } vmath_functions;
 
 extern const vmath_functions copes_vmath_baseline_f32, copes_vmath_baseline_f64;
-#ifdef __x86_64__
 extern const vmath_functions copes_vmath_avx2_f32, copes_vmath_avx2_f64;
 extern const vmath_functions copes_vmath_avx512_f32, copes_vmath_avx512_f64;
-#endif
 
 #endif

@@ -1,4 +1,4 @@
-/* Which level this processor runs. */
+/* Which level this processor runs, of those that the build has: the first COPES_CPU_ISAS. */
 #include "backends/openmp/isa.h"
 
 #include "common/status.h"
@@ -16,6 +16,8 @@ const char *copes_isa_name(copes_isa isa)
 
 static bool available(copes_isa isa)
 {
+    if (isa >= COPES_CPU_ISAS)
+        return false;
 #ifdef __x86_64__
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -47,7 +49,9 @@ copes_status copes_isa_choose(copes_isa *isa)
             if (available(*isa))
                 return COPES_OK;
             return copes_fail(COPES_ERROR_ATTRIBUTE,
-                              "COPES_CPU_ISA is %s, which this processor lacks; it must be a level that it has", asked);
+                              "COPES_CPU_ISA is %s, which the processor or the build lacks; "
+                              "it must be a level that both have",
+                              asked);
         }
     return copes_fail(COPES_ERROR_ATTRIBUTE,
                       "COPES_CPU_ISA is %s; it must be baseline, avx2, avx512 or avx512bf16, or not set", asked);
