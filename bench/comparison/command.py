@@ -29,7 +29,7 @@ def arguments(description):
     add(
         "--jobs",
         type=int,
-        help="processes that compile ahead of the measurements; default as many as cores but 2 on a GPU",
+        help="processes that compile ahead of the measurements; default on a GPU one a core, but for two",
     )
     add("--render", action="store_true", help="measure nothing; write the report and the plots of what is there")
     add("--no-render", action="store_true", help="only measure")
@@ -93,9 +93,7 @@ def measure_all(options):
         rows = [case for case in rows if case.bytes_moved <= CPU_BYTES]
     kept = results.Results(options.out, about(options, columns, absent))
     kept.forget(options.again)
-    jobs = options.jobs
-    if jobs is None:
-        jobs = max(1, (torch.multiprocessing.cpu_count() or 1) - 2) if options.device == "cuda" else 0
+    jobs = compiling.default_processes(options.device) if options.jobs is None else options.jobs
     for name, why in absent.items():
         print(f"without {name}: {why}", file=sys.stderr)
     start = time.monotonic()

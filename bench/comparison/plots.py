@@ -99,7 +99,9 @@ def plain(value, _=None):
 def draw_lines(axes, rows, time):
     """One panel: a line for each family, labelled at its end, and the copy's."""
     lengths = [length(case) for case, _ in rows]
-    axes.plot(lengths, [row["copy_ms"] for _, row in rows], color=FLOOR, linewidth=1, linestyle=(0, (4, 2)), zorder=6)
+    alone = "_" if len(lengths) == 1 else None
+    copies = [row["copy_ms"] for _, row in rows]
+    axes.plot(lengths, copies, color=FLOOR, linewidth=1, linestyle=(0, (4, 2)), marker=alone, zorder=6)
     ends = [("copy", FLOOR, lengths[-1], rows[-1][1]["copy_ms"])]
     families = [family for family in COLOURS if any(family in best_of_families(row, time) for _, row in rows)]
     for family in families:

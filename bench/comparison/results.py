@@ -12,6 +12,7 @@ class Results:
 
     def __init__(self, folder, about=None):
         self.path = pathlib.Path(folder) / "results.json"
+        self._texts = {}  # of rows as they were saved last, as most do not change
         self.data = {"about": about or {}, "rows": {}}
         if self.path.exists():
             self.data = json.loads(self.path.read_text(encoding="utf-8"))
@@ -44,10 +45,17 @@ class Results:
             for name in names:
                 row["providers"].pop(name, None)
 
-    def save(self):
+    def save(self, changed=None):
+        """`changed`: the key of the only row that is not as it was; else any may be."""
+        if changed is None:
+            self._texts.clear()
+        self._texts.pop(changed, None)
+        for key, row in self.rows.items():
+            if key not in self._texts:
+                self._texts[key] = f"{json.dumps(key)}: {json.dumps(row)}"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draft = self.path.with_suffix(".draft")
-        rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(row)}" for key, row in self.rows.items())
+        rows = ",\n".join(self._texts[key] for key in self.rows)
         about = json.dumps(self.data["about"], indent=1)
         draft.write_text(f'{{"about": {about},\n"rows": {{\n{rows}\n}}}}\n', encoding="utf-8")
         os.replace(draft, self.path)

@@ -131,21 +131,21 @@ def run_row(case, row, providers, meter, results, bar):
         bar.set_postfix_str(provider.name)
         measure_cell(measured, provider, row["providers"], results)
         bar.update()
-    results.save()
+    results.save(case.key)
 
 
 def measure_cell(measured, provider, outcomes, results):
     """Measures one provider. Should the process die of it, a resumed run passes it by."""
     outcomes[provider.name] = {"failed": "the process ended while it was measured"}
-    results.save()
+    results.save(measured.case.key)
     try:
         outcomes[provider.name] = measured.outcome(provider)
     except BaseException:  # interrupted: to be measured when resumed
         del outcomes[provider.name]
-        results.save()
+        results.save(measured.case.key)
         raise
     try:
         measured.meter.finish()
     except Exception as error:
-        results.save()
+        results.save(measured.case.key)
         raise Broken(f"{provider.name}, {measured.case.key}: {reason_of(error)}; run again to go on") from error

@@ -16,7 +16,7 @@ for needed in ("matplotlib", "tqdm"):
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from comparison import cases, measure, plots, providers, report, results, session
+from comparison import cases, compiling, measure, plots, providers, report, results, session
 from comparison.cases import Case
 from comparison.providers.base import Provider
 
@@ -192,6 +192,8 @@ def test_a_stopped_run_goes_on(tmp_path):
     kept = run(tmp_path, [first], [TORCH, relu])
     assert relu.built == 1 and "ms" in outcome(kept, first, "xopes")
     assert run(tmp_path, [first], [TORCH, relu]).rows == kept.rows and relu.built == 1
+    run(tmp_path, [second, first], [TORCH])
+    assert list(results.Results(tmp_path).rows) == [first.key, second.key]
     kept.forget(["xopes"])
     kept.save()
     run(tmp_path, [first], [TORCH, relu])
@@ -271,6 +273,13 @@ def test_what_is_compiled_ahead_is_found(tmp_path):
     done = subprocess.run([*command, *small_run], check=True, capture_output=True, env=environment)
     assert done.stderr.lower().count(b"cache miss for key") == 2, "AOTAutograd's and Inductor's, where it is compiled"
     assert done.stderr.lower().count(b"cache hit for key") == 2, "and where it is measured"
+
+
+def test_what_cannot_be_compiled_ahead_is_told(monkeypatch):
+    monkeypatch.setattr(providers, "ALL", (Fake("xopes", broken), TORCH))
+    case = small("act", act="relu")
+    assert compiling._compile(case, 0, "cpu") == "ValueError: no such thing"
+    assert compiling._compile(case, 1, "cpu") is None
 
 
 def test_command(tmp_path):
