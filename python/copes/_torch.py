@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch._C import _get_tracing_state, _len_torch_dispatch_stack
-from torch._C._functorch import peek_interpreter_stack
+from torch._C._functorch import is_gradtrackingtensor, peek_interpreter_stack
 from torch.autograd.function import once_differentiable
 from torch.compiler import is_compiling
 from torch.nn import Parameter
@@ -19,8 +19,8 @@ from torch.nn import Parameter
 from ._copes import run
 from ._operators import ACT_BACKWARD, ACT_FORWARD, LRPE_BACKWARD, LRPE_FORWARD, TPA_DECODE
 
-if not hasattr(Tensor, "__dlpack_c_exchange_api__"):
-    raise ImportError(f"copes needs PyTorch 2.10 or newer; this is {torch.__version__}")
+if not hasattr(Tensor, "__dlpack_c_exchange_api__"):  # how the extension sees tensors and streams without Python's help
+    raise RuntimeError(f"copes needs PyTorch 2.10 or newer; this is {torch.__version__}")
 
 _PLAIN = frozenset((Tensor, Parameter, type(None)))
 _SEQUENCE = (1, -3)
@@ -54,11 +54,13 @@ def _is_plain(x: Tensor, *others: Tensor | None) -> bool:
         and peek_interpreter_stack() is None
         and _get_tracing_state() is None
         and not x.is_neg()
+        and not is_gradtrackingtensor(x)
     )
 
 
 def _function(compute, setup, gradient):
-    """An autograd.Function of what an operator registers. (With a setup_context of its own a call costs far more.)"""
+    """An autograd.Function of what an operator registers, to be called where _is_plain is true. (With a setup_context of
+    its own a call costs far more; and Function's own apply looks for transforms and what is left of them once more.)"""
 
     class Function(torch.autograd.Function):
         @staticmethod
@@ -69,7 +71,13 @@ def _function(compute, setup, gradient):
 
         backward = staticmethod(gradient)
 
-    return Function.apply
+    return super(torch.autograd.Function, Function).apply
+
+
+def _refuse_other_arrays(**inputs) -> None:
+    for name, x in inputs.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} is a {type(x)}; beside a PyTorch tensor it must be one, too")
 
 
 def _refuse_out_with_grad(*inputs: Tensor | None) -> None:
@@ -142,7 +150,9 @@ torch.library.register_autograd("copes::act", _backward_act, setup_context=_setu
 
 
 def lrpe(x, theta, attributes, out):
-    plain = _is_plain(x, theta)
+    plain = _is_plain(x, theta) and not is_gradtrackingtensor(theta)
+    if not plain:
+        _refuse_other_arrays(theta=theta)
     if out is not None:
         _refuse_out_with_grad(x, theta)
         if plain:
@@ -257,11 +267,13 @@ for _name in ("lrpe", "lrpe_lse"):
 
 
 def tpa_decode(inputs, attributes, return_lse, out):
+    plain = _is_plain(*inputs)
+    if not plain:
+        _refuse_other_arrays(**dict(zip(("aq", "bq", "ak", "bk", "av", "bv"), inputs)))
     device = inputs[0].device.type
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         inputs = (*(x.to(dtype) for x in inputs[:-1]), inputs[-1])
-    plain = _is_plain(*inputs)
     if out is not None:
         _refuse_out_with_grad(*inputs)
     needs_autograd = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)

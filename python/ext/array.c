@@ -159,6 +159,24 @@ static int view_dlpack(PyObject *object, array *view)
     return managed != NULL ? 0 : -1;
 }
 
+/* What the framework raised becomes a TypeError that names the slot, with the first line of its message: the array is sparse, or
+ * of a type that DLPack does not have. */
+static int no_view(PyObject *object, const char *slot)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *text = value != NULL ? PyObject_Str(value) : NULL;
+    PyObject *lines = text != NULL ? PyUnicode_Splitlines(text, 0) : NULL;
+    PyObject *first = lines != NULL && PyList_Size(lines) > 0 ? PyList_GetItem(lines, 0) : Py_None;
+    PyErr_Format(PyExc_TypeError, "%s is a %R that DLPack cannot view: %S", slot, Py_TYPE(object), first);
+    Py_XDECREF(lines);
+    Py_XDECREF(text);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return -1;
+}
+
 int array_open(PyObject *object, const char *slot, array *view)
 {
     view->capsule = NULL;
@@ -171,11 +189,12 @@ int array_open(PyObject *object, const char *slot, array *view)
         return -1;
     if (view->framework->numpy)
         return view_numpy(object, slot, view);
-    const int status =
-        view->framework->api != NULL ? view->framework->api->view(object, &view->tensor) : view_dlpack(object, view);
-    if (status == 0 && view->tensor.ndim > COPES_MAX_RANK)
-        return too_many_dimensions(slot, view->tensor.ndim);
-    return status;
+    const exchange_api *api = view->framework->api;
+    if (api != NULL && api->view(object, &view->tensor) != 0)
+        return no_view(object, slot);
+    if (api == NULL && view_dlpack(object, view) != 0)
+        return PyErr_ExceptionMatches(PyExc_BufferError) ? no_view(object, slot) : -1;
+    return view->tensor.ndim <= COPES_MAX_RANK ? 0 : too_many_dimensions(slot, view->tensor.ndim);
 }
 
 void array_close(array *view)

@@ -66,8 +66,11 @@ static int set_bool(PyObject *value, void *to)
 static int set_double(const copes_attribute_info *info, PyObject *value, void *to)
 {
     const double number = PyFloat_AsDouble(value);
-    if (number == -1 && PyErr_Occurred())
+    if (number == -1 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError, "%s is %R; it must be a number", info->name, value);
         return -1;
+    }
     if (number == 0) {
         PyErr_Format(PyExc_ValueError, "%s is 0; it must be another number, or None for %s", info->name,
                      info->fallback);

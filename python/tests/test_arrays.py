@@ -118,6 +118,15 @@ def test_old_dlpack_without_versions():
     np.testing.assert_allclose(copes.act(Old(np.ones(3)), "silu").array, silu(np.ones(3)))
 
 
+def test_what_dlpack_cannot_hold():
+    class Strange(Foreign):
+        def __dlpack__(self, **options):
+            raise BufferError("no such type in DLPack\nsecond line")
+
+    with pytest.raises(TypeError, match="x is a .*Strange.* that DLPack cannot view: no such type in DLPack$"):
+        copes.act(Strange(np.ones(3)), "silu")
+
+
 def test_buffers_outlive_their_makers():
     x = Foreign(np.ones(1000, np.float32))
     array = copes.act(x, "none").array

@@ -43,6 +43,10 @@ REFUSED = [
     (ValueError, "bk", lambda: copes.tpa_decode(*TPA[:4], torch.ones(1, 5, 7), TPA[5])),
     (ValueError, "scale is 0", lambda: copes.tpa_decode(*TPA, scale=0.0)),
     (ValueError, "scale", lambda: copes.tpa_decode(*TPA, scale=float("nan"))),
+    (TypeError, "scale is 'a'; it must be a number", lambda: copes.tpa_decode(*TPA, scale="a")),
+    (TypeError, "theta is a <class 'numpy.ndarray'>", lambda: copes.lrpe_rotate(X, THETA.numpy())),
+    (TypeError, "bv is a <class 'numpy.ndarray'>", lambda: copes.tpa_decode(*TPA[:5], TPA[5].numpy())),
+    (TypeError, "x is a .* DLPack cannot view: .*[^\\n]$", lambda: copes.act(torch.eye(3).to_sparse(), "silu")),
     (TypeError, "kv_len", lambda: copes.tpa_decode(*TPA, kv_len=torch.ones(1, dtype=torch.int64))),
 ]
 

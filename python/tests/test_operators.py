@@ -150,13 +150,27 @@ def test_layout_stays(device):
 def test_gradients_that_do_not_exist(device):
     x, theta = x_of(device, requires_grad=True), THETA.to(device)
     with pytest.raises(RuntimeError, match="theta.detach"):
-        copes.lrpe_rotate(x.detach(), theta.requires_grad_())
+        copes.lrpe_rotate(x.detach(), theta.clone().requires_grad_())
     with pytest.raises(RuntimeError, match="out: an input requires grad"):
         copes.act(x, "silu", out=torch.empty_like(x))
     o = copes.act(x, "silu")
     (gradient,) = torch.autograd.grad(o.sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable|does not require grad"):
         gradient.sum().backward()
+
+
+def test_what_a_transform_left_behind(device):
+    """A tensor that outlives torch.func.grad is still a wrapper, which has no memory of its own."""
+    left = []
+
+    def keep(x):
+        left.append(x * 1)
+        return left[0].sum()
+
+    x = torch.randn(2, 6, 2, 8, device=device)
+    torch.func.grad(keep)(x)
+    torch.testing.assert_close(copes.act(left[0], "silu"), copes.act(x, "silu"))
+    torch.testing.assert_close(copes.lrpe_rotate(left[0], THETA.to(device)), copes.lrpe_rotate(x, THETA.to(device)))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

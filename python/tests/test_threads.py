@@ -91,10 +91,12 @@ def calls():
     yield "out", (x,), lambda: copes.act(x, "silu", out=x)
     yield "torch", (tensor, turn), lambda: copes.lrpe_rotate(tensor, turn, act="softmax", dim=1)
     yield "dlpack", (foreign, x), lambda: copes.act(foreign, "relu")
+    leaf, once = torch.ones(3, requires_grad=True), torch.ones(3)
+    yield "gradient", (leaf, once), lambda: torch.autograd.grad(copes.act(leaf, "silu"), leaf, once)
     yield "refused", (x,), refused
 
 
-@pytest.mark.parametrize("index", range(5))
+@pytest.mark.parametrize("index", range(6))
 def test_references_and_memory_stay_level(index):
     _, objects, call = list(calls())[index]
     for _ in range(1000):
