@@ -138,7 +138,8 @@ run() {
 
 run_suite() { meson test -C "$root/build-test" --print-errorlogs | tee "$1"; }
 
-# The package, built from the checkout into the environment. Fails where a part of it cannot be had.
+# The package, built from the checkout into the environment. Fails where a part of it cannot be had. It is compiled in a folder
+# beside build-test, so that a compiler cache, which Meson uses where it finds one, serves both.
 install_package() {
     local environment=$root/build-python/env gpu
     mapfile -t gpu < <(gpu_options)
@@ -148,12 +149,12 @@ install_package() {
     "$environment/bin/pip" install --quiet meson-python 'meson>=1.3' ninja "${COPES_TORCH:-torch==2.13.0}" numpy ml_dtypes \
         hypothesis matplotlib pytest tqdm || return 1
     PATH=$environment/bin:$PATH "$environment/bin/pip" install --quiet --no-deps --no-build-isolation --force-reinstall \
-        --config-settings=build-dir="$root/build-python/meson" "${gpu[@]/#/--config-settings=setup-args=}" "$root" ||
+        --config-settings=build-dir="$root/build-wheel" "${gpu[@]/#/--config-settings=setup-args=}" "$root" ||
         die 'the Python package does not build'
 }
 
 run_python() {
-    say "building the Python package in $root/build-python"
+    say "building the Python package in $root/build-wheel, for $root/build-python/env"
     if install_package; then
         (cd "$root" && build-python/env/bin/python -m pytest -q python/tests) | tee "$1"
     else
