@@ -59,11 +59,13 @@ DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int
     return true;
 }
 
-/* The position in dimension j, of those found: with few conditions, since a loop over tokens would keep them all. */
+/* The position in dimension j, of those found: with few conditions, since a loop over tokens would keep them all, and on
+ * values that were read before, since a condition on which one to read is an index. */
 DEVICE int32_t position_in(const int32_t (&position)[COPES_MAX_GRID], int j)
 {
     static_assert(COPES_MAX_GRID == 4, "two pairs");
-    const int32_t low = (j & 1) != 0 ? position[1] : position[0], high = (j & 1) != 0 ? position[3] : position[2];
+    const int32_t p0 = position[0], p1 = position[1], p2 = position[2], p3 = position[3];
+    const int32_t low = (j & 1) != 0 ? p1 : p0, high = (j & 1) != 0 ? p3 : p2;
     return (j & 2) != 0 ? high : low;
 }
 

@@ -47,6 +47,12 @@ static tpa_cut cut_of(const queue &to, const copes_tpa_problem &problem, bool wi
     return cut;
 }
 
+struct tpa_call {
+    copes_tpa_problem problem;
+    tpa_cut cut;
+    float *partials; /* null: a row is one part */
+};
+
 struct tpa_task {
     int64_t b, n, part, e; /* e: first of its features */
     int64_t h;             /* first of its heads */
@@ -54,9 +60,13 @@ struct tpa_task {
     int64_t begin, end, visible;
 };
 
-DEVICE tpa_task task_of(const copes_tpa_problem &problem, const tpa_cut &cut, int64_t index)
+DEVICE tpa_task task_of(const tpa_call &argument, int64_t index)
 {
-    tpa_task task = {.part = index % cut.cache.parts};
+    const tpa_call &call = first_argument(argument);
+    const copes_tpa_problem &problem = call.problem;
+    const tpa_cut &cut = call.cut;
+    tpa_task task = {};
+    task.part = index % cut.cache.parts;
     index /= cut.cache.parts;
     task.e = index % cut.chunks * WIDTH;
     index /= cut.chunks;
@@ -84,8 +94,9 @@ struct tpa_tile {
 
 /* The part of the query that meets `width` features from d on. */
 template <typename T>
-DEVICE void form_query(const copes_tpa_problem &problem, const tpa_task &task, int64_t d, int width, tpa_tile &tile)
+DEVICE void form_query(const tpa_call &argument, const tpa_task &task, int64_t d, int width, tpa_tile &tile)
 {
+    const copes_tpa_problem &problem = first_argument(argument).problem;
     const int64_t *as = problem.aq.stride, *bs = problem.bq.stride;
     const T *aq = static_cast<const T *>(problem.aq.data) + task.b * as[0] + task.n * as[1] + task.h * as[2];
     const T *bq = static_cast<const T *>(problem.bq.data) + task.b * bs[0] + task.n * bs[1] + d * bs[3];
@@ -143,29 +154,41 @@ DEVICE void multiply_features(const tpa_tile &tile, int width, float (&dot)[2][2
         dot[i / 2][i % 2] += (sum[i].x + sum[i].y) + (sum[i].z + sum[i].w);
 }
 
+/* Rank r of `count` keys from `first` on, multiplied by the query. */
+template <typename T, int V>
+DEVICE void multiply_rank(const tpa_call &argument, const tpa_task &task, int64_t first, int count, int64_t r,
+                          tpa_tile &tile, float (&dot)[2][2])
+{
+    for (int64_t d = 0; d < first_argument(argument).problem.d; d += WIDTH) {
+        const copes_tpa_problem &problem = first_argument(argument).problem;
+        const int64_t *stride = problem.bk.stride;
+        const T *bk = static_cast<const T *>(problem.bk.data) + task.b * stride[0] + first * stride[1] + r * stride[2];
+        const int width = (int)(problem.d - d < WIDTH ? problem.d - d : WIDTH);
+        __syncthreads(); /* what was in the tile has been used */
+        load_features<T, V>(bk + d * stride[3], stride[1], stride[3], count, width, tile);
+        if (problem.d > WIDTH)
+            form_query<T>(argument, task, d, width, tile);
+        __syncthreads();
+        multiply_features(tile, width, dot);
+    }
+}
+
 /* Scores of `count` keys from `first` on, into the tile; -inf where there is no key. */
 template <typename T, int V>
-DEVICE void score_keys(const copes_tpa_problem &problem, const tpa_task &task, int64_t first, int count, tpa_tile &tile)
+DEVICE void score_keys(const tpa_call &argument, const tpa_task &task, int64_t first, int count, tpa_tile &tile)
 {
-    const int64_t *as = problem.ak.stride, *bs = problem.bk.stride;
-    const T *ak = static_cast<const T *>(problem.ak.data) + task.b * as[0] + first * as[1] + task.h * as[2];
-    const T *bk = static_cast<const T *>(problem.bk.data) + task.b * bs[0] + first * bs[1];
     float score[2][2] = {};
-    for (int64_t r = 0; r < problem.rk; r++) {
+    for (int64_t r = 0; r < first_argument(argument).problem.rk; r++) {
         float dot[2][2] = {};
-        for (int64_t d = 0; d < problem.d; d += WIDTH) {
-            const int width = (int)(problem.d - d < WIDTH ? problem.d - d : WIDTH);
-            __syncthreads(); /* what was in the tile has been used */
-            load_features<T, V>(bk + r * bs[2] + d * bs[3], bs[1], bs[3], count, width, tile);
-            if (problem.d > WIDTH)
-                form_query<T>(problem, task, d, width, tile);
-            __syncthreads();
-            multiply_features(tile, width, dot);
-        }
+        multiply_rank<T, V>(argument, task, first, count, r, tile, dot);
+        const copes_view &view = first_argument(argument).problem.ak;
+        const int64_t *stride = view.stride;
+        const T *ak = static_cast<const T *>(view.data) + task.b * stride[0] + first * stride[1] + task.h * stride[2];
         for (int i = 0; i < 4; i++) {
             const int h = threadIdx.x / (KEYS / 2) + i / 2 * (HEADS / 2),
                       key = threadIdx.x % (KEYS / 2) + i % 2 * (KEYS / 2);
-            const float a = read_scalar(ak + min(key, count - 1) * as[1] + min(h, task.heads - 1) * as[2] + r * as[3]);
+            const float a =
+                read_scalar(ak + min(key, count - 1) * stride[1] + min(h, task.heads - 1) * stride[2] + r * stride[3]);
             score[i / 2][i % 2] = fmaf(a, dot[i / 2][i % 2], score[i / 2][i % 2]);
         }
     }
@@ -225,18 +248,19 @@ DEVICE void multiply_weights(const tpa_tile &tile, int count, tpa_outputs &sum)
 
 /* Takes a tile's values in. Those of a rank are summed by themselves first, which keeps rounding errors few. */
 template <typename T, int V>
-DEVICE void add_values(const copes_tpa_problem &problem, const tpa_task &task, int64_t first, int count, tpa_tile &tile,
+DEVICE void add_values(const tpa_call &argument, const tpa_task &task, int64_t first, int count, tpa_tile &tile,
                        tpa_outputs &out)
 {
-    const int64_t *as = problem.av.stride, *bs = problem.bv.stride;
-    const T *av = static_cast<const T *>(problem.av.data) + task.b * as[0] + first * as[1] + task.h * as[2];
-    const T *bv = static_cast<const T *>(problem.bv.data) + task.b * bs[0] + first * bs[1] + task.e * bs[3];
-    for (int64_t r = 0; r < problem.rv; r++) {
+    for (int64_t r = 0; r < first_argument(argument).problem.rv; r++) {
+        const copes_tpa_problem &problem = first_argument(argument).problem;
+        const int64_t *as = problem.av.stride, *bs = problem.bv.stride;
+        const T *av = static_cast<const T *>(problem.av.data) + task.b * as[0] + first * as[1] + task.h * as[2];
+        const T *bv = static_cast<const T *>(problem.bv.data) + task.b * bs[0] + first * bs[1] + task.e * bs[3];
         __syncthreads();
         load_features<T, V>(bv + r * bs[2], bs[1], bs[3], count, task.width, tile);
 #pragma unroll 1
-        for (int i = threadIdx.x; i < HEADS * KEYS; i += THREADS) {
-            const int h = i % HEADS, key = i / HEADS;
+        for (int key = threadIdx.x / HEADS; key < KEYS; key += THREADS / HEADS) {
+            const int h = threadIdx.x % HEADS;
             const bool used = h < task.heads && key < count;
             tile.weight[key][h] = used ? tile.score[key][h] * read_scalar(av + key * as[1] + h * as[2] + r * as[3]) : 0;
         }
@@ -251,21 +275,24 @@ DEVICE void add_values(const copes_tpa_problem &problem, const tpa_task &task, i
 }
 
 template <typename T>
-DEVICE void write_outputs(const copes_tpa_problem &problem, const tpa_cut &cut, const tpa_task &task,
-                          const tpa_tile &tile, const tpa_outputs &out, float *partials)
+DEVICE void write_outputs(const tpa_call &argument, const tpa_task &task, const tpa_tile &tile, const tpa_outputs &out)
 {
+    const tpa_call &call = first_argument(argument);
+    const copes_tpa_problem &problem = call.problem;
     const int feature = threadIdx.x % (WIDTH / 4) * 4;
+#pragma unroll
     for (int i = 0; i < 4; i++) {
         const int h = threadIdx.x / (WIDTH / 4) * 4 + i;
         if (h >= task.heads)
             break;
         const row_state row = tile.row[h];
         const bool first = task.e == 0 && feature == 0;
-        if (partials != nullptr) {
+        if (call.partials != nullptr) {
             const int64_t index = (task.b * problem.n + task.n) * problem.h + task.h + h;
-            float *partial = partial_at(problem, cut.cache, partials, index, task.part);
+            float *partial = partial_at(problem, call.cut.cache, call.partials, index, task.part);
             if (first)
                 partial[0] = row.most, partial[1] = row.sum;
+#pragma unroll
             for (int k = 0; k < 4 && feature + k < task.width; k++)
                 partial[2 + task.e + feature + k] = out.o[i][k];
             continue;
@@ -274,39 +301,33 @@ DEVICE void write_outputs(const copes_tpa_problem &problem, const tpa_cut &cut, 
             write_lse(problem, task.b, task.n, task.h + h, row);
         const float factor = (float)problem.value_scale / row.sum;
         T *o = output_at<T>(problem, task.b, task.n, task.h + h) + task.e * problem.o.stride[3];
+#pragma unroll
         for (int k = 0; k < 4 && feature + k < task.width; k++)
             write_scalar(o + (feature + k) * problem.o.stride[3], task.visible > 0 ? out.o[i][k] * factor : 0);
     }
 }
 
-struct tpa_call {
-    copes_tpa_problem problem;
-    tpa_cut cut;
-    float *partials; /* null: a row is one part */
-};
-
 template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, 3) tpa_fma(GPU_PARAMETER tpa_call argument)
 {
     __shared__ tpa_tile tile;
     for (int64_t index = blockIdx.x; index < first_argument(argument).cut.tasks; index += gridDim.x) {
-        const tpa_call &begin = first_argument(argument);
-        const tpa_task task = task_of(begin.problem, begin.cut, index);
+        const tpa_task task = task_of(argument, index);
+        const int64_t d = first_argument(argument).problem.d;
         __syncthreads();
-        if (threadIdx.x < HEADS)
-            tile.row[threadIdx.x] = {-INFINITY, 0};
-        if (begin.problem.d <= WIDTH)
-            form_query<T>(begin.problem, task, 0, (int)begin.problem.d, tile);
+        if (threadIdx.x % ROW_LANES == 0)
+            tile.row[threadIdx.x / ROW_LANES] = {-INFINITY, 0};
+        if (d <= WIDTH)
+            form_query<T>(argument, task, 0, (int)d, tile);
         tpa_outputs out = {};
         for (int64_t key = task.begin; key < task.end; key += KEYS) {
             const int count = (int)(task.end - key < KEYS ? task.end - key : KEYS);
-            score_keys<T, V>(first_argument(argument).problem, task, key, count, tile);
+            score_keys<T, V>(argument, task, key, count, tile);
             __syncthreads();
             exponentiate(tile);
-            add_values<T, V>(first_argument(argument).problem, task, key, count, tile, out);
+            add_values<T, V>(argument, task, key, count, tile, out);
         }
         __syncthreads();
-        const tpa_call &end = first_argument(argument);
-        write_outputs<T>(end.problem, end.cut, task, tile, out, end.partials);
+        write_outputs<T>(argument, task, tile, out);
     }
 }
 

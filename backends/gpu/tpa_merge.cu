@@ -17,14 +17,14 @@ struct merged_parts {
 DEVICE float weigh_parts(const float *partial, int64_t step, int count, merged_parts &parts, row_state &row)
 {
     __syncthreads(); /* the weights before have been used */
-    if (threadIdx.x < count)
+    if ((int)threadIdx.x < count)
         parts.state[threadIdx.x] = {partial[threadIdx.x * step], partial[threadIdx.x * step + 1]};
     __syncthreads();
     const float before = row.most;
     for (int part = 0; part < count; part++)
         row.most = fmaxf(row.most, parts.state[part].most);
     const float shrink = exp2_term(before - shift_of(row.most));
-    if (threadIdx.x < count)
+    if ((int)threadIdx.x < count)
         parts.weight[threadIdx.x] = exp2_term(parts.state[threadIdx.x].most - shift_of(row.most));
     __syncthreads();
     row.sum *= shrink;
