@@ -75,8 +75,7 @@ template <typename T, int V> copes_status run_strided(const queue &to, const cop
     act_strides units;
     for (int i = 0; i < problem.rank; i++)
         units.add(problem, i, i == problem.rank - 1 ? V : 1);
-    const int64_t wanted = (units.count + THREADS - 1) / THREADS, most = INT32_MAX;
-    const dim3 blocks((unsigned)(wanted < most ? wanted : most));
+    const unsigned blocks = blocks_of((units.count + THREADS - 1) / THREADS, THREADS);
     return launch(to, units.count <= INT32_MAX ? act_strided<T, V, uint32_t> : act_strided<T, V, uint64_t>, blocks,
                   THREADS, 0, problem.act, static_cast<const T *>(problem.src.data),
                   static_cast<const T *>(problem.saved.data), static_cast<T *>(problem.dst.data), units);

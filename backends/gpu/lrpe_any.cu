@@ -179,7 +179,7 @@ template <typename T> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem 
 template <typename T> copes_status run_lrpe_any(const queue &to, const copes_lrpe_problem &problem)
 {
     const int64_t wanted = (problem.b * problem.n * problem.h + ROWS - 1) / ROWS;
-    return launch(to, lrpe_any<T>, (unsigned)(wanted < INT32_MAX ? wanted : INT32_MAX), ROWS * LANES, 0, problem);
+    return launch(to, lrpe_any<T>, blocks_of(wanted, ROWS * LANES), ROWS * LANES, 0, problem);
 }
 
 template copes_status run_lrpe_any<f32>(const queue &, const copes_lrpe_problem &);

@@ -4,6 +4,8 @@
 
 #include "vendor.h"
 
+#include <algorithm>
+
 extern "C" {
 #include "common/status.h"
 }
@@ -27,11 +29,21 @@ inline copes_status status_of(GPU(Error_t) error, const char *what)
     return copes_fail(COPES_ERROR_BACKEND, "%s: %s says: %s", what, COPES_GPU_TITLE, GPU(GetErrorString)(error));
 }
 
+/* How many of the blocks wanted a grid takes: for a kernel whose blocks go on to what is left. */
+inline unsigned blocks_of(int64_t wanted, unsigned threads)
+{
+    const uint64_t most = std::min(MOST_GRID_THREADS / threads, (uint64_t)INT32_MAX);
+    return (unsigned)std::min((uint64_t)wanted, most);
+}
+
 /* Enqueues a kernel. `shared`: bytes of dynamic shared memory. */
 template <typename... Parameters>
 inline copes_status launch(const queue &to, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared,
                            std::type_identity_t<Parameters>... arguments)
 {
+    if ((uint64_t)blocks.x * threads.x > MOST_GRID_THREADS)
+        return copes_fail(COPES_ERROR_SIZE, "%u blocks of %u threads are more than a launch takes", blocks.x,
+                          threads.x);
     return status_of(enqueue(kernel, blocks, threads, shared, to.stream, arguments...), "launch");
 }
 

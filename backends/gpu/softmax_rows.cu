@@ -147,8 +147,7 @@ template <typename T> copes_status run_any(const queue &to, const copes_act_prob
                               static_cast<T *>(problem.dst.data),       problem.shape[problem.axis],
                               problem.src.stride[problem.axis],         problem.saved.stride[problem.axis],
                               problem.dst.stride[problem.axis]};
-    return launch(to, softmax_any<T>, (unsigned)(rows.count < INT32_MAX ? rows.count : INT32_MAX), THREADS, 0, first,
-                  rows);
+    return launch(to, softmax_any<T>, blocks_of(rows.count, THREADS), THREADS, 0, first, rows);
 }
 
 template <typename T, int P>

@@ -353,13 +353,12 @@ template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_prob
     if (fits && fast_tpa_aligned<T>(problem))
         return run_fast_tpa<T>(to, problem, workspace);
     const tpa_cut cut = cut_of(to, problem, !fits && can_merge(problem));
-    const int64_t most = INT32_MAX, rows = problem.b * problem.n * problem.h;
-    if (rows == 0)
+    if (problem.b * problem.n * problem.h == 0)
         return COPES_OK;
     float *partials = cut.cache.parts > 1 ? static_cast<float *>(workspace) : nullptr;
-    const dim3 blocks((unsigned)(cut.tasks < most ? cut.tasks : most));
     const auto kernel = features_in_vectors<T>(problem) ? tpa_fma<T, vector_length<T>> : tpa_fma<T, 1>;
-    const copes_status status = launch(to, kernel, blocks, THREADS, 0, tpa_call{problem, cut, partials});
+    const copes_status status =
+        launch(to, kernel, blocks_of(cut.tasks, THREADS), THREADS, 0, tpa_call{problem, cut, partials});
     if (status != COPES_OK || cut.cache.parts == 1)
         return status;
     return merge_partials<T>(to, problem, cut.cache, partials);
