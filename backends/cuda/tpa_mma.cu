@@ -123,6 +123,7 @@ DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, int w
     if (reads)
         store_outputs(block, at.key_group, at.head_tile, out);
     __syncthreads();
+    __syncthreads(); /* once more for racecheck, which else calls it a race that warps which only copied read here */
     merge_groups(block);
     const output_place to = {blockIdx.z, blockIdx.y, blockIdx.x / plan.cluster, partials};
     synchronize_blocks(plan.cluster);
