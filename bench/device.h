@@ -29,7 +29,8 @@ typedef struct bench_device {
     /* Copies within the device, in one of the ways. As a job does. */
     int (*copy)(void *state, int way, void *to, const void *from, size_t bytes);
 
-    /* A job of as many independent multiply-adds in float32 as the device can do, and their number; 0: there is none. */
+    /* A job of as many independent multiply-adds in float32 as the device can do, and their number; 0: there is
+     * none. */
     int (*multiply_add)(void *state);
     double (*multiply_adds)(void *state);
 } bench_device;

@@ -1,5 +1,5 @@
-/* A family of GPUs as the benchmark's device. Everything of a measurement is queued before any of it is waited for, so that
- * no time of the host's is in between; jobs are timed by events on their stream. */
+/* A family of GPUs as the benchmark's device. Everything of a measurement is queued before any of it is waited for, so
+ * that no time of the host's is in between; jobs are timed by events on their stream. */
 #include "bench/device.h"
 #include "memory/runtime.h"
 

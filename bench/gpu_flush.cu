@@ -1,4 +1,5 @@
-/* Emptying a GPU's caches by reading, which leaves nothing behind that would be written back while something is timed. */
+/* Emptying a GPU's caches by reading, which leaves nothing behind that would be written back while something is
+ * timed. */
 #include "memory/runtime.h"
 #include "vendor.h"
 

@@ -73,7 +73,8 @@ static void add_activations(bench_list *list, const bench_wish *wish, bench_case
     }
 }
 
-/* Grids of one to three dimensions, without and with 10 tokens before them; a length asked for is that of one dimension. */
+/* Grids of one to three dimensions, without and with 10 tokens before them; a length asked for is that of one
+ * dimension. */
 static void add_grids(bench_list *list, const bench_wish *wish, bench_case c)
 {
     static const struct {

@@ -130,7 +130,8 @@ static copes_status check_outputs(const copes_call *call)
     return COPES_OK;
 }
 
-/* The first output may be exactly the input that it replaces, where they have one shape; any other overlap is refused. */
+/* The first output may be exactly the input that it replaces, where they have one shape; any other overlap is
+ * refused. */
 static bool may_replace(const copes_call *call, int input, int output)
 {
     if (output != COPES_OUT || call->info->inplace != input + 1)

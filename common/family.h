@@ -1,5 +1,5 @@
-/* A family of operators as common/ knows it: how its descriptor is checked and turned into a problem. Adding an operator
- * is filling one of these and an entry of the table in ops.c. */
+/* A family of operators as common/ knows it: how its descriptor is checked and turned into a problem. Adding an
+ * operator is filling one of these and an entry of the table in ops.c. */
 #ifndef COPES_COMMON_FAMILY_H
 #define COPES_COMMON_FAMILY_H
 
@@ -17,8 +17,8 @@ typedef struct copes_call {
 } copes_call;
 
 typedef struct copes_family {
-    /* Attributes and inputs: are they right, and what do they make the outputs? May drop an input that the attributes do
-     * not need, by clearing its name. */
+    /* Attributes and inputs: are they right, and what do they make the outputs? May drop an input that the attributes
+     * do not need, by clearing its name. */
     copes_status (*check)(copes_call *call);
     /* The problem of a call that passed every check and has something to compute. */
     void (*plan)(const copes_call *call, copes_problem *problem);

@@ -1,5 +1,5 @@
-/* What a backend is asked to do: an operator with every check passed, every default resolved and every tensor brought to
- * one canonical form, so that no kernel sees an optional rank, a negative axis or a default of 0. */
+/* What a backend is asked to do: an operator with every check passed, every default resolved and every tensor brought
+ * to one canonical form, so that no kernel sees an optional rank, a negative axis or a default of 0. */
 #ifndef COPES_COMMON_PROBLEM_H
 #define COPES_COMMON_PROBLEM_H
 
@@ -29,7 +29,8 @@ typedef struct copes_act_problem {
 
 typedef enum copes_softmax_axis { COPES_NO_SOFTMAX, COPES_OVER_FEATURES, COPES_OVER_SEQUENCE } copes_softmax_axis;
 
-/* Angles begin .. end - 1 turn with the position in one dimension of the grid: angle i is p theta[theta_begin + i - begin]. */
+/* Angles begin .. end - 1 turn with the position in one dimension of the grid: angle i is p theta[theta_begin + i -
+ * begin]. */
 typedef struct copes_segment {
     int64_t begin, end, theta_begin;
 } copes_segment;

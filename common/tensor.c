@@ -152,8 +152,8 @@ static int64_t magnitude(int64_t value)
     return value < 0 ? -value : value;
 }
 
-/* Sufficient and, but for contrived strides, necessary: taken from the smallest stride up, each step must clear all that
- * the smaller ones cover. */
+/* Sufficient and, but for contrived strides, necessary: taken from the smallest stride up, each step must clear all
+ * that the smaller ones cover. */
 copes_status copes_tensor_check_distinct(const char *op, const copes_tensor *tensor)
 {
     int64_t covered = 0; /* the largest offset that the dimensions so far reach */
@@ -188,8 +188,8 @@ bool copes_tensor_same(const copes_tensor *a, const copes_tensor *b)
     return same;
 }
 
-/* The bytes that a tensor covers within one period of `pitch`: those of the dimensions whose stride is no multiple of it.
- * False where they spread past a period. */
+/* The bytes that a tensor covers within one period of `pitch`: those of the dimensions whose stride is no multiple of
+ * it. False where they spread past a period. */
 static bool fold(const copes_tensor *tensor, int64_t pitch, int64_t *low, int64_t *high)
 {
     const int64_t size = copes_dtype_size(tensor->dtype);

@@ -1,6 +1,6 @@
-/* libFuzzer target: whatever descriptor and tensors the bytes spell, copes_infer, copes_workspace_size and copes_run refuse
- * them without writing a byte, or compute within the memory that the tensors cover. Each buffer is exactly the extent of
- * its tensor, so that the address sanitizer sees a byte too far. */
+/* libFuzzer target: whatever descriptor and tensors the bytes spell, copes_infer, copes_workspace_size and copes_run
+ * refuse them without writing a byte, or compute within the memory that the tensors cover. Each buffer is exactly the
+ * extent of its tensor, so that the address sanitizer sees a byte too far. */
 #include <copes/copes.h>
 
 #include <stdbool.h>
@@ -192,8 +192,8 @@ static bool find_extent(const tensor *of, int64_t *below, int64_t *above, int64_
     return *below + *above <= largest_extent && view->byte_offset <= (uint64_t)largest_extent;
 }
 
-/* A buffer whose first byte is the lowest and whose last is the highest that the view reaches. What reaches too far, or is
- * no tensor, gets data NULL and so must be refused. */
+/* A buffer whose first byte is the lowest and whose last is the highest that the view reaches. What reaches too far, or
+ * is no tensor, gets data NULL and so must be refused. */
 static void give_memory(reader *from, tensor *to, uint8_t fill)
 {
     int64_t below, above, count;

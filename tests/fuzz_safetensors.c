@@ -1,5 +1,5 @@
-/* libFuzzer target: whatever the bytes are, the safetensors reader refuses them with a reason, or describes tensors whose
- * every byte is there, and which written and read again are the same. */
+/* libFuzzer target: whatever the bytes are, the safetensors reader refuses them with a reason, or describes tensors
+ * whose every byte is there, and which written and read again are the same. */
 #include "tools/safetensors.h"
 
 #include <stdlib.h>

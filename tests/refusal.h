@@ -1,5 +1,5 @@
-/* Tables of refusals: a good call, what spoils it, and the status and message that it must then get, with no byte of any
- * tensor changed. The same call, unspoilt, must then succeed. */
+/* Tables of refusals: a good call, what spoils it, and the status and message that it must then get, with no byte of
+ * any tensor changed. The same call, unspoilt, must then succeed. */
 #ifndef COPES_TESTS_REFUSAL_H
 #define COPES_TESTS_REFUSAL_H
 

@@ -80,8 +80,8 @@ static int64_t element_count(const check_case *c)
     return count;
 }
 
-/* One case in tests_every(), and then no huge ones: they are for rare roundings, and smaller ones are shared between threads,
- * too. */
+/* One case in tests_every(), and then no huge ones: they are for rare roundings, and smaller ones are shared between
+ * threads, too. */
 static void thin_out(case_list *list)
 {
     const size_t step = (size_t)tests_every();

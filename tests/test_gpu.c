@@ -1,5 +1,5 @@
-/* What only a GPU can show: calls captured in a graph and replayed, on any stream, from several contexts at once, with the
- * same bits every time; tensors past 2^31 elements; and a device's own errors. Skipped where there is no device. */
+/* What only a GPU can show: calls captured in a graph and replayed, on any stream, from several contexts at once, with
+ * the same bits every time; tensors past 2^31 elements; and a device's own errors. Skipped where there is no device. */
 #include "bench/call.h"
 #include "memory/runtime.h"
 #include "tests/suite.h"

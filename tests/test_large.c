@@ -1,6 +1,6 @@
-/* Results larger than the last-level cache, which kernels may store past the caches: a batch that repeats one entry must
- * give that entry's bits again and again, at any alignment of the rows. The entry itself is held to the oracle by the
- * case tables. */
+/* Results larger than the last-level cache, which kernels may store past the caches: a batch that repeats one entry
+ * must give that entry's bits again and again, at any alignment of the rows. The entry itself is held to the oracle by
+ * the case tables. */
 #include "tests/harness/buffer.h"
 #include "tests/harness/random.h"
 #include "tests/suite.h"

@@ -1,4 +1,5 @@
-/* lrpe_rotate and lrpe_cosine: the table of cases and random ones, at every instruction-set level and with 1, 2 and 7 threads. */
+/* lrpe_rotate and lrpe_cosine: the table of cases and random ones, at every instruction-set level and with 1, 2 and 7
+ * threads. */
 #include "tests/suite.h"
 #include "tests/sweep.h"
 

@@ -104,7 +104,8 @@ START_TEST(context_survives)
 }
 END_TEST
 
-/* Tensors of every slot that the operators below have, large enough that a run takes a workspace and several threads. */
+/* Tensors of every slot that the operators below have, large enough that a run takes a workspace and several
+ * threads. */
 typedef struct small_call {
     const char *name;
     copes_op op;

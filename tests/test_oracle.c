@@ -1,4 +1,5 @@
-/* The oracle against closed forms, worked examples and identities; test_oracle_gradients.c has the finite differences. */
+/* The oracle against closed forms, worked examples and identities; test_oracle_gradients.c has the finite
+ * differences. */
 #include "tests/oracle/oracle.h"
 #include "tests/suite.h"
 
@@ -111,8 +112,8 @@ static const double *lrpe(const copes_op *op, oracle_tensor *x, oracle_tensor *t
     return run_one(op, &args, out);
 }
 
-/* Each token and feature gets the angle that the definition names: a = 1 and b = 0 in every pair, so that o is the cosine
- * and the sine of the angle. */
+/* Each token and feature gets the angle that the definition names: a = 1 and b = 0 in every pair, so that o is the
+ * cosine and the sine of the angle. */
 START_TEST(rotation_follows_grid_and_pairing)
 {
     static room x, theta, out;

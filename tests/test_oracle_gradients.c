@@ -1,5 +1,5 @@
-/* The oracle's backward against central differences of its forward: with L = sum(w o), the backward at grad_o = w must be
- * the slope of L in every element of x. */
+/* The oracle's backward against central differences of its forward: with L = sum(w o), the backward at grad_o = w must
+ * be the slope of L in every element of x. */
 #include "tests/every.h"
 #include "tests/oracle/oracle.h"
 #include "tests/suite.h"

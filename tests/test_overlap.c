@@ -1,5 +1,6 @@
 /* The questions that common/tensor.c answers about memory, against every byte of small random views: it must never call
- * apart what shares a byte, nor distinct what overlaps itself, and must see that the usual ways to split a buffer do not. */
+ * apart what shares a byte, nor distinct what overlaps itself, and must see that the usual ways to split a buffer do
+ * not. */
 #include "common/tensor.h"
 #include "tests/every.h"
 #include "tests/suite.h"
@@ -55,8 +56,8 @@ static copes_tensor random_view(void)
     }
 }
 
-/* Adds 1 to `touched` for every byte of every element; the most that a byte then has. (ck_assert writes down every call that
- * holds, and there are millions here.) */
+/* Adds 1 to `touched` for every byte of every element; the most that a byte then has. (ck_assert writes down every call
+ * that holds, and there are millions here.) */
 static int touch(const copes_tensor *tensor, unsigned char touched[BYTES])
 {
     int most = 0;

@@ -1,6 +1,6 @@
-/* Stores of f16 and bf16 round to nearest even, to the bit. Most results are known only to a few float32 ulp, which hides
- * ties; but a softmax's gradient for o = (a, 1) and grad_o = (b, 0) has the second element -a b, and float32 holds the
- * product of two short numbers exactly. */
+/* Stores of f16 and bf16 round to nearest even, to the bit. Most results are known only to a few float32 ulp, which
+ * hides ties; but a softmax's gradient for o = (a, 1) and grad_o = (b, 0) has the second element -a b, and float32
+ * holds the product of two short numbers exactly. */
 #include "tests/harness/buffer.h"
 #include "tests/harness/random.h"
 #include "tests/suite.h"
@@ -11,7 +11,8 @@
 
 enum { COUNT = 100003 };
 
-/* Significands of all kinds; exponents that make products from the subnormal numbers of the type to past its largest. */
+/* Significands of all kinds; exponents that make products from the subnormal numbers of the type to past its
+ * largest. */
 static void make_factors(check_type type, double *a, double *b)
 {
     const check_type_info *info = check_type_of(type);

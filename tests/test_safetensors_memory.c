@@ -1,5 +1,5 @@
-/* Every allocation of the safetensors reader and writer fails once, in turn: each call must then say no, leave no file and
- * leak nothing. The linker puts the functions below in the place of malloc and its kin (-Wl,--wrap). */
+/* Every allocation of the safetensors reader and writer fails once, in turn: each call must then say no, leave no file
+ * and leak nothing. The linker puts the functions below in the place of malloc and its kin (-Wl,--wrap). */
 #include "tests/suite.h"
 #include "tools/safetensors.h"
 

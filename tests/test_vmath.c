@@ -14,8 +14,8 @@
 
 enum { BATCH = 4096 };
 
-/* In ulps. Of every third float, 11 in all are past 1 for exp and exp_term, the worst 1.013. Half an ulp of that is its last
- * rounding; silu has that once too, but its ulps can be half the size of the exponential's. */
+/* In ulps. Of every third float, 11 in all are past 1 for exp and exp_term, the worst 1.013. Half an ulp of that is its
+ * last rounding; silu has that once too, but its ulps can be half the size of the exponential's. */
 static const double exp_bound = 1.05, silu_bound = 1.5, sincos_bound = 1.5;
 
 typedef struct probe {

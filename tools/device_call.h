@@ -4,8 +4,8 @@
 
 #include <copes/copes.h>
 
-/* Sends compact inputs to the device, runs, and brings outputs back; on the CPU nothing is copied. Returns 0; -1 where memory
- * ran out or the device failed in copying; else the library has refused, and copes_last_error says why. */
+/* Sends compact inputs to the device, runs, and brings outputs back; on the CPU nothing is copied. Returns 0; -1 where
+ * memory ran out or the device failed in copying; else the library has refused, and copes_last_error says why. */
 int device_call(DLDevice device, const copes_op *op, const copes_args *args);
 
 #endif

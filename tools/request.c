@@ -160,8 +160,8 @@ static bool read_flag(arguments *walk, request *wish)
     return false;
 }
 
-/* Finds the operator: --backward may stand anywhere, and decides which flags there are. Where wish->info stays NULL, the
- * exit status is returned. */
+/* Finds the operator: --backward may stand anywhere, and decides which flags there are. Where wish->info stays NULL,
+ * the exit status is returned. */
 static int read_operator(int argc, char **argv, request *wish)
 {
     char names[512];

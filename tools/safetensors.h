@@ -1,5 +1,6 @@
-/* The safetensors file format: eight bytes of header length (little-endian), a JSON header that names each tensor's type,
- * shape and place, then the data. The reader trusts nothing: it takes a file only if the header describes every byte. */
+/* The safetensors file format: eight bytes of header length (little-endian), a JSON header that names each tensor's
+ * type, shape and place, then the data. The reader trusts nothing: it takes a file only if the header describes every
+ * byte. */
 #ifndef COPES_TOOLS_SAFETENSORS_H
 #define COPES_TOOLS_SAFETENSORS_H
 
@@ -52,7 +53,8 @@ void safetensors_close(safetensors_file *file);
 /* The tensor of this name, or NULL. */
 const safetensors_tensor *safetensors_find(const safetensors_file *file, const char *name);
 
-/* Writes a file of these tensors (of which `offset` and `size` are not read), the largest type first and then by name. */
+/* Writes a file of these tensors (of which `offset` and `size` are not read), the largest type first and then by
+ * name. */
 bool safetensors_write(FILE *stream, const safetensors_tensor *tensors, size_t count, char reason[SAFETENSORS_REASON]);
 
 /* Writes the file at `path` whole or not at all: after a failure, what stood at `path` still does. */

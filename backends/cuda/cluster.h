@@ -1,5 +1,5 @@
-/* What Hopper's fast paths need of PTX: clusters of blocks that write to each other's shared memory, and copies from memory to
- * shared memory that pass the registers by. */
+/* What Hopper's fast paths need of PTX: clusters of blocks that write to each other's shared memory, and copies from
+ * memory to shared memory that pass the registers by. */
 #ifndef COPES_BACKENDS_CUDA_CLUSTER_H
 #define COPES_BACKENDS_CUDA_CLUSTER_H
 
@@ -27,7 +27,8 @@ DEVICE uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* A barrier in shared memory that so many arrivals complete, and, if it was told to expect any, so many bytes of mail. */
+/* A barrier in shared memory that so many arrivals complete, and, if it was told to expect any, so many bytes of
+ * mail. */
 DEVICE void open_mailbox(uint32_t mailbox, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;\n\tfence.mbarrier_init.release.cluster;" ::"r"(mailbox),
@@ -79,8 +80,8 @@ DEVICE void send(uint32_t to, uint32_t mailbox, uint32_t rank, float2 values)
                  : "memory");
 }
 
-/* Starts the copy of 16 bytes to shared memory. AROUND: the 256 bytes that they are of come to the L2 cache at once, as other
- * blocks are to ask for the rest. */
+/* Starts the copy of 16 bytes to shared memory. AROUND: the 256 bytes that they are of come to the L2 cache at once, as
+ * other blocks are to ask for the rest. */
 template <bool AROUND> DEVICE void copy_ahead(uint32_t to, const void *from)
 {
     if constexpr (AROUND)

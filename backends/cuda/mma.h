@@ -1,5 +1,5 @@
-/* NVIDIA's instructions for tensor cores and for barriers that copies arrive at, under plain names. They are static, so a
- * kernel that leaves its body out where a target lacks them compiles for that target too. */
+/* NVIDIA's instructions for tensor cores and for barriers that copies arrive at, under plain names. They are static, so
+ * a kernel that leaves its body out where a target lacks them compiles for that target too. */
 #ifndef COPES_BACKENDS_CUDA_MMA_H
 #define COPES_BACKENDS_CUDA_MMA_H
 
@@ -65,8 +65,8 @@ DEVICE void synchronize_some(int threads)
     asm volatile("barrier.sync 1, %0;" ::"r"(threads) : "memory");
 }
 
-/* Four 8 x 8 matrices of 16-bit elements, whose row i % 8 of matrix i / 8 begins at lane i's address: lane 4 g + t receives
- * elements 2t and 2t + 1 of each matrix's row g; transposed, of its column g. */
+/* Four 8 x 8 matrices of 16-bit elements, whose row i % 8 of matrix i / 8 begins at lane i's address: lane 4 g + t
+ * receives elements 2t and 2t + 1 of each matrix's row g; transposed, of its column g. */
 DEVICE void load_matrices(uint32_t (&m)[4], uint32_t row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -84,7 +84,8 @@ DEVICE void load_transposed(uint32_t (&m)[4], uint32_t row)
 }
 
 /* c += a b, of 16 x 16 and 16 x 8 elements. Lane 4 g + t has of a rows g, g + 8, g, g + 8 and columns 2t, 2t, 2t + 8,
- * 2t + 8 and the next; of b column g and rows 2t, 2t + 8 and the next; of c rows g, g, g + 8, g + 8, columns 2t, 2t + 1. */
+ * 2t + 8 and the next; of b column g and rows 2t, 2t + 8 and the next; of c rows g, g, g + 8, g + 8, columns 2t, 2t +
+ * 1. */
 DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, bf16)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -123,7 +124,8 @@ DEVICE void leave_blocks(int blocks)
 #endif
 }
 
-/* The same place in the shared memory of the cluster's block `rank`. GPUs that have no clusters have the block's own alone. */
+/* The same place in the shared memory of the cluster's block `rank`. GPUs that have no clusters have the block's own
+ * alone. */
 template <typename Object> DEVICE const Object *in_block(const Object *place, int rank)
 {
 #if __CUDA_ARCH__ >= 900

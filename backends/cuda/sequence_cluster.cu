@@ -1,11 +1,13 @@
-/* Softmax over the sequence on Hopper, each element read from memory once and written once. What bounds it is memory, if
- * neither reading nor writing ever stops: so a slab, all tokens of 64 bytes' worth of columns of a head, lies in the shared
- * memory of a cluster of blocks, and while the blocks normalize and write one slab, the next takes its place step by step.
+/* Softmax over the sequence on Hopper, each element read from memory once and written once. What bounds it is memory,
+ * if neither reading nor writing ever stops: so a slab, all tokens of 64 bytes' worth of columns of a head, lies in the
+ * shared memory of a cluster of blocks, and while the blocks normalize and write one slab, the next takes its place
+ * step by step.
  *
- * Each thread has a unit of 16 bytes of columns in every so many tokens, and a ring of places for them in shared memory that
- * no other warp touches. Copies go there some steps before their statistics are taken, and stay for a slab's length and a few
- * steps more, in which the blocks of the cluster tell each other what they found. That is one warp's work, so that no other
- * ever waits for its block. Where x and the gradient do not both fit, the gradient is read again, from the L2 cache. */
+ * Each thread has a unit of 16 bytes of columns in every so many tokens, and a ring of places for them in shared memory
+ * that no other warp touches. Copies go there some steps before their statistics are taken, and stay for a slab's
+ * length and a few steps more, in which the blocks of the cluster tell each other what they found. That is one warp's
+ * work, so that no other ever waits for its block. Where x and the gradient do not both fit, the gradient is read
+ * again, from the L2 cache. */
 #include "backends/cuda/sequence_exchange.h"
 #include "backends/cuda/sequence_work.h"
 
@@ -74,8 +76,8 @@ __global__ void __launch_bounds__(U::THREADS + 32, 1)
 #endif
 }
 
-/* The cut of a problem into slabs for clusters of `ranks` blocks, with as many steps for the cluster to agree as there is room
- * for; false where it does not fit. */
+/* The cut of a problem into slabs for clusters of `ranks` blocks, with as many steps for the cluster to agree as there
+ * is room for; false where it does not fit. */
 template <typename U> bool cut(const queue &to, const copes_lrpe_problem &problem, int ranks, cluster_tiling *t)
 {
     const int64_t units = problem.d / U::N, step = (int64_t)U::BATCH * ranks * U::ROWS;

@@ -1,6 +1,6 @@
-/* The warp of each block that has no tokens: it makes what the others need for a slab, takes their sums, tells them to the
- * other blocks of the cluster, and finishes the slab's columns from what those tell. So no thread waits for all others, and
- * while one slab is agreed on the rest of the block goes on with the next. */
+/* The warp of each block that has no tokens: it makes what the others need for a slab, takes their sums, tells them to
+ * the other blocks of the cluster, and finishes the slab's columns from what those tell. So no thread waits for all
+ * others, and while one slab is agreed on the rest of the block goes on with the next. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_EXCHANGE_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_EXCHANGE_H
 
@@ -101,8 +101,8 @@ template <typename U> struct exchange {
                 all[j] = merge(all[j], memory.partial[warp][i]);
         }
     }
-    /* Those of all blocks. Mailboxes alternate: a block sends its third message only when every other has read its first,
-     * since each has to have sent its second by then. */
+    /* Those of all blocks. Mailboxes alternate: a block sends its third message only when every other has read its
+     * first, since each has to have sent its second by then. */
     template <typename Merge> __device__ __forceinline__ void merge_ranks(Merge merge, float2 (&all)[EACH]) const
     {
         const int ranks = w.tiling.ranks;

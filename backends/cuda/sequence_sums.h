@@ -1,9 +1,10 @@
 /* The statistics of a slab's columns in the cluster kernel.
  *
- * A term is 2^(x log2 e - reference), one fused operation and one exponential, where the reference is about that of a column's
- * largest element and the same for all of its tokens, so that its rounding cancels and sums of terms can be added as they are.
- * It is found in a few tokens. Where one of the others turns out too large for it, or where log2 e times the largest is near
- * where a float's spacing is 1, the slab is done over exactly, by e^(x - most), and slowly. */
+ * A term is 2^(x log2 e - reference), one fused operation and one exponential, where the reference is about that of a
+ * column's largest element and the same for all of its tokens, so that its rounding cancels and sums of terms can be
+ * added as they are. It is found in a few tokens. Where one of the others turns out too large for it, or where log2 e
+ * times the largest is near where a float's spacing is 1, the slab is done over exactly, by e^(x - most), and
+ * slowly. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_SUMS_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_SUMS_H
 
@@ -22,8 +23,8 @@ template <bool EXACT> DEVICE float term(float x, float shift)
     return EXACT ? softmax_term(x, shift) : exp2_term(fmaf(x, LOG2_E, -shift));
 }
 
-/* Adds the columns of a warp's rows: every exchange halves the columns that a thread still has, down to one. Returns the first
- * that is left to it. */
+/* Adds the columns of a warp's rows: every exchange halves the columns that a thread still has, down to one. Returns
+ * the first that is left to it. */
 template <typename U, typename Merge> DEVICE int merge_warp(float (&values)[U::N], Merge merge)
 {
     const int lane = (int)threadIdx.x % 32;

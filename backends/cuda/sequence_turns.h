@@ -1,5 +1,5 @@
-/* The turns of a thread's unit in the cluster kernel. Those of its first tokens, a span of them, are in registers, and the ways
- * from there to other spans in shared memory, all of them exact, so that each turn is one product of two. */
+/* The turns of a thread's unit in the cluster kernel. Those of its first tokens, a span of them, are in registers, and
+ * the ways from there to other spans in shared memory, all of them exact, so that each turn is one product of two. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_TURNS_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_TURNS_H
 

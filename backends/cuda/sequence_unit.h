@@ -1,5 +1,5 @@
-/* The cluster kernel's cut of a problem: what a thread has of a token, which slabs its cluster has and in which order, and what
- * lies where in shared memory. */
+/* The cluster kernel's cut of a problem: what a thread has of a token, which slabs its cluster has and in which order,
+ * and what lies where in shared memory. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_UNIT_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_UNIT_H
 
@@ -12,7 +12,8 @@ namespace COPES_GPU
 /* Which features are turned together, if any. */
 enum class coding { none, half, interleaved, cosine };
 
-/* Where the gradient is while its slab is under way: on chip beside x, or in the L2 cache, to be read from there again. */
+/* Where the gradient is while its slab is under way: on chip beside x, or in the L2 cache, to be read from there
+ * again. */
 enum class gradient { resting, passing };
 
 /* One instance of the kernel: a unit is a thread's part of a token, 16 bytes of columns, and LANES of them are a slab's
@@ -34,8 +35,8 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRAD
     static constexpr int COLUMNS = LANES * N, ANGLES = TURNED ? LANES * V : 1;      /* of a slab */
     static constexpr int WIDE = C == coding::cosine ? 2 : 1;                        /* pieces of a gradient's unit */
     static constexpr int KEPT = !BACKWARD || AGAIN ? 1 : 1 + WIDE, PASSING = AGAIN ? 2 * WIDE : 0;
-    /* Does the L2 cache keep what neighbours will ask for? Not for long where it has the gradient to keep, nor as far as
-     * halves that lie apart would ask it to. */
+    /* Does the L2 cache keep what neighbours will ask for? Not for long where it has the gradient to keep, nor as far
+     * as halves that lie apart would ask it to. */
     static constexpr bool AROUND = !AGAIN && (C != coding::half || LANES > 4);
     static constexpr int BATCH = AGAIN ? 1 : NARROW ? 4 : 2;      /* tokens of a step */
     static constexpr int SPAN = BACKWARD ? 1 : 2;                 /* tokens with one way for their turns */
@@ -43,7 +44,8 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRAD
     static constexpr uint32_t PIECE = 16 * THREADS, SLOT = BATCH * KEPT * PIECE, STAGE = BATCH * PASSING * PIECE;
 };
 
-/* How the work is cut at run time. A head's columns of one tile are a pair of the two, and its slabs one for each batch entry. */
+/* How the work is cut at run time. A head's columns of one tile are a pair of the two, and its slabs one for each batch
+ * entry. */
 struct cluster_tiling {
     int ranks; /* blocks of a cluster */
     int steps; /* of a thread through a slab */
@@ -57,8 +59,8 @@ struct cluster_tiling {
     int whole, rounds; /* pairs that a cluster takes through all of the batch, and its slabs of those */
 };
 
-/* A block's dynamic shared memory: this, then the ring, the stages, the columns that each rank sends, and the turns from a
- * thread's first step to its others. */
+/* A block's dynamic shared memory: this, then the ring, the stages, the columns that each rank sends, and the turns
+ * from a thread's first step to its others. */
 template <typename U> struct block_memory {
     static constexpr int SETS = 4; /* slabs whose turns and references may be in use at once */
 
@@ -102,8 +104,9 @@ template <typename U> struct block_memory {
     }
 };
 
-/* A cluster's way through its slabs. As long as there is a pair for every cluster they stay with it for the whole batch, whose
- * angles are the same; what is left they share slab by slab. At any time clusters work side by side in memory. */
+/* A cluster's way through its slabs. As long as there is a pair for every cluster they stay with it for the whole
+ * batch, whose angles are the same; what is left they share slab by slab. At any time clusters work side by side in
+ * memory. */
 struct slab_walk {
     const cluster_tiling &tiling;
     int slab, b, pair;
@@ -148,9 +151,9 @@ struct slab_walk {
     }
 };
 
-/* Where a thread is. Units whose halves lie apart are copied to shared memory in pieces of 16 bytes all the same, by two
- * neighbouring threads for each other: the first halves of a warp's units, then the second, in an order in which neither the
- * copies nor the reading meets a bank twice. */
+/* Where a thread is. Units whose halves lie apart are copied to shared memory in pieces of 16 bytes all the same, by
+ * two neighbouring threads for each other: the first halves of a warp's units, then the second, in an order in which
+ * neither the copies nor the reading meets a bank twice. */
 template <typename U> struct worker {
     typedef typename U::T T;
     static constexpr uint32_t APART = 256 + 64; /* the bits in which the second half's place differs from the first's */

@@ -1,5 +1,5 @@
-/* What a block's threads with tokens do in the cluster kernel: they read a slab's steps from the ring, and some steps after its
- * last, when the cluster has agreed on its columns, they write it, while the next one's steps are read. */
+/* What a block's threads with tokens do in the cluster kernel: they read a slab's steps from the ring, and some steps
+ * after its last, when the cluster has agreed on its columns, they write it, while the next one's steps are read. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_WORK_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_WORK_H
 
@@ -181,7 +181,8 @@ template <typename U> struct writer {
             *reinterpret_cast<uint4 *>(to + w.problem.d) = pack16<T>(x[1]);
     }
 
-    /* Takes the slab's statistics once more, from memory: first the largest elements, then the sums relative to those. */
+    /* Takes the slab's statistics once more, from memory: first the largest elements, then the sums relative to
+     * those. */
     __device__ __forceinline__ void repeat()
     {
         open_columns<U> c;

@@ -1,6 +1,7 @@
-/* How the parts of a row become its output: the warps of a block that share heads through shared memory, the blocks of a
- * cluster through each other's shared memory, and parts without a cluster through the workspace. Outputs stay in the order in
- * which tensor cores leave them, 4 in an item: a warp then reads and writes items in a row, and no index needs dividing. */
+/* How the parts of a row become its output: the warps of a block that share heads through shared memory, the blocks of
+ * a cluster through each other's shared memory, and parts without a cluster through the workspace. Outputs stay in the
+ * order in which tensor cores leave them, 4 in an item: a warp then reads and writes items in a row, and no index needs
+ * dividing. */
 #ifndef COPES_BACKENDS_CUDA_TPA_COMBINE_H
 #define COPES_BACKENDS_CUDA_TPA_COMBINE_H
 
@@ -10,8 +11,8 @@
 namespace COPES_GPU
 {
 
-/* A block's outputs in shared memory: for each key group and head tile WIDTH / 8 items a lane. The states of a group's rows have
- * a place of their own; so have those of the block's rows. */
+/* A block's outputs in shared memory: for each key group and head tile WIDTH / 8 items a lane. The states of a group's
+ * rows have a place of their own; so have those of the block's rows. */
 template <typename T, int WIDTH> struct block_outputs {
     static constexpr int ITEMS = WIDTH / 8 * 32; /* of a warp */
     int groups, tiles;
@@ -106,8 +107,8 @@ struct output_item {
 
 enum { AT_ONCE = 8 };
 
-/* Adds an item's parts that some blocks of a cluster have, `count` of at most AT_ONCE from block `first` on. All are read
- * before one is used. */
+/* Adds an item's parts that some blocks of a cluster have, `count` of at most AT_ONCE from block `first` on. All are
+ * read before one is used. */
 template <typename T, int WIDTH>
 DEVICE void add_parts(output_item &to, const block_outputs<T, WIDTH> &block, int first, int count, int item, int row)
 {

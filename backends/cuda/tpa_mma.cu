@@ -1,8 +1,9 @@
-/* tpa_decode on tensor cores. Bound by memory: a key's factors are read once for all heads, and at two tiles of 16 heads, 128
- * features and rank 1 the arithmetic takes 26 clocks of the 35 that its bytes do. A block has a query token and a part of its
- * keys; a few of its warps only copy, stages ahead of the others through a ring in shared memory, since a warp starts a copy in
- * no less than 40 clocks; the others have 16 heads each and take the stages in turn. The blocks of a query token are a cluster
- * where enough clusters fit the device at a time: those merge through each other's shared memory, in one launch. */
+/* tpa_decode on tensor cores. Bound by memory: a key's factors are read once for all heads, and at two tiles of 16
+ * heads, 128 features and rank 1 the arithmetic takes 26 clocks of the 35 that its bytes do. A block has a query token
+ * and a part of its keys; a few of its warps only copy, stages ahead of the others through a ring in shared memory,
+ * since a warp starts a copy in no less than 40 clocks; the others have 16 heads each and take the stages in turn. The
+ * blocks of a query token are a cluster where enough clusters fit the device at a time: those merge through each
+ * other's shared memory, in one launch. */
 #include "backends/cuda/tpa_plan.h"
 #include "backends/gpu/tpa_fast.h"
 
@@ -155,7 +156,8 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
 #endif
 }
 
-/* ---- The host's side ---------------------------------------------------------------------------------------------- */
+/* ---- The host's side
+ * ---------------------------------------------------------------------------------------------- */
 
 static cudaLaunchConfig_t configuration_of(const queue &to, const copes_tpa_problem &problem, const mma_plan &plan,
                                            cudaLaunchAttribute *cluster)
@@ -182,8 +184,8 @@ static cudaError_t allow(const void *kernel, const mma_plan &plan)
                : cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 }
 
-/* Clusters of a size that run at a time. A multiprocessor has one block of these kernels, so a device has one answer, which is
- * asked for once. */
+/* Clusters of a size that run at a time. A multiprocessor has one block of these kernels, so a device has one answer,
+ * which is asked for once. */
 static int active_clusters(const queue &to, const copes_tpa_problem &problem, mma_plan plan, int size)
 {
     enum { DEVICES = 64 };

@@ -1,7 +1,7 @@
-/* The query of tpa_decode as an operand of tensor cores: parts that add up to it, since one part of 8 or 11 bits would put percents
- * on a probability. bf16 takes two, for scores to 2^-17, and a third where lse is wanted, which shows more; f16 takes two, and
- * float32 three of bf16. Warps that have the same heads form it together and read it from shared memory: registers are scarcer,
- * and a read serves a whole stage's keys. */
+/* The query of tpa_decode as an operand of tensor cores: parts that add up to it, since one part of 8 or 11 bits would
+ * put percents on a probability. bf16 takes two, for scores to 2^-17, and a third where lse is wanted, which shows
+ * more; f16 takes two, and float32 three of bf16. Warps that have the same heads form it together and read it from
+ * shared memory: registers are scarcer, and a read serves a whole stage's keys. */
 #ifndef COPES_BACKENDS_CUDA_TPA_OPERAND_H
 #define COPES_BACKENDS_CUDA_TPA_OPERAND_H
 
@@ -25,8 +25,8 @@ DEVICE lane_place place_of_lane()
     return {lane, lane / 4, lane % 4};
 }
 
-/* The query of 16 heads in shared memory: a piece for each 16 features, its parts one after another, 16 bytes a lane. float32
- * has parts of bf16, for its exponents. */
+/* The query of 16 heads in shared memory: a piece for each 16 features, its parts one after another, 16 bytes a lane.
+ * float32 has parts of bf16, for its exponents. */
 enum { PART_BYTES = 512 };
 
 template <typename T> struct query_part {
@@ -53,10 +53,10 @@ struct query_place {
     int head;
 };
 
-/* Two pieces of the query, of the 16 features from each of `features` on, of heads g and g + 8: features 2t, 2t + 1 and 8 more,
- * in the order in which `multiply` leaves them. Products of 16-bit numbers are exact in float32, so tensor cores form it too.
- * Everything is read before anything is used, and at places that exist, since a wait for memory that the copies of the cache
- * keep busy costs microseconds: only ranks past the last are then put out. */
+/* Two pieces of the query, of the 16 features from each of `features` on, of heads g and g + 8: features 2t, 2t + 1 and
+ * 8 more, in the order in which `multiply` leaves them. Products of 16-bit numbers are exact in float32, so tensor
+ * cores form it too. Everything is read before anything is used, and at places that exist, since a wait for memory that
+ * the copies of the cache keep busy costs microseconds: only ranks past the last are then put out. */
 template <typename T>
 DEVICE void form_pieces(const copes_tpa_problem &problem, const query_place &at, const int (&features)[2],
                         float (&q)[2][2][4])
@@ -90,7 +90,8 @@ DEVICE void form_pieces(const copes_tpa_problem &problem, const query_place &at,
     }
 }
 
-/* The same for float32, by multiply-adds: features 4t to 4t + 3 of each piece, which stand for 2t, 2t + 1 and 8 more. */
+/* The same for float32, by multiply-adds: features 4t to 4t + 3 of each piece, which stand for 2t, 2t + 1 and 8
+ * more. */
 template <>
 __device__ __forceinline__ void form_pieces<f32>(const copes_tpa_problem &problem, const query_place &at,
                                                  const int (&features)[2], float (&q)[2][2][4])
@@ -152,7 +153,8 @@ template <typename T> DEVICE void store_parts(uint32_t piece, int parts, float (
     }
 }
 
-/* The biased exponent of what a row's query is divided by, so that f16 holds it: its largest feature becomes 2^8 or so. */
+/* The biased exponent of what a row's query is divided by, so that f16 holds it: its largest feature becomes 2^8 or
+ * so. */
 DEVICE uint32_t query_exponent(float most)
 {
     const uint32_t exponent = __float_as_uint(most) >> 23 & 255;

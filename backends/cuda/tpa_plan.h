@@ -1,5 +1,6 @@
-/* How the host cuts tpa_decode for the tensor-core kernel: warps and stages of a block, and whether the blocks that share out
- * a query token's keys are a cluster, which merges within one launch, or fill the device and leave parts to merge. */
+/* How the host cuts tpa_decode for the tensor-core kernel: warps and stages of a block, and whether the blocks that
+ * share out a query token's keys are a cluster, which merges within one launch, or fill the device and leave parts to
+ * merge. */
 #ifndef COPES_BACKENDS_CUDA_TPA_PLAN_H
 #define COPES_BACKENDS_CUDA_TPA_PLAN_H
 
@@ -125,9 +126,9 @@ struct mma_cost {
     }
 };
 
-/* Chooses between a cluster of 1 to 16 blocks for each query token, of which `active(size)` run at a time, and parts that fill
- * the device, a pair of blocks each where there are clusters. Parts' outputs are to be few: they are held to 1 % of the cache, or a
- * megabyte. */
+/* Chooses between a cluster of 1 to 16 blocks for each query token, of which `active(size)` run at a time, and parts
+ * that fill the device, a pair of blocks each where there are clusters. Parts' outputs are to be few: they are held to
+ * 1 % of the cache, or a megabyte. */
 template <typename T, typename Active>
 inline void plan_blocks(const queue &to, const copes_tpa_problem &problem, Active active, mma_plan *plan)
 {

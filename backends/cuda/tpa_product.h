@@ -1,5 +1,5 @@
-/* The two matrix products of tpa_decode for a warp: its 16 heads' query times a stage's rows of bk, and its weights times the
- * rows of bv; and coefficients in the order of their results. 16-bit storage here, float32 below. */
+/* The two matrix products of tpa_decode for a warp: its 16 heads' query times a stage's rows of bk, and its weights
+ * times the rows of bv; and coefficients in the order of their results. 16-bit storage here, float32 below. */
 #ifndef COPES_BACKENDS_CUDA_TPA_PRODUCT_H
 #define COPES_BACKENDS_CUDA_TPA_PRODUCT_H
 
@@ -8,8 +8,8 @@
 namespace COPES_GPU
 {
 
-/* Where a warp is at work: its heads, from `first` on, how many features a value has, and its lane's part of the addresses of
- * matrices. */
+/* Where a warp is at work: its heads, from `first` on, how many features a value has, and its lane's part of the
+ * addresses of matrices. */
 struct warp_place {
     int first, heads, features;
     int lane, g, t;
@@ -56,8 +56,8 @@ template <typename T, int WIDTH> struct tensor_product {
         }
     }
 
-    /* dot += the first two parts of the query times a stage's rows; each part has sums of its own, so that fewer products
-     * wait for one another. */
+    /* dot += the first two parts of the query times a stage's rows; each part has sums of its own, so that fewer
+     * products wait for one another. */
     static __device__ __forceinline__ void multiply_keys(scores &dot, const warp_place &w,
                                                          const warp_query<T, WIDTH> &q, uint32_t rows)
     {
@@ -130,8 +130,9 @@ template <typename T, int WIDTH> struct tensor_product {
     }
 };
 
-/* float32 in three parts of bf16, good to 2^-24. A lane reads 16 bytes of a row at once, and features take their places in the
- * operands accordingly. Tensor cores cut their sums off instead of rounding them, so only short ones are left to them. */
+/* float32 in three parts of bf16, good to 2^-24. A lane reads 16 bytes of a row at once, and features take their places
+ * in the operands accordingly. Tensor cores cut their sums off instead of rounding them, so only short ones are left to
+ * them. */
 template <int WIDTH> struct tensor_product<f32, WIDTH> {
     static constexpr int TILES = keys_of_stage(WIDTH * 4) / 8, ROW = WIDTH * 4;
     typedef float scores[TILES][4];
@@ -164,7 +165,8 @@ template <int WIDTH> struct tensor_product<f32, WIDTH> {
         }
     }
 
-    /* sum += a b. Low parts come first, so that what tensor cores cut off is cut off once. What is left out is below 2^-24. */
+    /* sum += a b. Low parts come first, so that what tensor cores cut off is cut off once. What is left out is below
+     * 2^-24. */
     static __device__ __forceinline__ void multiply_parts(float (&sum)[4], const uint32_t (&a)[3][4],
                                                           const uint32_t (&b)[2][3])
     {

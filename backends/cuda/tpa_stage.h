@@ -1,8 +1,9 @@
-/* The cache on its way through shared memory: stages of some keys' factors, filled by asynchronous copies a few stages ahead.
+/* The cache on its way through shared memory: stages of some keys' factors, filled by asynchronous copies a few stages
+ * ahead.
  *
- * Rows of bk and bv become rows of WIDTH features in 16-byte chunks, permuted by the key, so that what
- * a warp reads at once never meets in a bank. ak and av are one piece in memory, and stay one; where a head's coefficients are read
- * as matrices their chunks are permuted too. What lies past the last key, or past D or E, is filled with zeros. */
+ * Rows of bk and bv become rows of WIDTH features in 16-byte chunks, permuted by the key, so that what a warp reads at
+ * once never meets in a bank. ak and av are one piece in memory, and stay one; where a head's coefficients are read as
+ * matrices their chunks are permuted too. What lies past the last key, or past D or E, is filled with zeros. */
 #ifndef COPES_BACKENDS_CUDA_TPA_STAGE_H
 #define COPES_BACKENDS_CUDA_TPA_STAGE_H
 
@@ -19,14 +20,15 @@ __host__ __device__ constexpr int keys_of_stage(int row)
     return row <= 256 ? 32 : 16;
 }
 
-/* What the chunks of a key's rows are permuted with: 8 keys' chunks differ, and so do those of a quarter of a warp that reads
- * 4 chunks of 2 keys in turn, or 2 chunks of every second key. */
+/* What the chunks of a key's rows are permuted with: 8 keys' chunks differ, and so do those of a quarter of a warp that
+ * reads 4 chunks of 2 keys in turn, or 2 chunks of every second key. */
 DEVICE int swizzle_of(int key)
 {
     return (key ^ (key & 1) << 2) & 7;
 }
 
-/* A ring of `stages` stages, a power of 2 of them, and where a stage's parts begin, in bytes; keys' coefficients are at 0. */
+/* A ring of `stages` stages, a power of 2 of them, and where a stage's parts begin, in bytes; keys' coefficients are at
+ * 0. */
 struct stage_ring {
     int stages, bytes;
     int av, bk, bv;

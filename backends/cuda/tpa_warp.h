@@ -1,7 +1,7 @@
-/* A warp's share of tpa_decode on tensor cores: 16 heads, a stage's keys at a time. Scores are the query times the rows of bk,
- * outputs gain the weights times the rows of bv, rank by rank, and coefficients scale the results where they lie: a lane's
- * scores are a lane's weights, so nothing crosses lanes but a row's maximum, and that only while it grows. Weights of 16-bit
- * storage are rounded to it, which costs less than rounding the output does. */
+/* A warp's share of tpa_decode on tensor cores: 16 heads, a stage's keys at a time. Scores are the query times the rows
+ * of bk, outputs gain the weights times the rows of bv, rank by rank, and coefficients scale the results where they
+ * lie: a lane's scores are a lane's weights, so nothing crosses lanes but a row's maximum, and that only while it
+ * grows. Weights of 16-bit storage are rounded to it, which costs less than rounding the output does. */
 #ifndef COPES_BACKENDS_CUDA_TPA_WARP_H
 #define COPES_BACKENDS_CUDA_TPA_WARP_H
 
@@ -18,8 +18,9 @@ template <typename T, int WIDTH> struct warp_outputs {
     typename product::outputs o;
     float most[2], sum[2]; /* of heads g and g + 8; sums of the lane's own keys */
 
-    /* Weights are 2^(score - most + headroom), where `most` follows the largest score once that is SLACK past it. f16 has its
-     * largest number at 2^16 and few bits below 2^-14, so its weights start high, and sink where values are large. */
+    /* Weights are 2^(score - most + headroom), where `most` follows the largest score once that is SLACK past it. f16
+     * has its largest number at 2^16 and few bits below 2^-14, so its weights start high, and sink where values are
+     * large. */
     float headroom;
 
     __device__ __forceinline__ void clear()

@@ -1,5 +1,5 @@
-/* CUDA's side of the seam between the GPU families: the runtime's names, launching, and the instructions that C++ has no
- * word for. backends/hip/vendor.h has the same for HIP, and backends/gpu is written in these terms alone. */
+/* CUDA's side of the seam between the GPU families: the runtime's names, launching, and the instructions that C++ has
+ * no word for. backends/hip/vendor.h has the same for HIP, and backends/gpu is written in these terms alone. */
 #ifndef COPES_BACKENDS_CUDA_VENDOR_H
 #define COPES_BACKENDS_CUDA_VENDOR_H
 

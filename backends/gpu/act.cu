@@ -1,6 +1,6 @@
-/* act, and its elementwise kernels. Bound by memory: one vector a thread, and enough blocks to hide every latency, since on an
- * H200 that launch runs a copy at the rate of cudaMemcpy and longer threads do not. Strided or unaligned tensors go
- * element by element. */
+/* act, and its elementwise kernels. Bound by memory: one vector a thread, and enough blocks to hide every latency,
+ * since on an H200 that launch runs a copy at the rate of cudaMemcpy and longer threads do not. Strided or unaligned
+ * tensors go element by element. */
 #include "backends/gpu/functions.h"
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/strides.h"

@@ -39,8 +39,8 @@ DEVICE angle_step step_of(const copes_lrpe_problem &problem, int64_t head, int64
                                head * problem.theta.stride[0] + e * problem.theta.stride[1]));
 }
 
-/* A token's position in each dimension of the grid; false for one of the prefix or suffix. Here and below, an index that is
- * known only at run time would put the positions into memory. */
+/* A token's position in each dimension of the grid; false for one of the prefix or suffix. Here and below, an index
+ * that is known only at run time would put the positions into memory. */
 DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int32_t position[COPES_MAX_GRID])
 {
     int64_t rest = token - problem.prefix;
@@ -59,8 +59,8 @@ DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int
     return true;
 }
 
-/* The position in dimension j, of those found: with few conditions, since a loop over tokens would keep them all, and on
- * values that were read before, since a condition on which one to read is an index. */
+/* The position in dimension j, of those found: with few conditions, since a loop over tokens would keep them all, and
+ * on values that were read before, since a condition on which one to read is an index. */
 DEVICE int32_t position_in(const int32_t (&position)[COPES_MAX_GRID], int j)
 {
     static_assert(COPES_MAX_GRID == 4, "two pairs");

@@ -1,5 +1,5 @@
-/* A family of GPUs as a backend: a context is a device and a stream, and a call is the launch that the problem's operator
- * and type ask for. One source for CUDA and HIP. */
+/* A family of GPUs as a backend: a context is a device and a stream, and a call is the launch that the problem's
+ * operator and type ask for. One source for CUDA and HIP. */
 extern "C" {
 #include "backends/backend.h"
 }

@@ -1,5 +1,5 @@
-/* Elementary functions on the GPU: the activations and their gradients, and sine and cosine of a phase. Bounds are those of
- * float32 storage, for every type, as a result is to be the rounding of a number that close. */
+/* Elementary functions on the GPU: the activations and their gradients, and sine and cosine of a phase. Bounds are
+ * those of float32 storage, for every type, as a result is to be the rounding of a number that close. */
 #ifndef COPES_BACKENDS_GPU_FUNCTIONS_H
 #define COPES_BACKENDS_GPU_FUNCTIONS_H
 
@@ -22,9 +22,9 @@ DEVICE float softmax_term(float x, float most)
     return exp2_term((x - most) * LOG2_E);
 }
 
-/* The terms of a softmax over elements of storage type T, relative to about the largest: any factor that all share cancels.
- * A half-precision element's exponent is one multiply-add; from 2^20 on, where that would round too much of it away, such
- * elements are so far apart that all but the largest count as 0 by any base. */
+/* The terms of a softmax over elements of storage type T, relative to about the largest: any factor that all share
+ * cancels. A half-precision element's exponent is one multiply-add; from 2^20 on, where that would round too much of it
+ * away, such elements are so far apart that all but the largest count as 0 by any base. */
 template <typename T> struct softmax_terms {
     float most, scale, shift;
 
@@ -43,8 +43,8 @@ struct exponential {
     float value, rest;
 };
 
-/* e^x for x <= 0 to about an ulp, denormal results included, and what its last rounding lost: by a polynomial (Cephes's)
- * where exp2's unit is not enough. */
+/* e^x for x <= 0 to about an ulp, denormal results included, and what its last rounding lost: by a polynomial
+ * (Cephes's) where exp2's unit is not enough. */
 DEVICE exponential exp_exactly(float x)
 {
     const float octaves = rintf(fmaxf(x, -104.0f) * LOG2_E);
@@ -65,8 +65,8 @@ struct logistic {
     float s, rest, slope;
 };
 
-/* From e = e^-|x|, which never overflows and cancels nothing: 1 or e, by the sign of x, over 1 + e, and e over the square of
- * that, both to an ulp: what roundings on the way lose is carried along. */
+/* From e = e^-|x|, which never overflows and cancels nothing: 1 or e, by the sign of x, over 1 + e, and e over the
+ * square of that, both to an ulp: what roundings on the way lose is carried along. */
 DEVICE logistic logistic_of(float x)
 {
     const exponential e = exp_exactly(-fabsf(x));
@@ -85,8 +85,8 @@ DEVICE float silu(float x, const logistic &l)
     return fmaf(x, l.s, fminf(x, FLT_MAX) * l.rest);
 }
 
-/* For |x| < USUAL and half-precision results, in half the operations: from e = 2^t with t = -x log2 e, where the part of t that
- * its rounding left out comes in as a factor. log2 e's own rounding is small enough there. */
+/* For |x| < USUAL and half-precision results, in half the operations: from e = 2^t with t = -x log2 e, where the part
+ * of t that its rounding left out comes in as a factor. log2 e's own rounding is small enough there. */
 inline constexpr float USUAL = 16;
 
 DEVICE float usual_logistic(float x)
@@ -183,9 +183,10 @@ struct turn {
     float cosine, sine;
 };
 
-/* Of a phase in units of 2^-32 turn, by polynomials on an eighth of a turn (Cephes's coefficients, scaled to turns). The
- * integer is scaled exactly, so that no rounded angle comes first. About an odd quarter the angle is turned round, which
- * leaves one sign for both. `poison` is 0, or NaN to show in both. EXACTLY: with 2 pi in two parts, for float32 results. */
+/* Of a phase in units of 2^-32 turn, by polynomials on an eighth of a turn (Cephes's coefficients, scaled to turns).
+ * The integer is scaled exactly, so that no rounded angle comes first. About an odd quarter the angle is turned round,
+ * which leaves one sign for both. `poison` is 0, or NaN to show in both. EXACTLY: with 2 pi in two parts, for float32
+ * results. */
 template <bool EXACTLY> DEVICE turn turn_of(uint32_t phase, float poison)
 {
     const uint32_t place = phase + (1u << 29);

@@ -1,6 +1,6 @@
-/* lrpe token by token for tensors that lrpe.cu does not take: any strides, any alignment, any number of features. Thirty-two
- * threads share a row and go over its pairs of features one element at a time, each with an angle of its own making; a softmax
- * goes over them more than once. Bound by that arithmetic, not by memory. */
+/* lrpe token by token for tensors that lrpe.cu does not take: any strides, any alignment, any number of features.
+ * Thirty-two threads share a row and go over its pairs of features one element at a time, each with an angle of its own
+ * making; a softmax goes over them more than once. Bound by that arithmetic, not by memory. */
 #include "backends/gpu/angles.h"
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe_rows.h"

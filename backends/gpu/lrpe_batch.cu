@@ -1,7 +1,8 @@
-/* lrpe where batch entries share their angles. Bound by memory. A block has a few tokens of a head in every batch entry, and
- * makes their sines and cosines once in shared memory while its loads are under way; a thread has one pair of vectors
- * (cosine: one, and a pair on the other side) of several tokens, over which what it finds out once is spread. Small blocks won
- * on an H200: what a block waits for at its barrier is then hidden by the many others of the multiprocessor. */
+/* lrpe where batch entries share their angles. Bound by memory. A block has a few tokens of a head in every batch
+ * entry, and makes their sines and cosines once in shared memory while its loads are under way; a thread has one pair
+ * of vectors (cosine: one, and a pair on the other side) of several tokens, over which what it finds out once is
+ * spread. Small blocks won on an H200: what a block waits for at its barrier is then hidden by the many others of the
+ * multiprocessor. */
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe_rows.h"
 #include "backends/gpu/lrpe_turns.h"
@@ -54,8 +55,8 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
     }
 }
 
-/* The number of blocks; 0: this kernel does not take the problem. Batch entries share a block's angles, in groups of one
- * size, and tokens fill it up. `together`: the tokens that its threads have at a time. */
+/* The number of blocks; 0: this kernel does not take the problem. Batch entries share a block's angles, in groups of
+ * one size, and tokens fill it up. `together`: the tokens that its threads have at a time. */
 static int64_t find_tiling(const copes_lrpe_problem &problem, int angles_of_token, int share, batch_tiling *tiling,
                            int *together)
 {

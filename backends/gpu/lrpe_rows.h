@@ -1,6 +1,6 @@
-/* A thread's part of a row of lrpe in registers: which vectors it has, the encoding and its transpose, and the activation
- * before it. Everything is in terms of a unit: V angles, and the two vectors that they turn (cosine: the one vector that they
- * scale, and the two that come of it). */
+/* A thread's part of a row of lrpe in registers: which vectors it has, the encoding and its transpose, and the
+ * activation before it. Everything is in terms of a unit: V angles, and the two vectors that they turn (cosine: the one
+ * vector that they scale, and the two that come of it). */
 #ifndef COPES_BACKENDS_GPU_LRPE_ROWS_H
 #define COPES_BACKENDS_GPU_LRPE_ROWS_H
 
@@ -46,8 +46,8 @@ DEVICE places_of<Index> find_places(Index d, Index k, Index unit, bool live)
     return at;
 }
 
-/* A unit whose every vector is somewhere that can be read. A thread with nothing to do stands at a unit that is there, so that
- * only its writing must be held back; so does a second vector past the row's end. */
+/* A unit whose every vector is somewhere that can be read. A thread with nothing to do stands at a unit that is there,
+ * so that only its writing must be held back; so does a second vector past the row's end. */
 struct unit_places {
     int plain[2], encoded[2];
     bool there, second, turned;
@@ -190,8 +190,8 @@ template <typename T, encoding E, activation A, bool BACKWARD> struct row_words 
     raw_vectors<T, KEPT ? plain_vectors<E> : 0> x;
 };
 
-/* All that happens to a row between its reading and its writing to `row` elements after dst. Every lane of the row must come
- * here; `live`: it has something to write. */
+/* All that happens to a row between its reading and its writing to `row` elements after dst. Every lane of the row must
+ * come here; `live`: it has something to write. */
 template <typename T, encoding E, activation A, bool BACKWARD>
 DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &words, const unit_places &at, bool live,
                           const turn (&turns)[vector_length<T>], int lanes, T *dst, int row)
@@ -271,8 +271,8 @@ DEVICE block_place find_block(const block_order &order)
     return {(int)(order.heads_first ? nearest : next), (int)(order.heads_first ? next : nearest), (int)group};
 }
 
-/* What both kernels of lrpe.h need of a problem: whole vectors, sizes below 2^31, rows that a block's threads hold. Finds the
- * units of a row, and the threads for them. */
+/* What both kernels of lrpe.h need of a problem: whole vectors, sizes below 2^31, rows that a block's threads hold.
+ * Finds the units of a row, and the threads for them. */
 struct row_shape {
     int b, n, d, k, units, lanes;
 };

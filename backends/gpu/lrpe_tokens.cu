@@ -1,7 +1,7 @@
 /* lrpe where nothing shares an angle: a batch of one, on a grid of one dimension. Every angle serves one row, so its
- * arithmetic binds, and is kept to the polynomials of its sine and cosine: a thread goes over several tokens, and a token's
- * phase is that of the thread's first token plus that of the distance between them, which all threads of the block share.
- * What is left is hidden behind memory by reading ahead. */
+ * arithmetic binds, and is kept to the polynomials of its sine and cosine: a thread goes over several tokens, and a
+ * token's phase is that of the thread's first token plus that of the distance between them, which all threads of the
+ * block share. What is left is hidden behind memory by reading ahead. */
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe_rows.h"
 #include "backends/gpu/lrpe_turns.h"
@@ -23,7 +23,8 @@ struct token_tiling {
 /* Tokens that a thread reads at once, while it works on as many: as its registers allow. */
 template <activation A> inline constexpr int ahead = A == activation::none ? 4 : 1;
 
-/* What a block's threads share: the steps of its head's angles, and the phases of the distances to a thread's tokens. */
+/* What a block's threads share: the steps of its head's angles, and the phases of the distances to a thread's
+ * tokens. */
 struct shared_angles {
     angle_step *steps;
     uint32_t *distances;
@@ -133,8 +134,8 @@ __global__ void lrpe_tokens(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PA
     }
 }
 
-/* The number of blocks; 0: this kernel does not take the problem, among others where a token before the grid would have a
- * position below any. */
+/* The number of blocks; 0: this kernel does not take the problem, among others where a token before the grid would have
+ * a position below any. */
 static int64_t find_tiling(const queue &to, const copes_lrpe_problem &problem, int angles_of_token,
                            token_tiling *tiling, int *together)
 {

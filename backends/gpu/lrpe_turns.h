@@ -1,6 +1,6 @@
-/* Sines and cosines of a block's tokens, made once in shared memory for all of its rows. What a thread needs for one is kept
- * few operations long, since at small batch they bind: sizes are 32 bits wide, divisions are multiplications, and a thread
- * makes one angle of several tokens, so that it finds the angle's step once. */
+/* Sines and cosines of a block's tokens, made once in shared memory for all of its rows. What a thread needs for one is
+ * kept few operations long, since at small batch they bind: sizes are 32 bits wide, divisions are multiplications, and
+ * a thread makes one angle of several tokens, so that it finds the angle's step once. */
 #ifndef COPES_BACKENDS_GPU_LRPE_TURNS_H
 #define COPES_BACKENDS_GPU_LRPE_TURNS_H
 
@@ -53,8 +53,8 @@ struct turn_plan {
     }
 };
 
-/* The place of the turns in shared memory, in an order in which a warp's 16-byte reads meet no bank twice: the first quarter
- * of every unit's, then the next. */
+/* The place of the turns in shared memory, in an order in which a warp's 16-byte reads meet no bank twice: the first
+ * quarter of every unit's, then the next. */
 template <int V> struct block_turns {
     float *cosine, *sine;
     unsigned units;

@@ -1,7 +1,7 @@
-/* Softmax over the sequence, alone or before an encoding, on any GPU. A block has a slab: all tokens of a few neighbouring
- * columns of a head, which it reads twice, once for the statistics and once to write, so that no token is written before
- * its column has been read. Bound by memory and, for the second reading, by how much of the slabs under way the caches
- * hold; a vendor's own kernel that keeps a slab on chip comes first where it fits. */
+/* Softmax over the sequence, alone or before an encoding, on any GPU. A block has a slab: all tokens of a few
+ * neighbouring columns of a head, which it reads twice, once for the statistics and once to write, so that no token is
+ * written before its column has been read. Bound by memory and, for the second reading, by how much of the slabs under
+ * way the caches hold; a vendor's own kernel that keeps a slab on chip comes first where it fits. */
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/reduce.h"
 #include "backends/gpu/sequence.h"

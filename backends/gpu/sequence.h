@@ -23,8 +23,8 @@ struct column {
     float most, sum, dot;
 };
 
-/* What is subtracted: a largest of -inf counts as 0, so that masked tokens add nothing and a column of nothing else ends
- * as 0 / 0. */
+/* What is subtracted: a largest of -inf counts as 0, so that masked tokens add nothing and a column of nothing else
+ * ends as 0 / 0. */
 DEVICE float shift_of(float most)
 {
     return most == -INFINITY ? 0 : most;

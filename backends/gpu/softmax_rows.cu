@@ -1,5 +1,6 @@
-/* Softmax along an axis whose row is given to neighbouring threads. A row of up to 32 lanes' vectors rests in registers, so
- * that memory is read once and binds; any other (longer, strided or unaligned) is a block's, which reads it again. */
+/* Softmax along an axis whose row is given to neighbouring threads. A row of up to 32 lanes' vectors rests in
+ * registers, so that memory is read once and binds; any other (longer, strided or unaligned) is a block's, which reads
+ * it again. */
 #include "backends/gpu/functions.h"
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/reduce.h"

@@ -1,4 +1,5 @@
-/* Elements in memory and in registers: the storage types, 16-byte vectors of them, and single elements at any address. */
+/* Elements in memory and in registers: the storage types, 16-byte vectors of them, and single elements at any
+ * address. */
 #ifndef COPES_BACKENDS_GPU_STORAGE_H
 #define COPES_BACKENDS_GPU_STORAGE_H
 

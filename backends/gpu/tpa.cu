@@ -1,8 +1,8 @@
 /* tpa_decode by multiply-adds, for any ranks, sizes, strides and alignment. Bound by multiply-adds and by what shared
- * memory feeds them: a key costs (D Rk + E Rv) of them for each head. A block holds 16 heads of one query token and walks
- * over a part of the cache in tiles of 32 keys; a thread has 2 heads x 2 keys of the scores and 4 heads x 4 features of the
- * output, so that a 16-byte read of shared memory feeds 4 to 8 multiply-adds. Ranks are walked one by one, the keys of a
- * tile staying where they are: neither keys nor values are formed.
+ * memory feeds them: a key costs (D Rk + E Rv) of them for each head. A block holds 16 heads of one query token and
+ * walks over a part of the cache in tiles of 32 keys; a thread has 2 heads x 2 keys of the scores and 4 heads x 4
+ * features of the output, so that a 16-byte read of shared memory feeds 4 to 8 multiply-adds. Ranks are walked one by
+ * one, the keys of a tile staying where they are: neither keys nor values are formed.
  *
  * Parts leave partial outputs in the workspace, and a second kernel merges them in order: the workspace's content is
  * poison, so a last block that merges would need a counter, and clearing that costs a launch as well. */

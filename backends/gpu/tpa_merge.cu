@@ -1,5 +1,5 @@
-/* Merges the partial outputs of tpa_decode. Bound by latency, a few kilobytes a row: a block has a row, the threads a part each to
- * weigh it, then a feature each to sum over the parts, 8 reads at a time. */
+/* Merges the partial outputs of tpa_decode. Bound by latency, a few kilobytes a row: a block has a row, the threads a
+ * part each to weigh it, then a feature each to sum over the parts, 8 reads at a time. */
 #include "backends/gpu/tpa_merge.h"
 
 namespace COPES_GPU

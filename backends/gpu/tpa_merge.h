@@ -1,5 +1,5 @@
-/* Partial outputs of tpa_decode in the workspace, and the kernel that merges them: what every kernel that cuts the cache
- * into parts of a fixed length shares. */
+/* Partial outputs of tpa_decode in the workspace, and the kernel that merges them: what every kernel that cuts the
+ * cache into parts of a fixed length shares. */
 #ifndef COPES_BACKENDS_GPU_TPA_MERGE_H
 #define COPES_BACKENDS_GPU_TPA_MERGE_H
 

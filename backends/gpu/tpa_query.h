@@ -29,7 +29,8 @@ template <typename T> DEVICE T *output_at(const copes_tpa_problem &problem, int6
     return static_cast<T *>(problem.o.data) + b * stride[0] + n * stride[1] + h * stride[2];
 }
 
-/* What makes scores of q.k, in units of log 2. In two numbers, since its rounding error would be that of every score. */
+/* What makes scores of q.k, in units of log 2. In two numbers, since its rounding error would be that of every
+ * score. */
 struct score_scale {
     float high, low;
 

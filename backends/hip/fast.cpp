@@ -1,4 +1,5 @@
-/* AMD's own kernels, which those of backends/gpu ask first: there are none yet, so that they take every problem themselves. */
+/* AMD's own kernels, which those of backends/gpu ask first: there are none yet, so that they take every problem
+ * themselves. */
 #include "backends/gpu/sequence.h"
 #include "backends/gpu/tpa_fast.h"
 

@@ -1,6 +1,6 @@
-/* HIP's side of the seam between the GPU families: the runtime's names, and what both of its platforms share. The platform's
- * own part is in amd/platform.h for AMD's GPUs and in cpu/platform.h for HIP-CPU, which runs HIP on the processor.
- * backends/cuda/vendor.h has the same for CUDA. */
+/* HIP's side of the seam between the GPU families: the runtime's names, and what both of its platforms share. The
+ * platform's own part is in amd/platform.h for AMD's GPUs and in cpu/platform.h for HIP-CPU, which runs HIP on the
+ * processor. backends/cuda/vendor.h has the same for CUDA. */
 #ifndef COPES_BACKENDS_HIP_VENDOR_H
 #define COPES_BACKENDS_HIP_VENDOR_H
 

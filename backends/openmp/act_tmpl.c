@@ -1,6 +1,7 @@
-/* act: elementwise activations as one walk over memory in chunks, and softmax along an axis, either over rows (its elements
- * are neighbours) or over columns (its neighbours belong to other rows of it). Elementwise is bound by memory, or by the
- * exponential and the division; softmax over columns reads a slab twice, and finds it in the cache the second time. */
+/* act: elementwise activations as one walk over memory in chunks, and softmax along an axis, either over rows (its
+ * elements are neighbours) or over columns (its neighbours belong to other rows of it). Elementwise is bound by memory,
+ * or by the exponential and the division; softmax over columns reads a slab twice, and finds it in the cache the second
+ * time. */
 #include "backends/openmp/rows.h"
 #include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"

@@ -6,8 +6,8 @@
 #include "backends/openmp/vmath.h"
 #include "common/problem.h"
 
-/* The logistic function s comes of e = e^-|x|, which never overflows and cancels nothing: it is 1 or e, by the sign of x, over
- * 1 + e. */
+/* The logistic function s comes of e = e^-|x|, which never overflows and cancels nothing: it is 1 or e, by the sign of
+ * x, over 1 + e. */
 static ALWAYS_INLINE vexponential vlogistic_decay(vreal x)
 {
     return vexp_decay(-vabs(x));
@@ -51,7 +51,8 @@ static ALWAYS_INLINE vreal vsilu(vreal x, vlogistic_parts l)
 #endif
 }
 
-/* s and its slope s (1 - s), which is the same on either side of 0: with one division, from the smaller of s and 1 - s. */
+/* s and its slope s (1 - s), which is the same on either side of 0: with one division, from the smaller of s and 1 -
+ * s. */
 typedef struct vlogistic_pair {
     vreal s, slope;
 } vlogistic_pair;

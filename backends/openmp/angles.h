@@ -48,7 +48,8 @@ static inline void angles_set_step(angles *a, int64_t at, float theta)
     a->finite = a->finite && isfinite(theta);
 }
 
-/* Lays the arrays out in `memory`, of angles_bytes, and finds the turns per position of heads first .. first + rows - 1. */
+/* Lays the arrays out in `memory`, of angles_bytes, and finds the turns per position of heads first .. first + rows -
+ * 1. */
 static void angles_open(angles *a, const copes_lrpe_problem *problem, int64_t first, int64_t rows, void *memory)
 {
     const int64_t stride = whole_pairs(problem->k);

@@ -1,5 +1,6 @@
-/* The encoding itself, and its transpose, on rows of D features: from memory or from a row of reals in cache, to either.
- * What bounds it is memory: a row passes through registers once, two vectors at a time, with its angles in L1. */
+/* The encoding itself, and its transpose, on rows of D features: from memory or from a row of reals in cache, to
+ * either. What bounds it is memory: a row passes through registers once, two vectors at a time, with its angles in
+ * L1. */
 #ifndef COPES_BACKENDS_OPENMP_ENCODE_H
 #define COPES_BACKENDS_OPENMP_ENCODE_H
 
@@ -13,8 +14,8 @@ typedef struct row_block {
     int64_t ahead; /* storage: elements from here to the block that comes next */
 } row_block;
 
-/* Where the parts of a row of reals stand that encoding takes apart: each begins on a whole pair. Rotation of halves has
- * the two halves and the rest, of interleaved pairs the pairs and the rest, cosine all in one. */
+/* Where the parts of a row of reals stand that encoding takes apart: each begins on a whole pair. Rotation of halves
+ * has the two halves and the rest, of interleaved pairs the pairs and the rest, cosine all in one. */
 typedef struct row_layout {
     int parts;
     int64_t begin[4]; /* features; the last is the end */

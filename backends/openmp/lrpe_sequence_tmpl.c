@@ -1,5 +1,5 @@
-/* lrpe behind a softmax over the sequence. A column of N tokens must be read before any of it is written, so a task is a
- * head of a few batch entries: the first pass keeps each column's maximum, sum and, backward, its product with the
+/* lrpe behind a softmax over the sequence. A column of N tokens must be read before any of it is written, so a task is
+ * a head of a few batch entries: the first pass keeps each column's maximum, sum and, backward, its product with the
  * gradient, all online; the second writes. Arithmetic binds, not memory: two exponentials an element and, for each pass
  * that turns, a sine and a cosine that the batch entries of a task share. */
 #include "backends/openmp/encode.h"

@@ -89,8 +89,8 @@ static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, 
                        x.ahead);
 }
 
-/* The rows of a token's block of heads in a tensor, or a compact copy of them where features are strided. `ahead` is the
- * way to the block that comes next. */
+/* The rows of a token's block of heads in a tensor, or a compact copy of them where features are strided. `ahead` is
+ * the way to the block that comes next. */
 static row_block take_rows(const copes_view *view, int64_t at, int64_t count, int64_t width, storage *copy, bool fill,
                            int64_t ahead)
 {

@@ -1,7 +1,7 @@
 /* Rows of features on their way between memory and cache: elements of storage, or the reals that one step of a kernel
- * leaves to the next. A row is walked in pairs of vectors, in the order that load_split gives; a row of reals keeps that
- * order (split_place) and is padded to whole pairs. What is left at a row's end takes the same arithmetic through a
- * buffer, so that an element's result does not depend on where in a row it stands. */
+ * leaves to the next. A row is walked in pairs of vectors, in the order that load_split gives; a row of reals keeps
+ * that order (split_place) and is padded to whole pairs. What is left at a row's end takes the same arithmetic through
+ * a buffer, so that an element's result does not depend on where in a row it stands. */
 #ifndef COPES_BACKENDS_OPENMP_ROWS_H
 #define COPES_BACKENDS_OPENMP_ROWS_H
 
@@ -47,8 +47,8 @@ static inline void pad_row(real *row, int64_t count, real fill)
         row[split_place(i)] = fill;
 }
 
-/* Asks for what a walk will read `ahead` elements from here: arithmetic fills the window in which the processor would find
- * out by itself. The address may lie past the tensor; nothing is read there. */
+/* Asks for what a walk will read `ahead` elements from here: arithmetic fills the window in which the processor would
+ * find out by itself. The address may lie past the tensor; nothing is read there. */
 static ALWAYS_INLINE void prefetch(const void *row, int64_t i, int64_t ahead)
 {
     __builtin_prefetch((const void *)((uintptr_t)row + (uintptr_t)((i + ahead) * (int64_t)sizeof(storage))));

@@ -1,6 +1,6 @@
-/* Vectors of the widest registers of the level that this source is compiled for, in the compilers' vector extensions, and
- * loads and stores that convert between them and the storage type. One source for x86-64 baseline, AVX2, AVX-512, NEON
- * and whatever else has a C compiler; the few intrinsics are conversions that no portable expression reaches. */
+/* Vectors of the widest registers of the level that this source is compiled for, in the compilers' vector extensions,
+ * and loads and stores that convert between them and the storage type. One source for x86-64 baseline, AVX2, AVX-512,
+ * NEON and whatever else has a C compiler; the few intrinsics are conversions that no portable expression reaches. */
 #ifndef COPES_BACKENDS_OPENMP_SIMD_H
 #define COPES_BACKENDS_OPENMP_SIMD_H
 

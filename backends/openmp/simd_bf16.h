@@ -35,8 +35,8 @@ static ALWAYS_INLINE bool any_nan(vpair v)
 #endif
 }
 
-/* Pairs of bfloat16 are kept split: the words of memory hold an even element in their lower half and the odd one after it
- * in their upper half, so a shift and a mask widen two vectors at once, and a shift and a blend narrow them. */
+/* Pairs of bfloat16 are kept split: the words of memory hold an even element in their lower half and the odd one after
+ * it in their upper half, so a shift and a mask widen two vectors at once, and a shift and a blend narrow them. */
 static ALWAYS_INLINE vpair load_split(const void *p)
 {
     vword words;

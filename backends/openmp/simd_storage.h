@@ -89,7 +89,8 @@ static ALWAYS_INLINE void store_scalar(void *p, real x)
 
 #endif
 
-/* A pair of vectors from load_split holds neighbours in an order of its own, which is the natural one but for bfloat16. */
+/* A pair of vectors from load_split holds neighbours in an order of its own, which is the natural one but for
+ * bfloat16. */
 #ifndef COPES_TYPE_BF16
 
 static ALWAYS_INLINE vpair load_split(const void *p)

@@ -1,5 +1,6 @@
 /* Softmax over rows of reals in cache, and the running statistics of columns of a slab that is read block by block.
- * A largest term of -inf counts as 0, so that masked parts add nothing and a row of nothing else still ends as 0 / 0. */
+ * A largest term of -inf counts as 0, so that masked parts add nothing and a row of nothing else still ends as 0 /
+ * 0. */
 #ifndef COPES_BACKENDS_OPENMP_SOFTMAX_H
 #define COPES_BACKENDS_OPENMP_SOFTMAX_H
 
@@ -73,8 +74,8 @@ static inline real row_dot(const real *a, const real *b, int64_t count)
     return sum_lanes(sum);
 }
 
-/* The softmax of `count` rows in place, each `stride` long. Step by step over all rows, since a row alone would wait for
- * its own maximum, and then for its sum. */
+/* The softmax of `count` rows in place, each `stride` long. Step by step over all rows, since a row alone would wait
+ * for its own maximum, and then for its sum. */
 static inline void rows_softmax(real *y, int64_t count, int64_t stride)
 {
     enum { ROWS = 16 };
@@ -173,7 +174,8 @@ static inline void columns_add_product(const columns *c, const real *y, const re
     }
 }
 
-/* After the last block: `most` becomes what is subtracted, `sum` a factor, and `dot` the mean of g under the softmax. */
+/* After the last block: `most` becomes what is subtracted, `sum` a factor, and `dot` the mean of g under the
+ * softmax. */
 static inline void columns_finish(const columns *c)
 {
     for (int64_t i = 0; i < c->stride; i += LANES) {

@@ -1,5 +1,5 @@
-/* tpa_decode. Bound by multiply-adds: a key costs (D Rk + E Rv) of them for each head, and few bytes. Heads are lanes of
- * vectors, and neither keys nor values are formed: a tile's scores are bk q^T, a product of small matrices, then
+/* tpa_decode. Bound by multiply-adds: a key costs (D Rk + E Rv) of them for each head, and few bytes. Heads are lanes
+ * of vectors, and neither keys nor values are formed: a tile's scores are bk q^T, a product of small matrices, then
  * scaled by ak; outputs gather bv^T (av p), another. A task is a query token, a block of heads and a part of the cache,
  * cut in the same way for any number of threads; the parts' outputs are merged by their log sum exp, in order. */
 #include "backends/openmp/factors.h"

@@ -17,7 +17,8 @@ enum { PHASE_BITS = 8 * (int)sizeof(phase_word) };
 
 typedef phase_word vphase __attribute__((vector_size(VECTOR_BYTES)));
 
-/* e^x = (fraction + rest) 2^octaves, for x of moderate size. `shifted` holds the octaves as an integer in its low bits. */
+/* e^x = (fraction + rest) 2^octaves, for x of moderate size. `shifted` holds the octaves as an integer in its low
+ * bits. */
 typedef struct scaled {
     vreal fraction, rest, shifted, octaves;
 } scaled;
@@ -141,9 +142,9 @@ static ALWAYS_INLINE vphase load_phase(const phase_word *p)
     return v;
 }
 
-/* 2 pi t + tail, for t = offset 2^-PHASE_BITS and a smaller tail, to little more than half an ulp. A fused multiply-add has
- * the product's rounding error; without one the leading half of the offset's bits and of 2 pi's multiply exactly. The halves
- * are split to nearest, so that a small offset is all in the second and nothing cancels. */
+/* 2 pi t + tail, for t = offset 2^-PHASE_BITS and a smaller tail, to little more than half an ulp. A fused multiply-add
+ * has the product's rounding error; without one the leading half of the offset's bits and of 2 pi's multiply exactly.
+ * The halves are split to nearest, so that a small offset is all in the second and nothing cancels. */
 static ALWAYS_INLINE vreal vturn(vint offset, vreal t, vreal tail)
 {
 #ifdef COPES_TYPE_F64

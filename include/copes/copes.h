@@ -112,8 +112,8 @@ typedef struct copes_act_attributes {
     int32_t dim; /* softmax's axis, -rank to rank - 1; negative counts from the end. 0 is the first axis */
 } copes_act_attributes;
 
-/* Linearized relative positional encoding (Qin et al. 2023), of which RoPE (Su et al. 2021) is the variant rotate, over a
- * grid of 1 to 4 dimensions.
+/* Linearized relative positional encoding (Qin et al. 2023), of which RoPE (Su et al. 2021) is the variant rotate, over
+ * a grid of 1 to 4 dimensions.
  *
  * COPES_LRPE_FORWARD
  *   in   x        (B, N, H, D), or (B, N, D) with H = 1; type T
@@ -189,7 +189,8 @@ typedef struct copes_args {
     DLTensor *out[COPES_MAX_OUTPUTS];
 } copes_args;
 
-/* ---- The table of operators: what a command line, a binding or a test needs to drive them all --------------------- */
+/* ---- The table of operators: what a command line, a binding or a test needs to drive them all
+ * --------------------- */
 
 typedef enum copes_attribute_type {
     COPES_ATTRIBUTE_ENUM,  /* int32: an index into choices */
@@ -247,9 +248,8 @@ typedef struct copes_backend_info {
 /* The backends in this build: copies up to `capacity` of them to `infos` and returns how many there are. */
 COPES_API size_t copes_backends(copes_backend_info *infos, size_t capacity);
 
-/* One line about a device, cut to `size` bytes: its name and, for the CPU, the instruction-set level and threads in use.
- * Where a backend has no device, device_id 0 tells why.
- * Errors: NULL, DEVICE, UNSUPPORTED. */
+/* One line about a device, cut to `size` bytes: its name and, for the CPU, the instruction-set level and threads in
+ * use. Where a backend has no device, device_id 0 tells why. Errors: NULL, DEVICE, UNSUPPORTED. */
 COPES_API copes_status copes_device_summary(DLDevice device, char *text, size_t size);
 
 typedef struct copes_context copes_context;
@@ -276,10 +276,10 @@ COPES_API copes_status copes_context_set_stream(copes_context *context, void *st
 
 /* ---- Running an operator ----------------------------------------------------------------------------------------- */
 
-/* Checks the descriptor and the inputs, and describes each output that args->out asks for (a non-NULL tensor): writes its
- * ndim, dtype, device and shape, and sets strides to NULL and byte_offset to 0. The tensor's `shape` must point to room
- * for COPES_MAX_RANK lengths; `data` is left as it is. Reads no tensor's data; inputs may have data NULL.
- * Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE, SIZE. */
+/* Checks the descriptor and the inputs, and describes each output that args->out asks for (a non-NULL tensor): writes
+ * its ndim, dtype, device and shape, and sets strides to NULL and byte_offset to 0. The tensor's `shape` must point to
+ * room for COPES_MAX_RANK lengths; `data` is left as it is. Reads no tensor's data; inputs may have data NULL. Errors:
+ * NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE, SIZE. */
 COPES_API copes_status copes_infer(const copes_op *op, const copes_args *args);
 
 /* The bytes of scratch memory that copes_run needs for this call, on the context's device; often 0. Depends on shapes,
@@ -288,11 +288,11 @@ COPES_API copes_status copes_workspace_size(copes_context *context, const copes_
                                             size_t *size);
 
 /* Runs the operator. GPU: enqueues it on the context's stream and returns; it neither allocates nor synchronizes, and
- * tensors and workspace must live until the stream gets there. CPU: returns when done. The workspace is on the context's
- * device, of any alignment and content and of at least the size that copes_workspace_size gives; NULL will do for 0. A
- * tensor with no elements may have data NULL; where every output is empty the call does nothing and succeeds.
- * The same call on the same device gives the same bits.
- * Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE, ALIAS, SIZE, WORKSPACE, UNSUPPORTED, BACKEND. */
+ * tensors and workspace must live until the stream gets there. CPU: returns when done. The workspace is on the
+ * context's device, of any alignment and content and of at least the size that copes_workspace_size gives; NULL will do
+ * for 0. A tensor with no elements may have data NULL; where every output is empty the call does nothing and succeeds.
+ * The same call on the same device gives the same bits. Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE,
+ * ALIAS, SIZE, WORKSPACE, UNSUPPORTED, BACKEND. */
 COPES_API copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
                                  size_t workspace_size);
 

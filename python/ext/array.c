@@ -4,7 +4,8 @@
 
 #include "python/ext/buffer.h"
 
-/* ml_dtypes' bfloat16 is to NumPy a void of two bytes, as a structured type of two bytes is: its dtype's class tells. */
+/* ml_dtypes' bfloat16 is to NumPy a void of two bytes, as a structured type of two bytes is: its dtype's class
+ * tells. */
 static int is_bfloat16(PyObject *object)
 {
     static PyObject *seen; /* the last dtype that was one: there is one object in practice */
@@ -159,8 +160,8 @@ static int view_dlpack(PyObject *object, array *view)
     return managed != NULL ? 0 : -1;
 }
 
-/* What the framework raised becomes a TypeError that names the slot, with the first line of its message: the array is sparse, or
- * of a type that DLPack does not have. */
+/* What the framework raised becomes a TypeError that names the slot, with the first line of its message: the array is
+ * sparse, or of a type that DLPack does not have. */
 static int no_view(PyObject *object, const char *slot)
 {
     PyObject *type, *value, *traceback;

@@ -13,8 +13,8 @@ typedef struct array {
     bool read_only;
 } array;
 
-/* Views the object. Returns -1 with an exception set, which names the slot, where it is no array that copes can see. The view
- * holds a reference where it needs one: close it. */
+/* Views the object. Returns -1 with an exception set, which names the slot, where it is no array that copes can see.
+ * The view holds a reference where it needs one: close it. */
 int array_open(PyObject *object, const char *slot, array *view);
 void array_close(array *view);
 

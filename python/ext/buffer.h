@@ -1,5 +1,5 @@
-/* Memory of the library's own as an array of Python, exported through DLPack: results for frameworks whose arrays cannot be
- * written to, which import it without a copy. */
+/* Memory of the library's own as an array of Python, exported through DLPack: results for frameworks whose arrays
+ * cannot be written to, which import it without a copy. */
 #ifndef COPES_PYTHON_BUFFER_H
 #define COPES_PYTHON_BUFFER_H
 

@@ -1,6 +1,6 @@
 /* One call of an operator: views of the arrays, the descriptor, new arrays for the results, scratch memory, and the run
- * itself, without the interpreter's lock. Slots and attributes follow the library's table, so that an operator added there
- * needs nothing here. */
+ * itself, without the interpreter's lock. Slots and attributes follow the library's table, so that an operator added
+ * there needs nothing here. */
 #include "python/ext/call.h"
 
 #include "python/ext/array.h"
@@ -152,8 +152,8 @@ static PyObject *shape_tuple(const DLTensor *tensor)
     return shape;
 }
 
-/* An array of this description by the framework of the call's input. Where a result can be the input itself it has its strides,
- * so that a layout stays from operator to operator; else it is contiguous. */
+/* An array of this description by the framework of the call's input. Where a result can be the input itself it has its
+ * strides, so that a layout stays from operator to operator; else it is contiguous. */
 static PyObject *make_result(const call *call, int slot, const DLTensor *description)
 {
     if (call->like->framework->empty == Py_None)

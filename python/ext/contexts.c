@@ -1,5 +1,5 @@
-/* The contexts of the calling thread. A context serves one thread at a time, so each thread has its own; the system closes
- * them when the thread ends. OpenMP's threads do not survive a fork, so the child's calls use one thread. */
+/* The contexts of the calling thread. A context serves one thread at a time, so each thread has its own; the system
+ * closes them when the thread ends. OpenMP's threads do not survive a fork, so the child's calls use one thread. */
 #include "python/ext/contexts.h"
 
 #include <pthread.h>

@@ -34,8 +34,8 @@ typedef struct versioned_tensor {
 
 enum { VERSIONED_MAJOR = 1, VERSIONED_READ_ONLY = 1 };
 
-/* What the capsule "dlpack_exchange_api" of a type's __dlpack_c_exchange_api__ holds: views and the current stream without
- * going through Python. */
+/* What the capsule "dlpack_exchange_api" of a type's __dlpack_c_exchange_api__ holds: views and the current stream
+ * without going through Python. */
 typedef struct exchange_api {
     struct {
         uint32_t major, minor;

@@ -1,4 +1,5 @@
-/* The array types met so far. A type is asked once, in copes/_frameworks.py, how its arrays are made; reading is done here. */
+/* The array types met so far. A type is asked once, in copes/_frameworks.py, how its arrays are made; reading is done
+ * here. */
 #include "python/ext/frameworks.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The bounds that results are held to, against the oracle's value of the same stored inputs. In the words of the oracle,
- * `term` is the size that rounding is relative to, and `turn` what an error of the phase is multiplied by.
+/* The bounds that results are held to, against the oracle's value of the same stored inputs. In the words of the
+ * oracle, `term` is the size that rounding is relative to, and `turn` what an error of the phase is multiplied by.
  *
  *   arithmetic   float32 for f32, f16 and bf16, float64 for f64; "ulp" is its ulp unless the storage's is named
  *   phase        the promise is 2^-30 turn (f64: 2^-60): 2 pi 2^-30 times `turn` is allowed on top of the rest, as no
@@ -16,7 +16,8 @@
  *                the bounds above: half an ulp of the storage type more. Past its largest number that is infinity
  *
  * NaN must be NaN, and infinity the same infinity. Where an infinity was turned by an angle, or met a factor below
- * the normal range, which of inf and NaN comes out hangs on whether that factor is 0: either will do, nothing finite. */
+ * the normal range, which of inf and NaN comes out hangs on whether that factor is 0: either will do, nothing
+ * finite. */
 #ifndef COPES_TESTS_HARNESS_BOUNDS_H
 #define COPES_TESTS_HARNESS_BOUNDS_H
 

@@ -126,8 +126,8 @@ static const sketch sketches[] = {
     {.b = 2, .h = 3, .d = 16, .grid = {0}},
 };
 
-/* Long enough to be shared between threads, or, without a batch, for a GPU's thread to have several tokens; two types are
- * enough. */
+/* Long enough to be shared between threads, or, without a batch, for a GPU's thread to have several tokens; two types
+ * are enough. */
 static const sketch long_sketches[] = {
     {.b = 2, .h = 4, .d = 64, .grid = {211}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
     {.b = 3, .h = 2, .d = 64, .grid = {1531}, .in = CHECK_DENSE, .out = CHECK_DENSE},
@@ -199,7 +199,8 @@ static check_case drawn(const sketch *s, copes_variant variant)
     return c;
 }
 
-/* A backward whose sums leave the range of the arithmetic, only to come back in the activation's gradient, says nothing. */
+/* A backward whose sums leave the range of the arithmetic, only to come back in the activation's gradient, says
+ * nothing. */
 static bool makes_sense(const check_case *c)
 {
     bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL ||

@@ -30,8 +30,8 @@ int check_prepare(check_problem *problem, const check_case *c);
 void check_problem_free(check_problem *problem);
 
 /* Runs through the public API in poisoned and guarded memory. Fails where a call does, where a shape, an element or the
- * memory around it is not what it should be, or an input has changed. The bits of the last run that was right are noted: the
- * same bits again, as by another number of threads, are not compared with the oracle's again. */
+ * memory around it is not what it should be, or an input has changed. The bits of the last run that was right are
+ * noted: the same bits again, as by another number of threads, are not compared with the oracle's again. */
 check_result check_execute(check_problem *problem, copes_context *context, DLDevice device);
 
 /* The same, and leaves the outputs' elements in arrays that the caller frees, in place of NULL. */

@@ -1,4 +1,5 @@
-/* Storage types, converted by code of the tests' own: a double to the nearest value of a type and to its bits, and back. */
+/* Storage types, converted by code of the tests' own: a double to the nearest value of a type and to its bits, and
+ * back. */
 #ifndef COPES_TESTS_HARNESS_TYPE_H
 #define COPES_TESTS_HARNESS_TYPE_H
 

@@ -74,8 +74,8 @@ void oracle_activate(copes_act act, oracle_axis axis, real tiny, const double *x
     }
 }
 
-/* 1 - s is sigmoid(-x), which loses nothing where s is near 1. An infinity times a factor that may be rounded to 0 is an
- * infinity or NaN, which an infinite `turn` says. */
+/* 1 - s is sigmoid(-x), which loses nothing where s is near 1. An infinity times a factor that may be rounded to 0 is
+ * an infinity or NaN, which an infinite `turn` says. */
 static oracle_number derivative(copes_act act, real tiny, real x, oracle_number g)
 {
     real s = sigmoid(x), rest = sigmoid(-x);

@@ -1,5 +1,5 @@
-/* The oracle's lrpe: the activation of the whole tensor, then the rotation of each element by its own angle; backward the
- * other way round. */
+/* The oracle's lrpe: the activation of the whole tensor, then the rotation of each element by its own angle; backward
+ * the other way round. */
 #include "tests/oracle/internal.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* The oracle: every operator in extended precision, straight from its definition, slow and plain. It shares no code with
- * the library; only the descriptor's type comes from the public header. It also says how large the terms of each result
- * were, so that a test can tell a rounding error from a wrong answer (tests/harness/bounds.h). */
+/* The oracle: every operator in extended precision, straight from its definition, slow and plain. It shares no code
+ * with the library; only the descriptor's type comes from the public header. It also says how large the terms of each
+ * result were, so that a test can tell a rounding error from a wrong answer (tests/harness/bounds.h). */
 #ifndef COPES_TESTS_ORACLE_H
 #define COPES_TESTS_ORACLE_H
 
@@ -38,8 +38,8 @@ void oracle_infer(const copes_op *op, const oracle_args *args, int slot, oracle_
 /* Fills value, term and turn of every output that args->out names. Returns 0, or -1 where memory ran out. */
 int oracle_run(const copes_op *op, const oracle_args *args);
 
-/* The angle p theta modulo one turn, in radians from -pi to pi, good to better than 2^-62 turn for |p| < 2^31; NaN for a
- * theta that is not finite. */
+/* The angle p theta modulo one turn, in radians from -pi to pi, good to better than 2^-62 turn for |p| < 2^31; NaN for
+ * a theta that is not finite. */
 long double oracle_angle(int64_t p, float theta);
 
 int64_t oracle_count(const oracle_tensor *tensor);

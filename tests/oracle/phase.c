@@ -1,5 +1,5 @@
-/* The oracle's angle reduction: p theta is an integer times a power of two, and the bits of 1 / (2 pi) that can reach the
- * fraction of a turn are picked by that power and multiplied in 128-bit integers. */
+/* The oracle's angle reduction: p theta is an integer times a power of two, and the bits of 1 / (2 pi) that can reach
+ * the fraction of a turn are picked by that power and multiplied in 128-bit integers. */
 #include "tests/oracle/oracle.h"
 
 #include <math.h>

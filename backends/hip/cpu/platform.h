@@ -1,5 +1,5 @@
-/* HIP on the processor, by HIP-CPU: what it lacks of HIP, and launching. A block's threads are fibers, which take turns at
- * barriers and shuffles alone; so that every thread of a block must come by each of these as often as the others. */
+/* HIP on the processor, by HIP-CPU: what it lacks of HIP, and launching. A block's threads are fibers, which take turns
+ * at barriers and shuffles alone; so that every thread of a block must come by each of these as often as the others. */
 #ifndef COPES_BACKENDS_HIP_CPU_PLATFORM_H
 #define COPES_BACKENDS_HIP_CPU_PLATFORM_H
 
