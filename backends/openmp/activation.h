@@ -41,13 +41,13 @@ static ALWAYS_INLINE vreal vwhole(vlogistic_parts l)
 /* x s, for full-width results rounded once. An infinite x has no rest, and must not meet its 0. */
 static ALWAYS_INLINE vreal vsilu(vreal x, vlogistic_parts l)
 {
-    const vreal product = x * l.s, finite = vmin(x, vset(real_most));
     if (!FULL_WIDTH)
-        return product;
+        return x * l.s;
+    const vreal finite = vmin(x, vset(real_most));
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-    return product + finite * l.rest;
+    return x * l.s + finite * l.rest;
 #else
-    return product + (finite * l.rest - vresidual(finite * l.s, finite, l.s));
+    return x * l.s + (finite * l.rest - vresidual(finite * l.s, finite, l.s));
 #endif
 }
 
