@@ -215,7 +215,7 @@ static void share_memory(reader *from, tensor *to, tensor *other)
     int64_t below, above, count;
     const int64_t delta = take_number(from);
     if (!find_extent(to, &below, &above, &count) || other->buffer == NULL || delta < 0 ||
-        below + above + delta > (int64_t)other->extent)
+        delta > (int64_t)other->extent - below - above)
         return;
     to->view.data = (void *)((uintptr_t)other->buffer + (uintptr_t)(below + delta) - (uintptr_t)to->view.byte_offset);
     to->shares = other->shares = true;
