@@ -63,26 +63,41 @@ template <typename U> struct exchange {
         for (int i = lane; i < U::COLUMNS; i += 32)
             reference[i] = read_scalar(w.lse(prepared, i / U::N, i % U::N)) * LOG2_E;
     }
-    /* The largest elements of some tokens, the same in every block. */
+    /* The largest elements of some tokens, the same in every block: of 16 or more, so that hardly ever another element of
+     * normal data exceeds them by what a reference allows. */
     __device__ __forceinline__ void sample(float *reference) const
     {
-        constexpr int SAMPLES = 32 / U::LANES;
-        const int unit = lane % U::LANES, token = lane / U::LANES * ((int)w.problem.n / SAMPLES);
+        constexpr int AT_ONCE = 32 / U::LANES, ROUNDS = 16 / AT_ONCE > 1 ? 16 / AT_ONCE : 1;
+        const int unit = lane % U::LANES;
+        const int64_t apart = w.problem.n / (AT_ONCE * ROUNDS);
         const copes_view &view = U::BACKWARD ? w.problem.x : w.problem.src;
-        const T *from = w.head(view, prepared) + token * view.stride[1];
+        const T *const head = w.head(view, prepared);
 #pragma unroll
         for (int part = 0; part < 2; part++) {
-            const uint2 words =
-                *reinterpret_cast<const uint2 *>(from + w.feature(prepared.tile(), unit, part * U::N / 2));
-            float x[U::N];
-            unpack16<T>(make_uint4(words.x, words.y, words.x, words.y), x);
+            const T *const from = head + w.feature(prepared.tile(), unit, part * U::N / 2);
+            uint2 words[ROUNDS];
 #pragma unroll
-            for (int i = 0; i < U::N / 2; i++) {
+            for (int round = 0; round < ROUNDS; round++)
+                words[round] = *reinterpret_cast<const uint2 *>(from + (lane / U::LANES + round * AT_ONCE) * apart *
+                                                                           view.stride[1]);
+            uint4 most = {words[0].x, words[0].y, words[0].x, words[0].y};
 #pragma unroll
-                for (int mask = 16; mask >= U::LANES; mask /= 2)
-                    x[i] = fmaxf(x[i], shuffle_xor(x[i], mask));
-                reference[unit * U::N + part * U::N / 2 + i] = fmaxf(x[i] * LOG2_E, LEAST);
-            }
+            for (int round = 1; round < ROUNDS; round++)
+                most = larger16<T>(most, {words[round].x, words[round].y, words[round].x, words[round].y});
+            keep(most, reference + unit * U::N + part * U::N / 2);
+        }
+    }
+    /* The first half of a unit, of all lanes that have its columns. */
+    __device__ __forceinline__ void keep(uint4 words, float *reference) const
+    {
+        float x[U::N];
+        unpack16<T>(words, x);
+#pragma unroll
+        for (int i = 0; i < U::N / 2; i++) {
+#pragma unroll
+            for (int mask = 16; mask >= U::LANES; mask /= 2)
+                x[i] = fmaxf(x[i], shuffle_xor(x[i], mask));
+            reference[i] = fmaxf(x[i] * LOG2_E, LEAST);
         }
     }
 
