@@ -146,6 +146,13 @@ static const sketch long_sketches[] = {
      .shared = true},
 };
 
+/* For the one activation that cares, forward and backward: long enough for a GPU's thread to turn several spans of
+ * tokens, and so long that it holds x and not the gradient of cosine on chip. */
+static const sketch longest[] = {
+    {.b = 1, .h = 1, .d = 16, .grid = {6007}, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 1, .h = 1, .d = 16, .grid = {20011}, .in = CHECK_DENSE, .out = CHECK_DENSE},
+};
+
 static void set_angles(check_case *c, const sketch *s, int64_t angles)
 {
     copes_lrpe_attributes *a = &c->op.lrpe;
@@ -243,6 +250,13 @@ static void add_table(case_list *list, copes_variant variant)
     }
     for (size_t i = 0; i < sizeof long_sketches / sizeof *long_sketches; i++) {
         add_acts(list, &long_sketches[i], variant, i % 2 == 0 ? CHECK_F32 : CHECK_BF16);
+    }
+    for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
+        const sketch *s = &longest[kind == COPES_LRPE_BACKWARD];
+        check_case c = drawn(s, variant);
+        c.type = CHECK_F32;
+        c.op.kind = (copes_kind)kind;
+        add(list, s, c, COPES_SOFTMAX, 1);
     }
 }
 
