@@ -80,12 +80,12 @@ DEVICE void send(uint32_t to, uint32_t mailbox, uint32_t rank, float2 values)
                  : "memory");
 }
 
-/* Starts the copy of 16 bytes to shared memory. AROUND: the 256 bytes that they are of come to the L2 cache at once, as
+/* Starts the copy of 16 bytes to shared memory. AROUND: the 128 bytes that they are of come to the L2 cache at once, as
  * other blocks are to ask for the rest. */
 template <bool AROUND> DEVICE void copy_ahead(uint32_t to, const void *from)
 {
     if constexpr (AROUND)
-        asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
     else
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }

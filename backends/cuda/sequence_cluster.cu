@@ -8,13 +8,14 @@
  * length and a few steps more, in which the blocks of the cluster tell each other what they found. That is one warp's
  * work, so that no other ever waits for its block. Where x and the gradient do not both fit, the gradient is read
  * again, from the L2 cache. */
+#include "backends/cuda/clusters.h"
 #include "backends/cuda/sequence_exchange.h"
 #include "backends/cuda/sequence_work.h"
 
 namespace COPES_GPU
 {
 
-enum { MOST_RANKS = 16, MOST_STEPS = 1 << 10, SKEW = 3 };
+enum { MOST_STEPS = 1 << 10, SKEW = 3 };
 
 template <typename U> DEVICE void open_mailboxes()
 {
@@ -76,13 +77,23 @@ __global__ void __launch_bounds__(U::THREADS + 32, 1)
 #endif
 }
 
+/* Shares slabs out among as many clusters as the device runs at once. */
+inline void share_out(int64_t active, cluster_tiling *t)
+{
+    const int64_t slabs = (int64_t)t->pairs * t->batch;
+    t->clusters = (int)(active < slabs ? active : slabs);
+    t->whole = t->pairs / t->clusters * t->clusters;
+    t->rounds = t->whole / t->clusters * t->batch;
+}
+
 /* The cut of a problem into slabs for clusters of `ranks` blocks, with as many steps for the cluster to agree as there
- * is room for; false where it does not fit. */
+ * is room for; false where it does not fit, or the device has no such clusters. */
 template <typename U> bool cut(const queue &to, const copes_lrpe_problem &problem, int ranks, cluster_tiling *t)
 {
     const int64_t units = problem.d / U::N, step = (int64_t)U::BATCH * ranks * U::ROWS;
     const int64_t steps = (problem.n + step - 1) / step, pairs = problem.h * (units / U::LANES);
-    if (units % U::LANES != 0 || pairs * problem.b > INT32_MAX / 2 || steps > MOST_STEPS)
+    const int active = active_clusters(to, ranks);
+    if (active == 0 || units % U::LANES != 0 || pairs * problem.b > INT32_MAX / 2 || steps > MOST_STEPS)
         return false;
     const int64_t tokens = ranks * U::ROWS; /* between a thread's */
     *t = {.ranks = ranks,
@@ -94,6 +105,7 @@ template <typename U> bool cut(const queue &to, const copes_lrpe_problem &proble
           .x_step = tokens * problem.x.stride[1],
           .g_step = tokens * problem.src.stride[1],
           .to_step = tokens * problem.dst.stride[1]};
+    share_out(active, t);
     for (t->skew = SKEW < steps ? SKEW : (int)steps - 1; t->skew >= 0; t->skew--) {
         t->slots = t->steps + U::AHEAD + t->skew;
         if (block_memory<U>::bytes(*t) <= (size_t)to.shared_memory)
@@ -102,46 +114,45 @@ template <typename U> bool cut(const queue &to, const copes_lrpe_problem &proble
     return false;
 }
 
-/* Launches as many clusters as the device runs at once. False where it runs none. */
 template <typename U>
-bool launch_cut(const queue &to, const copes_lrpe_problem &problem, cluster_tiling t, copes_status *status)
+copes_status launch_cut(const queue &to, const copes_lrpe_problem &problem, const cluster_tiling &t)
 {
     const auto kernel = sequence_cluster<U>;
     const void *function = reinterpret_cast<const void *>(kernel);
     cudaLaunchAttribute attribute = {.id = cudaLaunchAttributeClusterDimension};
     attribute.val.clusterDim = {(unsigned)t.ranks, 1, 1};
-    cudaLaunchConfig_t config = {.gridDim = dim3((unsigned)t.ranks), .blockDim = dim3(U::THREADS + 32)};
+    cudaLaunchConfig_t config = {.gridDim = dim3((unsigned)(t.ranks * t.clusters)), .blockDim = dim3(U::THREADS + 32)};
     config.dynamicSmemBytes = block_memory<U>::bytes(t);
     config.stream = to.stream;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    if (cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess ||
-        cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)config.dynamicSmemBytes) !=
-            cudaSuccess ||
-        cudaOccupancyMaxActiveClusters(&t.clusters, function, &config) != cudaSuccess || t.clusters == 0) {
-        (void)cudaGetLastError();
-        return false;
-    }
-    t.clusters = t.clusters < t.pairs * t.batch ? t.clusters : t.pairs * t.batch;
-    t.whole = t.pairs / t.clusters * t.clusters;
-    t.rounds = t.whole / t.clusters * t.batch;
-    config.gridDim = dim3((unsigned)(t.ranks * t.clusters));
-    *status = status_of(cudaLaunchKernelEx(&config, kernel, problem, t), "launch");
-    return true;
+    COPES_TRY(status_of(cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), "launch"));
+    COPES_TRY(status_of(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             (int)config.dynamicSmemBytes),
+                        "launch"));
+    return status_of(cudaLaunchKernelEx(&config, kernel, problem, t), "launch");
 }
 
-/* With the fewest blocks that hold a slab, up to `most`, or, where there are few slabs, enough to fill the device. */
+/* The time of a cut, in steps: slabs that a cluster takes one after another, and a step more for what each begins and
+ * ends with. */
+inline int64_t cost_of(const cluster_tiling &t)
+{
+    const int64_t slabs = (int64_t)t.pairs * t.batch;
+    return (slabs + t.clusters - 1) / t.clusters * (t.steps + 1);
+}
+
+/* With clusters of the size, up to `most`, that costs least. */
 template <typename U> bool run_width(const queue &to, const copes_lrpe_problem &problem, int most, copes_status *status)
 {
-    for (int ranks = 1; ranks <= most; ranks *= 2) {
+    cluster_tiling best = {};
+    for (int ranks = 1; ranks <= most; ranks++) {
         cluster_tiling t;
-        if (!cut<U>(to, problem, ranks, &t))
-            continue;
-        while (ranks * 2 <= most && t.steps > 1 && (int64_t)t.pairs * t.batch * ranks < to.multiprocessors)
-            cut<U>(to, problem, ranks *= 2, &t);
-        return launch_cut<U>(to, problem, t, status);
+        if (cut<U>(to, problem, ranks, &t) && (best.ranks == 0 || cost_of(t) < cost_of(best)))
+            best = t;
     }
-    return false;
+    if (best.ranks > 0)
+        *status = launch_cut<U>(to, problem, best);
+    return best.ranks > 0;
 }
 
 /* Forward, slabs of 128 bytes, whole lines of the caches, where clusters of half the largest size hold them. */
@@ -149,11 +160,11 @@ template <typename T, coding C, role R>
 bool run_coding(const queue &to, const copes_lrpe_problem &problem, copes_status *status)
 {
     if constexpr (R == role::forward)
-        return run_width<unit_of<T, C, R, 8, gradient::resting>>(to, problem, MOST_RANKS / 2, status) ||
-               run_width<unit_of<T, C, R, 4, gradient::resting>>(to, problem, MOST_RANKS, status);
+        return run_width<unit_of<T, C, R, 8, gradient::resting>>(to, problem, MOST_CLUSTER / 2, status) ||
+               run_width<unit_of<T, C, R, 4, gradient::resting>>(to, problem, MOST_CLUSTER, status);
     else
-        return run_width<unit_of<T, C, R, 4, gradient::resting>>(to, problem, MOST_RANKS, status) ||
-               run_width<unit_of<T, C, R, 4, gradient::passing>>(to, problem, MOST_RANKS, status);
+        return run_width<unit_of<T, C, R, 4, gradient::resting>>(to, problem, MOST_CLUSTER, status) ||
+               run_width<unit_of<T, C, R, 4, gradient::passing>>(to, problem, MOST_CLUSTER, status);
 }
 
 template <typename T, coding C>
