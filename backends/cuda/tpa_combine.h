@@ -146,6 +146,7 @@ DEVICE void add_parts(output_item &to, const block_outputs<T, WIDTH> &block, int
 /* Where a query token's outputs go: to the workspace, as a part's, or to the finished output. */
 struct output_place {
     int64_t b, n;
+    int head; /* the first of the block's rows */
     int64_t part;
     float *partials; /* nullptr: finished */
 };
@@ -186,8 +187,8 @@ DEVICE void finish_outputs(const copes_tpa_problem &problem, const cache_cut &cu
         int feature[2];
         tensor_product<T, WIDTH>::features_of(item % block.ITEMS / 32, t, feature);
         for (int half = 0; half < 2; half++)
-            if (row + half * 8 < problem.h)
-                put_output<T>(problem, cut, to, row + half * 8, feature, out.row[half], out.o + 2 * half);
+            if (to.head + row + half * 8 < problem.h)
+                put_output<T>(problem, cut, to, to.head + row + half * 8, feature, out.row[half], out.o + 2 * half);
     }
 }
 

@@ -7,8 +7,6 @@
 #include "backends/cuda/tpa_plan.h"
 #include "backends/gpu/tpa_fast.h"
 
-#include <atomic>
-
 namespace COPES_GPU
 {
 
@@ -17,34 +15,39 @@ struct block_memory {
     uint32_t full, empty, queries, stages;
 };
 
-/* The keys that a block has. */
-struct block_keys {
-    int64_t b, n, begin;
-    int count;
+/* What a block has: a query token's heads from `head` on, and some of its keys. */
+struct block_task {
+    int64_t b, n, part, begin;
+    int count, head;
 };
 
-/* The blocks of a cluster share out what a query token sees, or a part of fixed length of it. */
-DEVICE block_keys keys_of_block(const copes_tpa_problem &problem, const mma_plan &plan)
+/* Along x, blocks are (query tokens, parts, blocks of a cluster); along y, groups of heads. The blocks of a cluster share
+ * out what a query token sees, or a part of fixed length of it. */
+DEVICE block_task task_of_block(const copes_tpa_problem &problem, const mma_plan &plan)
 {
-    const int64_t b = blockIdx.z, n = blockIdx.y, visible = visible_keys(problem, b, n);
-    const uint32_t units = (uint32_t)((visible + UNIT - 1) / UNIT), blocks = (uint32_t)plan.cluster;
-    const int64_t shared_out = (int64_t)((units + blocks - 1) / blocks) * UNIT;
-    const int64_t length = plan.cut.parts > 1 ? (int64_t)((uint32_t)plan.cut.part / blocks) : shared_out;
-    const int64_t begin = blockIdx.x * length, left = visible - begin;
-    return {b, n, begin, (int)(left < 0 ? 0 : left < length ? left : length)};
+    uint32_t place, n;
+    const uint32_t token = divide(blockIdx.x, plan.by_place, &place), b = divide(token, plan.by_n, &n);
+    const int64_t visible = visible_keys(problem, b, n);
+    const uint32_t units = (uint32_t)((visible + UNIT - 1) / UNIT);
+    const int64_t shared_out = (int64_t)((units + plan.cluster - 1) / plan.by_cluster) * UNIT;
+    const int64_t length = plan.cut.parts > 1 ? (int64_t)((uint32_t)plan.cut.part / plan.by_cluster) : shared_out;
+    const int64_t begin = place * length, left = visible - begin;
+    const int count = (int)(left < 0 ? 0 : left < length ? left : length);
+    const int head = (int)blockIdx.y * plan.head_tiles * WARP_HEADS;
+    return {b, n, (int64_t)(place / plan.by_cluster), begin, count, head};
 }
 
 /* Copies every copiers-th stage; one is filled again once its readers have left it. */
 template <typename T, int WIDTH>
 DEVICE void copy_cache(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory,
-                       const block_keys &keys, int copier)
+                       const block_task &task, int copier)
 {
     constexpr int size = keys_of_stage(WIDTH * (int)sizeof(T));
     const int slots = plan.ring.stages;
-    cache_copier<T, WIDTH> source(problem, keys.b, keys.begin + copier * size);
+    cache_copier<T, WIDTH> source(problem, task.b, task.begin + copier * size);
     uint32_t parity = 1; /* of the phase before the first: every slot is empty */
-    for (int step = copier; step * size < keys.count; step += plan.copiers) {
-        const int slot = step & (slots - 1), left = keys.count - step * size;
+    for (int step = copier; step * size < task.count; step += plan.copiers) {
+        const int slot = step & (slots - 1), left = task.count - step * size;
         if (step >= slots)
             await(memory.empty + slot * 8, parity);
         source.fill(problem, plan.ring, memory.stages + slot * plan.ring.bytes, left < size ? left : size,
@@ -55,7 +58,7 @@ DEVICE void copy_cache(const copes_tpa_problem &problem, const mma_plan &plan, c
     }
 }
 
-/* A warp's outputs over every key_groups-th stage, from key_group on. */
+/* A warp's outputs over every readers-th stage, from key_group on. */
 template <typename T, int WIDTH>
 DEVICE void attend_cache(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory, int keys,
                          int key_group, const warp_place &w, const warp_query<T, WIDTH> &q, warp_outputs<T, WIDTH> &out)
@@ -63,7 +66,7 @@ DEVICE void attend_cache(const copes_tpa_problem &problem, const mma_plan &plan,
     constexpr int size = keys_of_stage(WIDTH * (int)sizeof(T));
     const int slots = plan.ring.stages;
     uint32_t parity = 0;
-    for (int step = key_group; step * size < keys; step += plan.key_groups) {
+    for (int step = key_group; step * size < keys; step += plan.readers) {
         const int slot = step & (slots - 1), left = keys - step * size;
         await(memory.full + slot * 8, parity);
         attend<T, WIDTH>(problem, plan.ring, memory.stages + slot * plan.ring.bytes, left < size ? left : size, w, q,
@@ -71,17 +74,20 @@ DEVICE void attend_cache(const copes_tpa_problem &problem, const mma_plan &plan,
         __syncwarp();
         if (w.lane == 0)
             arrive(memory.empty + slot * 8);
-        if (slot + plan.key_groups >= slots)
+        if (slot + plan.readers >= slots)
             parity ^= 1;
     }
 }
 
-/* Where a warp that has heads stands among the block's: head tiles are innermost. */
+/* Where a warp that has heads stands among the block's: head tiles are innermost. Its rows are those from `first` on of
+ * the block's. */
 struct reader_place {
-    int head_tile, key_group, first;
+    int key_group, head_tile, first;
+    bool reads;
 
-    __device__ __forceinline__ reader_place(const mma_plan &plan, int warp)
-        : head_tile(warp % plan.head_tiles), key_group(warp / plan.head_tiles), first(head_tile * WARP_HEADS)
+    __device__ __forceinline__ reader_place(const mma_plan &plan, uint32_t warp)
+        : key_group((int)(warp / plan.by_tile)), head_tile(warp - key_group * plan.head_tiles),
+          first(head_tile * WARP_HEADS), reads(key_group < plan.readers)
     {
     }
 };
@@ -89,44 +95,46 @@ struct reader_place {
 /* The work of a warp that has heads. */
 template <typename T, int WIDTH>
 DEVICE void attend_block(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory,
-                         const block_keys &keys, int warp, warp_outputs<T, WIDTH> &out)
+                         const block_task &task, int warp, warp_outputs<T, WIDTH> &out)
 {
     const reader_place at(plan, warp);
-    const warp_place w = place_of_warp(at.first, (int)problem.h, (int)problem.e);
+    const warp_place w = place_of_warp(task.head + at.first, (int)problem.h, (int)problem.e);
     warp_query<T, WIDTH> q;
     const query_team team = {at.key_group, plan.key_groups, plan.head_tiles * plan.key_groups * 32,
-                             reinterpret_cast<float *>(dynamic_shared() + BARRIER_BYTES), plan.head_tiles * WARP_HEADS};
-    q.form(problem, {keys.b, keys.n, at.first}, memory.queries + at.head_tile * query_bytes(WIDTH, plan.query_parts),
-           team);
+                             reinterpret_cast<float *>(dynamic_shared() + BARRIER_BYTES) + at.first,
+                             plan.head_tiles * WARP_HEADS};
+    q.form(problem, {task.b, task.n, task.head + at.first},
+           memory.queries + at.head_tile * query_bytes(WIDTH, plan.query_parts), team);
+    if (!at.reads)
+        return;
     out.clear();
-    attend_cache<T, WIDTH>(problem, plan, memory, keys.count, at.key_group, w, q, out);
+    attend_cache<T, WIDTH>(problem, plan, memory, task.count, at.key_group, w, q, out);
 }
 
 /* Outputs take the stages' place. */
 template <typename T, int WIDTH> DEVICE block_outputs<T, WIDTH> outputs_of_block(const mma_plan &plan)
 {
     char *states = dynamic_shared() + BARRIER_BYTES;
-    return {plan.key_groups, plan.head_tiles, reinterpret_cast<row_state *>(states),
+    return {plan.readers, plan.head_tiles, reinterpret_cast<row_state *>(states),
             reinterpret_cast<row_state *>(states + STATE_BYTES), reinterpret_cast<float4 *>(states + 2 * STATE_BYTES)};
 }
 
 /* Merges what the block's warps have gathered, and then the blocks of its cluster. */
 template <typename T, int WIDTH>
-DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, int warp, warp_outputs<T, WIDTH> &out,
-                   float *partials)
+DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const block_task &task, int warp,
+                   warp_outputs<T, WIDTH> &out, float *partials)
 {
     const block_outputs<T, WIDTH> block = outputs_of_block<T, WIDTH>(plan);
     const reader_place at(plan, warp);
-    const bool reads = at.key_group < plan.key_groups;
-    if (reads)
+    if (at.reads)
         store_states(block, at.key_group, at.first, out);
     __syncthreads();
-    if (reads)
+    if (at.reads)
         store_outputs(block, at.key_group, at.head_tile, out);
     __syncthreads();
     __syncthreads(); /* once more for racecheck, which else calls it a race that warps which only copied read here */
     merge_groups(block);
-    const output_place to = {blockIdx.z, blockIdx.y, blockIdx.x / plan.cluster, partials};
+    const output_place to = {task.b, task.n, task.head, task.part, partials};
     synchronize_blocks(plan.cluster);
     finish_outputs(problem, plan.cut, to, plan.cluster, blockIdx.x % plan.cluster, block);
     leave_blocks(plan.cluster);
@@ -140,19 +148,19 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
     const uint32_t base = shared_address(dynamic_shared()), queries = base + BARRIER_BYTES + 2 * STATE_BYTES;
     const block_memory memory = {base, base + MOST_STAGES * 8, queries,
                                  queries + plan.head_tiles * query_bytes(WIDTH, plan.query_parts)};
-    const int warp = threadIdx.x / 32, readers = plan.head_tiles * plan.key_groups;
+    const int warp = threadIdx.x / 32, with_heads = plan.head_tiles * plan.key_groups;
     if (threadIdx.x < plan.ring.stages) {
         open_barrier(memory.full + threadIdx.x * 8, 32);
         open_barrier(memory.empty + threadIdx.x * 8, plan.head_tiles);
     }
     __syncthreads();
-    const block_keys keys = keys_of_block(problem, plan);
+    const block_task task = task_of_block(problem, plan);
     warp_outputs<T, WIDTH> out;
-    if (warp < readers)
-        attend_block<T, WIDTH>(problem, plan, memory, keys, warp, out);
+    if (warp < with_heads)
+        attend_block<T, WIDTH>(problem, plan, memory, task, warp, out);
     else
-        copy_cache<T, WIDTH>(problem, plan, memory, keys, warp - readers);
-    finish(problem, plan, warp, out, partials);
+        copy_cache<T, WIDTH>(problem, plan, memory, task, warp - with_heads);
+    finish(problem, plan, task, warp, out, partials);
 #endif
 }
 
@@ -166,7 +174,8 @@ static cudaLaunchConfig_t configuration_of(const queue &to, const copes_tpa_prob
     cluster->val.clusterDim.x = (unsigned)plan.cluster;
     cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(plan.cluster * plan.cut.parts), (unsigned)problem.n, (unsigned)problem.b);
+    const int64_t tokens = problem.b * problem.n;
+    config.gridDim = dim3((unsigned)(plan.cluster * plan.cut.parts * tokens), (unsigned)plan.head_groups);
     config.blockDim = dim3((unsigned)(plan.head_tiles * plan.key_groups + plan.copiers) * 32);
     config.dynamicSmemBytes = (size_t)plan.shared;
     config.stream = to.stream;
@@ -184,37 +193,20 @@ static cudaError_t allow(const void *kernel, const mma_plan &plan)
                : cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 }
 
-/* Clusters of a size that run at a time. A multiprocessor has one block of these kernels, so a device has one answer,
- * which is asked for once. */
-static int active_clusters(const queue &to, const copes_tpa_problem &problem, mma_plan plan, int size)
-{
-    enum { DEVICES = 64 };
-    static std::atomic<int> known[DEVICES][MOST_CLUSTER + 1]; /* one more than the answer, or 0 */
-    std::atomic<int> *place = to.device < DEVICES ? &known[to.device][size] : nullptr;
-    const int before = place != nullptr ? place->load(std::memory_order_relaxed) : 0;
-    if (before > 0)
-        return before - 1;
-    plan.cluster = size;
-    plan.cut.parts = 1;
-    cudaLaunchAttribute cluster;
-    const cudaLaunchConfig_t config = configuration_of(to, problem, plan, &cluster);
-    const void *kernel = reinterpret_cast<const void *>(tpa_mma<bf16, 128>);
-    int count = 0;
-    if (allow(kernel, plan) != cudaSuccess || cudaOccupancyMaxActiveClusters(&count, kernel, &config) != cudaSuccess) {
-        (void)cudaGetLastError(); /* a size that the device does not have */
-        count = 0;
-    }
-    if (place != nullptr)
-        place->store(count + 1, std::memory_order_relaxed);
-    return count;
-}
-
+/* The cheapest plan over all numbers of blocks that the heads can be shared out among, if there is one. */
 template <typename T> static bool plan_of(const queue &to, const copes_tpa_problem &problem, mma_plan *plan)
 {
-    if (!plan_block<T>(to, problem, plan))
-        return false;
-    plan_blocks<T>(to, problem, [&](int size) { return active_clusters(to, problem, *plan, size); }, plan);
-    return true;
+    double least = INFINITY;
+    const int tiles = head_tiles_of(problem);
+    for (int groups = 1; groups <= tiles; groups++) {
+        mma_plan next;
+        if (tiles % groups != 0 || !plan_block<T>(to, problem, groups, &next))
+            continue;
+        const double cost = plan_blocks<T>(to, problem, &next);
+        if (cost < least)
+            least = cost, *plan = next;
+    }
+    return least < INFINITY;
 }
 
 /* Is a tensor of coefficients one piece in memory for each batch entry? */
@@ -237,14 +229,15 @@ static bool in_rows(copes_view view, const copes_tpa_problem &problem, int64_t r
 template <typename T> bool fast_tpa_fits(const queue &to, const copes_tpa_problem &problem)
 {
     const copes_tpa_problem &p = problem;
-    const int64_t heads = (int)MOST_WARPS * (int)WARP_HEADS, features = 256, ranks = 64, grid = 65535;
+    const int64_t heads = (int)MOST_WARPS * (int)WARP_HEADS, features = 256, ranks = 64,
+                  tokens = INT32_MAX / MOST_CLUSTER;
     const bool sizes = p.h >= 1 && p.h <= heads && p.d <= features && p.e >= 1 && p.e <= features && p.rk <= ranks &&
-                       p.rv <= ranks && p.rq <= 4096 && p.m >= 1 && p.m < INT32_MAX && p.b >= 1 && p.b <= grid &&
-                       p.n >= 1 && p.n <= grid;
+                       p.rv <= ranks && p.rq <= 4096 && p.m >= 1 && p.m < INT32_MAX && p.b >= 1 && p.n >= 1 &&
+                       p.b <= tokens / p.n;
     mma_plan plan;
     return to.architecture >= 80 && sizes && (p.bq.stride[3] == 1 || p.d == 1) && in_rows<T>(p.bk, p, p.rk, p.d) &&
            in_rows<T>(p.bv, p, p.rv, p.e) && in_one_piece<T>(p.ak, p, p.rk) && in_one_piece<T>(p.av, p, p.rv) &&
-           plan_block<T>(to, p, &plan);
+           plan_block<T>(to, p, head_tiles_of(p), &plan);
 }
 
 template <typename T> bool fast_tpa_aligned(const copes_tpa_problem &problem)

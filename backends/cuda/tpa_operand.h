@@ -161,7 +161,8 @@ DEVICE uint32_t query_exponent(float most)
     return exponent < 16 ? 1 : exponent > 254 ? 127 : exponent - 8;
 }
 
-/* The warps that form a query together, and a float for each key group and head of the block. */
+/* The warps that form a query together, and a float for each key group and head of the block, from the warp's first head
+ * on. */
 struct query_team {
     int key_group, key_groups, threads;
     float *tops;
@@ -206,7 +207,7 @@ template <typename T, int WIDTH> struct warp_query {
             }
         }
         if (is_half<T>)
-            normalize(top, at.head, team);
+            normalize(top, team);
         synchronize_some(team.threads);
     }
 
@@ -221,9 +222,9 @@ template <typename T, int WIDTH> struct warp_query {
     }
 
     /* Brings rows into f16's range and splits them. */
-    __device__ __forceinline__ void normalize(float (&top)[2], int head, const query_team &team)
+    __device__ __forceinline__ void normalize(float (&top)[2], const query_team &team)
     {
-        float inverse[2], *tops = team.tops + head + place_of_lane().g;
+        float inverse[2], *tops = team.tops + place_of_lane().g;
         for (int half = 0; half < 2; half++) {
             top[half] = fmaxf(top[half], shuffle_xor(top[half], 1));
             top[half] = fmaxf(top[half], shuffle_xor(top[half], 2));
