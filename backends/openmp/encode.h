@@ -7,7 +7,7 @@
 #include "backends/openmp/angles.h"
 #include "backends/openmp/rows.h"
 
-/* Rows of features, one a head: elements of storage, or reals that an activation left or awaits. */
+/* Rows of features: elements of storage, or reals that an activation left or awaits. */
 typedef struct row_block {
     void *data;
     int64_t stride;

@@ -25,7 +25,7 @@ int64_t TEMPLATE(lrpe_sequence_memory)(const copes_lrpe_problem *problem)
 {
     const row_layout layout = layout_of(problem);
     const int64_t stride = layout_stride(&layout);
-    return angles_bytes(1, problem->k) + MOST_ENTRIES * columns_bytes(stride) +
+    return angles_bytes(1, 1, problem->k) + MOST_ENTRIES * columns_bytes(stride) +
            MOST_ENTRIES * TOKENS * stride * (int64_t)(2 * sizeof(real)) + 4 * stride * (int64_t)sizeof(storage);
 }
 
@@ -34,8 +34,8 @@ static void slab_open(slab *s, char *memory)
     const copes_lrpe_problem *problem = s->problem;
     s->layout = layout_of(problem);
     s->stride = layout_stride(&s->layout);
-    angles_open(&s->angles, problem, s->head, 1, memory);
-    memory += angles_bytes(1, problem->k);
+    angles_open(&s->angles, problem, s->head, 1, 1, memory);
+    memory += angles_bytes(1, 1, problem->k);
     for (int64_t i = 0; i < s->entries; i++) {
         s->columns[i] = columns_open(s->stride, problem->backward, memory);
         memory += columns_bytes(s->stride);
@@ -117,7 +117,7 @@ static void read_columns(slab *s)
         const int64_t count = token + TOKENS < problem->n ? TOKENS : problem->n - token;
         for (int64_t i = 0; i < count; i++) {
             if (problem->backward)
-                angles_at(&s->angles, problem, s->head, token + i);
+                angles_make(&s->angles, problem, token + i, 0, 1, 0);
             for (int64_t entry = 0; entry < s->entries; entry++) {
                 const int64_t at = (entry * TOKENS + i) * s->stride;
                 read_x(s, view, entry, token + i, s->x + at);
@@ -192,7 +192,7 @@ void TEMPLATE(lrpe_sequence)(const copes_lrpe_problem *problem, const copes_cpu_
             slab_open(&s, memory);
             read_columns(&s);
             for (int64_t token = 0; token < problem->n; token++) {
-                angles_at(&s.angles, problem, s.head, token);
+                angles_make(&s.angles, problem, token, 0, 1, 0);
                 for (int64_t entry = 0; entry < s.entries; entry++)
                     write_row(&s, entry, token);
             }

@@ -1,47 +1,70 @@
 /* lrpe where a token can be finished by itself: no activation, an elementwise one, or softmax over the features.
- * Bound by memory. A task is a token and a block of heads: its angles are computed once, stay in L1, and serve every
- * batch entry. Rows without an activation pass straight from memory through registers to memory; with one they rest as
- * reals in L1 between the activation and the encoding. */
+ * Bound by memory. A task is a block of rows, the heads of a token or the tokens of a head: their angles are computed
+ * once, stay in L1, and serve every batch entry. Rows without an activation pass straight from memory through registers
+ * to memory; with one they rest as reals in L1 between the activation and the encoding. */
 #include "backends/openmp/encode.h"
 #include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"
 
-/* Heads of a block: as many as keep their rows in L1. */
-static int64_t block_heads(const copes_lrpe_problem *problem)
+/* Rows of a block, if there are so many: as many as keep in L1. */
+static int64_t most_rows(const copes_lrpe_problem *problem, int64_t rows)
 {
     enum { FEATURES = 2048 };
-    const int64_t heads = FEATURES / (problem->d > 0 ? problem->d : 1);
-    return heads < 1 ? 1 : heads < problem->h ? heads : problem->h;
+    const int64_t most = FEATURES / (problem->d > 0 ? problem->d : 1);
+    return most < 1 ? 1 : most < rows ? most : rows;
 }
 
-typedef struct token_memory {
+/* How the rows of a block lie: along the heads of a token, or along the tokens of a head where those are closer in
+ * memory. Rows far apart, by a power of two often, meet in the caches' sets, and each brings its own page. */
+typedef struct block_shape {
+    int axis;             /* 1: tokens, 2: heads */
+    int64_t heads;        /* that a thread has the turns of: a block's, or those that it goes through one by one */
+    int64_t rows, tokens; /* of a block */
+} block_shape;
+
+static block_shape shape_of(const copes_lrpe_problem *problem)
+{
+    const int64_t *src = problem->src.stride, *dst = problem->dst.stride;
+    const bool closer = llabs(src[1]) + llabs(dst[1]) < llabs(src[2]) + llabs(dst[2]);
+    const bool along_tokens = problem->h == 1 || (problem->n > 1 && closer);
+    block_shape shape = {.axis = along_tokens ? 1 : 2, .heads = most_rows(problem, problem->h)};
+    shape.rows = along_tokens ? most_rows(problem, problem->n) : shape.heads;
+    shape.tokens = along_tokens ? shape.rows : 1;
+    return shape;
+}
+
+typedef struct block_memory {
     angles angles;
     row_layout layout;
+    int axis;
     real *y, *g;            /* the activation's value and its gradient, in rows of `stride` */
     storage *src, *x, *dst; /* compact copies of strided rows */
     int64_t stride;
-} token_memory;
+} block_memory;
 
 static int64_t memory_bytes(const copes_lrpe_problem *problem)
 {
+    const block_shape shape = shape_of(problem);
     const row_layout layout = layout_of(problem);
-    const int64_t heads = block_heads(problem), stride = layout_stride(&layout);
-    return angles_bytes(heads, problem->k) + heads * stride * (int64_t)(2 * sizeof(real) + 5 * sizeof(storage));
+    return angles_bytes(shape.heads, shape.rows, problem->k) +
+           shape.rows * layout_stride(&layout) * (int64_t)(2 * sizeof(real) + 5 * sizeof(storage));
 }
 
-static void memory_open(token_memory *memory, const copes_lrpe_problem *problem, int64_t first, int64_t count,
+/* For blocks of `count` heads from `first` on. */
+static void memory_open(block_memory *memory, const copes_lrpe_problem *problem, int64_t first, int64_t count,
                         void *bytes)
 {
+    const block_shape shape = shape_of(problem);
+    const int64_t heads = problem->theta.stride[0] == 0 ? 1 : count;
     memory->layout = layout_of(problem);
-    const int64_t heads = block_heads(problem), stride = layout_stride(&memory->layout);
-    const int64_t angle_rows = problem->theta.stride[0] == 0 ? 1 : count;
-    angles_open(&memory->angles, problem, first, angle_rows, bytes);
-    memory->stride = stride;
-    memory->y = (real *)((char *)bytes + angles_bytes(heads, problem->k));
-    memory->g = memory->y + heads * stride;
-    memory->src = (storage *)(memory->g + heads * stride);
-    memory->x = memory->src + 2 * heads * stride;
-    memory->dst = memory->x + heads * stride;
+    memory->axis = shape.axis;
+    memory->stride = layout_stride(&memory->layout);
+    angles_open(&memory->angles, problem, first, heads, shape.axis == 1 ? shape.rows : heads, bytes);
+    memory->y = (real *)((char *)bytes + angles_bytes(shape.heads, shape.rows, problem->k));
+    memory->g = memory->y + shape.rows * memory->stride;
+    memory->src = (storage *)(memory->g + shape.rows * memory->stride);
+    memory->x = memory->src + 2 * shape.rows * memory->stride;
+    memory->dst = memory->x + shape.rows * memory->stride;
 }
 
 size_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
@@ -52,7 +75,7 @@ size_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
 }
 
 /* Activation, then encoding, of `count` compact rows. */
-static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory,
+static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory,
                          row_block src, row_block dst)
 {
     if (problem->act == COPES_NONE) {
@@ -68,7 +91,7 @@ static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, c
 }
 
 /* The transposed encoding, then the activation's gradient. */
-static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory,
+static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory,
                           row_block src, row_block x, row_block dst)
 {
     if (problem->act == COPES_NONE) {
@@ -89,93 +112,131 @@ static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, 
                        x.ahead);
 }
 
-/* The rows of a token's block of heads in a tensor, or a compact copy of them where features are strided. `ahead` is
- * the way to the block that comes next. */
-static row_block take_rows(const copes_view *view, int64_t at, int64_t count, int64_t width, storage *copy, bool fill,
-                           int64_t ahead)
+/* A block's rows along an axis of a tensor, or a compact copy of them where features are strided. `ahead` is the way to
+ * the block that comes next. */
+static row_block take_rows(const copes_view *view, int axis, int64_t at, int64_t count, int64_t width, storage *copy,
+                           bool fill, int64_t ahead)
 {
     const storage *first = (const storage *)view->data + at;
     if (view->stride[3] == 1)
-        return (row_block){(storage *)view->data + at, view->stride[2], ahead};
+        return (row_block){(storage *)view->data + at, view->stride[axis], ahead};
     for (int64_t i = 0; i < count && fill; i++)
-        gather(first + i * view->stride[2], view->stride[3], copy + i * width, width);
+        gather(first + i * view->stride[axis], view->stride[3], copy + i * width, width);
     return (row_block){copy, width, 0};
 }
 
-static void give_rows(const copes_view *view, int64_t at, int64_t count, int64_t width, const storage *copy)
+static void give_rows(const copes_view *view, int axis, int64_t at, int64_t count, int64_t width, const storage *copy)
 {
     for (int64_t i = 0; i < count && view->stride[3] != 1; i++)
-        scatter(copy + i * width, (storage *)view->data + at + i * view->stride[2], view->stride[3], width);
+        scatter(copy + i * width, (storage *)view->data + at + i * view->stride[axis], view->stride[3], width);
 }
 
-static inline int64_t view_at(const copes_view *view, int64_t b, int64_t n, int64_t h)
+/* A batch entry, token and head: the first of a block, or the way to the block that a thread comes to next. */
+typedef struct block_place {
+    int64_t b, n, h;
+} block_place;
+
+static inline int64_t view_at(const copes_view *view, block_place at)
 {
-    return b * view->stride[0] + n * view->stride[1] + h * view->stride[2];
+    return at.b * view->stride[0] + at.n * view->stride[1] + at.h * view->stride[2];
 }
 
-/* Batch entries and tokens to the block that a thread comes to next. */
-typedef struct block_step {
-    int64_t b, n;
-} block_step;
-
-static inline int64_t ahead_of(const copes_view *view, block_step step)
-{
-    return step.b * view->stride[0] + step.n * view->stride[1];
-}
-
-static void run_block(const copes_lrpe_problem *problem, const encoding *e, const token_memory *memory, int64_t b,
-                      int64_t n, int64_t h, block_step step)
+static void run_block(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory, block_place at,
+                      block_place step)
 {
     const int64_t wide = problem->variant == COPES_COSINE ? 2 * problem->d : problem->d;
     const int64_t src_width = problem->backward ? wide : problem->d, dst_width = problem->backward ? problem->d : wide;
-    const int64_t dst_at = view_at(&problem->dst, b, n, h);
-    const row_block src = take_rows(&problem->src, view_at(&problem->src, b, n, h), e->count, src_width, memory->src,
-                                    true, ahead_of(&problem->src, step));
-    const row_block dst = take_rows(&problem->dst, dst_at, e->count, dst_width, memory->dst, false, 0);
+    const int64_t dst_at = view_at(&problem->dst, at);
+    const row_block src = take_rows(&problem->src, memory->axis, view_at(&problem->src, at), e->count, src_width,
+                                    memory->src, true, view_at(&problem->src, step));
+    const row_block dst = take_rows(&problem->dst, memory->axis, dst_at, e->count, dst_width, memory->dst, false, 0);
     if (!problem->backward) {
         forward_rows(problem, e, memory, src, dst);
     } else {
         const bool needed = problem->x.data != NULL;
-        const row_block x = needed ? take_rows(&problem->x, view_at(&problem->x, b, n, h), e->count, problem->d,
-                                               memory->x, true, ahead_of(&problem->x, step))
+        const row_block x = needed ? take_rows(&problem->x, memory->axis, view_at(&problem->x, at), e->count,
+                                               problem->d, memory->x, true, view_at(&problem->x, step))
                                    : (row_block){0};
         backward_rows(problem, e, memory, src, x, dst);
     }
-    give_rows(&problem->dst, dst_at, e->count, dst_width, memory->dst);
+    give_rows(&problem->dst, memory->axis, dst_at, e->count, dst_width, memory->dst);
 }
 
-/* Batch entries to a task: all, so that they share angles, unless too few tokens are left to keep the threads busy. */
-static int64_t batch_share(const copes_lrpe_problem *problem, int threads)
+/* Batch entries to a task: all, so that they share angles, unless too few blocks are left to keep the threads busy. */
+static int64_t batch_share(const copes_lrpe_problem *problem, int64_t blocks, int threads)
 {
     const int64_t tasks = 4 * (int64_t)threads;
-    const int64_t parts = problem->n >= tasks ? 1 : (tasks + problem->n - 1) / problem->n;
+    const int64_t parts = blocks >= tasks ? 1 : (tasks + blocks - 1) / blocks;
     return parts >= problem->b ? 1 : (problem->b + parts - 1) / parts;
+}
+
+/* Tokens of a task: a block's, or fewer where that would leave threads without a task. */
+static int64_t tokens_of_task(const copes_lrpe_problem *problem, const block_shape *shape, int threads)
+{
+    int64_t tokens = shape->tokens;
+    while (tokens > 1 && (problem->n + tokens - 1) / tokens * problem->b < 4 * (int64_t)threads)
+        tokens /= 2;
+    return tokens;
+}
+
+/* Makes the angles of a block that begins at a token and at head `h` of the memory's, where they differ from those of
+ * the head before. */
+static void make_angles(const angles *a, const copes_lrpe_problem *problem, int axis, int64_t token, int64_t tokens,
+                        int64_t h)
+{
+    if (axis == 2) {
+        angles_make(a, problem, token, 0, a->heads, 0);
+        return;
+    }
+    for (int64_t i = 0; i < tokens && (h == 0 || a->heads > 1); i++)
+        angles_make(a, problem, token + i, h, 1, i);
+}
+
+/* The blocks of some tokens, of `count` heads from `first` on, and of batch entries begin .. end - 1. */
+static void run_tokens(const copes_lrpe_problem *problem, const block_memory *memory, bool stream, block_place at,
+                       int64_t tokens, int64_t count, int64_t end)
+{
+    const bool along_tokens = memory->axis == 1;
+    const int64_t heads = along_tokens ? count : 1, begin = at.b, first = at.h;
+    const encoding e = {problem->variant,
+                        problem->pairing,
+                        along_tokens ? tokens : count,
+                        problem->d,
+                        &memory->angles,
+                        &memory->layout,
+                        stream};
+    for (int64_t h = 0; h < heads; h++) {
+        make_angles(&memory->angles, problem, memory->axis, at.n, tokens, h);
+        const block_place next = h + 1 < heads ? (block_place){0, 0, 1} : (block_place){0, tokens, 1 - heads};
+        for (int64_t b = begin; b < end; b++)
+            run_block(problem, &e, memory, (block_place){b, at.n, first + h},
+                      b + 1 < end ? (block_place){1, 0, 0} : (block_place){begin - b, next.n, next.h});
+    }
 }
 
 static void run_heads(const copes_lrpe_problem *problem, const copes_cpu_run *run, int64_t first, int64_t count)
 {
-    const int64_t share = batch_share(problem, run->threads), parts = (problem->b + share - 1) / share;
-    const int64_t tasks = problem->n * parts, bytes = memory_bytes(problem);
+    const block_shape shape = shape_of(problem);
+    const int64_t tokens = tokens_of_task(problem, &shape, run->threads);
+    const int64_t blocks = (problem->n + tokens - 1) / tokens;
+    const int64_t share = batch_share(problem, blocks, run->threads), parts = (problem->b + share - 1) / share;
+    const int64_t bytes = memory_bytes(problem);
     const bool stream = copes_lrpe_bytes(problem) > run->cache;
 #ifdef _OPENMP
 #pragma omp parallel num_threads(run->threads)
 #endif
     {
         _Alignas(THREAD_ALIGNMENT) char stack[STACK_BYTES];
-        token_memory memory;
+        block_memory memory;
         memory_open(&memory, problem, first, count, thread_memory(run, bytes, stack));
-        const encoding e = {problem->variant, problem->pairing, count, problem->d,
-                            &memory.angles,   &memory.layout,   stream};
 #ifdef _OPENMP
 #pragma omp for schedule(static)
 #endif
-        for (int64_t task = 0; task < tasks; task++) {
-            const int64_t part = task / problem->n, n = task % problem->n;
-            const int64_t end = (part + 1) * share < problem->b ? (part + 1) * share : problem->b;
-            angles_at(&memory.angles, problem, first, n);
-            for (int64_t b = part * share; b < end; b++)
-                run_block(problem, &e, &memory, b, n, first,
-                          b + 1 < end ? (block_step){1, 0} : (block_step){part * share - b, 1});
+        for (int64_t task = 0; task < blocks * parts; task++) {
+            const int64_t begin = task / blocks * share, n = task % blocks * tokens;
+            run_tokens(problem, &memory, stream, (block_place){begin, n, first},
+                       n + tokens < problem->n ? tokens : problem->n - n, count,
+                       begin + share < problem->b ? begin + share : problem->b);
         }
         finish_streaming();
     }
@@ -187,7 +248,7 @@ void TEMPLATE(lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run)
         TEMPLATE(lrpe_sequence)(problem, run);
         return;
     }
-    const int64_t heads = block_heads(problem);
+    const int64_t heads = most_rows(problem, problem->h);
     for (int64_t first = 0; first < problem->h; first += heads)
         run_heads(problem, run, first, first + heads < problem->h ? heads : problem->h - first);
 }
