@@ -224,6 +224,7 @@ def header(results):
     lines += [f"- {name} {version}" for name, version in about.get("versions", {}).items()]
     absent = about.get("missing", {}).items()
     lines += [f"- without {name}: {why}" for name, why in absent if name not in measured]
+    lines += [f"- {note}" for note in about.get("notes", [])]
     commands = "\n".join(about["commands"])
     return "\n".join([*lines, f"- {about['date']}, by"]) + f"\n\n```\n{commands}\n```\n"
 

@@ -8,7 +8,8 @@ import pathlib
 class Results:
     """{"about": {...}, "rows": {key: {"case": {...}, "bytes": ..., "copy_ms": ..., "providers": {name: outcome}}}}
 
-    An outcome is {"ms", "replay_ms", "mib", "error", "repeats"} or {"failed": reason}."""
+    An outcome is {"ms", "replay_ms", "mib", "error", "repeats"} or {"failed": reason}. "notes" in "about" are sentences for
+    the report, written by hand."""
 
     def __init__(self, folder, about=None):
         self.path = pathlib.Path(folder) / "results.json"
