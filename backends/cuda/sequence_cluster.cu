@@ -133,12 +133,12 @@ copes_status launch_cut(const queue &to, const copes_lrpe_problem &problem, cons
     return status_of(cudaLaunchKernelEx(&config, kernel, problem, t), "launch");
 }
 
-/* The time of a cut, in steps: slabs that a cluster takes one after another, and two steps more for what each begins and
- * ends with: measured, rotation of 512 tokens is faster by single blocks and of 1024 by pairs. */
+/* The time of a cut, in steps: slabs that a cluster takes one after another, and a step more for what each begins and
+ * ends with. */
 inline int64_t cost_of(const cluster_tiling &t)
 {
     const int64_t slabs = (int64_t)t.pairs * t.batch;
-    return (slabs + t.clusters - 1) / t.clusters * (t.steps + 2);
+    return (slabs + t.clusters - 1) / t.clusters * (t.steps + 1);
 }
 
 /* With clusters of the size, up to `most`, that costs least. */
