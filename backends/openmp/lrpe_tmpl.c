@@ -42,35 +42,34 @@ typedef struct block_memory {
     int64_t stride;
 } block_memory;
 
-static int64_t memory_bytes(const copes_lrpe_problem *problem)
+static int64_t memory_bytes(const copes_lrpe_problem *problem, const block_shape *shape)
 {
-    const block_shape shape = shape_of(problem);
     const row_layout layout = layout_of(problem);
-    return angles_bytes(shape.heads, shape.rows, problem->k) +
-           shape.rows * layout_stride(&layout) * (int64_t)(2 * sizeof(real) + 5 * sizeof(storage));
+    return angles_bytes(shape->heads, shape->rows, problem->k) +
+           shape->rows * layout_stride(&layout) * (int64_t)(2 * sizeof(real) + 5 * sizeof(storage));
 }
 
 /* For blocks of `count` heads from `first` on. */
-static void memory_open(block_memory *memory, const copes_lrpe_problem *problem, int64_t first, int64_t count,
-                        void *bytes)
+static void memory_open(block_memory *memory, const copes_lrpe_problem *problem, const block_shape *shape,
+                        int64_t first, int64_t count, void *bytes)
 {
-    const block_shape shape = shape_of(problem);
     const int64_t heads = problem->theta.stride[0] == 0 ? 1 : count;
     memory->layout = layout_of(problem);
-    memory->axis = shape.axis;
+    memory->axis = shape->axis;
     memory->stride = layout_stride(&memory->layout);
-    angles_open(&memory->angles, problem, first, heads, shape.axis == 1 ? shape.rows : heads, bytes);
-    memory->y = (real *)((char *)bytes + angles_bytes(shape.heads, shape.rows, problem->k));
-    memory->g = memory->y + shape.rows * memory->stride;
-    memory->src = (storage *)(memory->g + shape.rows * memory->stride);
-    memory->x = memory->src + 2 * shape.rows * memory->stride;
-    memory->dst = memory->x + shape.rows * memory->stride;
+    angles_open(&memory->angles, problem, first, heads, shape->axis == 1 ? shape->rows : heads, bytes);
+    memory->y = (real *)((char *)bytes + angles_bytes(shape->heads, shape->rows, problem->k));
+    memory->g = memory->y + shape->rows * memory->stride;
+    memory->src = (storage *)(memory->g + shape->rows * memory->stride);
+    memory->x = memory->src + 2 * shape->rows * memory->stride;
+    memory->dst = memory->x + shape->rows * memory->stride;
 }
 
 size_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
 {
-    const int64_t bytes =
-        problem->softmax == COPES_OVER_SEQUENCE ? TEMPLATE(lrpe_sequence_memory)(problem) : memory_bytes(problem);
+    const block_shape shape = shape_of(problem);
+    const int64_t bytes = problem->softmax == COPES_OVER_SEQUENCE ? TEMPLATE(lrpe_sequence_memory)(problem)
+                                                                  : memory_bytes(problem, &shape);
     return thread_workspace(bytes, threads);
 }
 
@@ -220,7 +219,7 @@ static void run_heads(const copes_lrpe_problem *problem, const copes_cpu_run *ru
     const int64_t tokens = tokens_of_task(problem, &shape, run->threads);
     const int64_t blocks = (problem->n + tokens - 1) / tokens;
     const int64_t share = batch_share(problem, blocks, run->threads), parts = (problem->b + share - 1) / share;
-    const int64_t bytes = memory_bytes(problem);
+    const int64_t bytes = memory_bytes(problem, &shape);
     const bool stream = copes_lrpe_bytes(problem) > run->cache;
 #ifdef _OPENMP
 #pragma omp parallel num_threads(run->threads)
@@ -228,7 +227,7 @@ static void run_heads(const copes_lrpe_problem *problem, const copes_cpu_run *ru
     {
         _Alignas(THREAD_ALIGNMENT) char stack[STACK_BYTES];
         block_memory memory;
-        memory_open(&memory, problem, first, count, thread_memory(run, bytes, stack));
+        memory_open(&memory, problem, &shape, first, count, thread_memory(run, bytes, stack));
 #ifdef _OPENMP
 #pragma omp for schedule(static)
 #endif
