@@ -48,11 +48,12 @@ DEVICE void expect_mail(uint32_t mailbox, uint32_t bytes)
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(mailbox), "r"(bytes) : "memory");
 }
 
-/* Waits for the mailbox's round of a parity to be complete, and sees what came. */
-DEVICE void wait_for_mail(uint32_t mailbox, uint32_t parity)
+/* Is the mailbox's round of a parity complete? What came is seen then: of this block, or of all of the cluster, for
+ * which the multiprocessor drops what its cache has of memory. */
+template <bool CLUSTER> DEVICE bool look_for_mail(uint32_t mailbox, uint32_t parity)
 {
     uint32_t done;
-    do
+    if constexpr (CLUSTER)
         asm volatile(
             "{\n\t.reg .pred p;\n\t"
             "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
@@ -60,7 +61,28 @@ DEVICE void wait_for_mail(uint32_t mailbox, uint32_t parity)
             : "=r"(done)
             : "r"(mailbox), "r"(parity)
             : "memory");
-    while (done == 0);
+    else
+        asm volatile(
+            "{\n\t.reg .pred p;\n\t"
+            "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;\n\t"
+            "selp.u32 %0, 1, 0, p;\n\t}"
+            : "=r"(done)
+            : "r"(mailbox), "r"(parity)
+            : "memory");
+    return done != 0;
+}
+
+/* Waits for mail of the cluster, or for arrivals of the block. */
+DEVICE void wait_for_mail(uint32_t mailbox, uint32_t parity)
+{
+    while (!look_for_mail<true>(mailbox, parity))
+        ;
+}
+
+DEVICE void wait_for_block(uint32_t mailbox, uint32_t parity)
+{
+    while (!look_for_mail<false>(mailbox, parity))
+        ;
 }
 
 /* An address of this block's shared memory, in the block of a rank. */
@@ -125,6 +147,25 @@ DEVICE void write_shared(uint32_t at, uint4 words)
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(words.x), "r"(words.y), "r"(words.z),
                  "r"(words.w)
                  : "memory");
+}
+
+/* Writes to memory where `there`, with no branch for a warp to wait at. */
+DEVICE void write_if(bool there, void *to, uint4 words)
+{
+    asm volatile(
+        "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\t"
+        "@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n\t}" ::"l"(to),
+        "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w), "r"((uint32_t)there)
+        : "memory");
+}
+
+DEVICE void write_if(bool there, void *to, uint32_t first, uint32_t second)
+{
+    asm volatile(
+        "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %3, 0;\n\t"
+        "@p st.global.v2.u32 [%0], {%1, %2};\n\t}" ::"l"(to),
+        "r"(first), "r"(second), "r"((uint32_t)there)
+        : "memory");
 }
 
 } // namespace COPES_GPU

@@ -10,7 +10,7 @@
  * again, from the L2 cache. */
 #include "backends/cuda/clusters.h"
 #include "backends/cuda/sequence_exchange.h"
-#include "backends/cuda/sequence_work.h"
+#include "backends/cuda/sequence_stream.h"
 
 namespace COPES_GPU
 {
@@ -28,44 +28,24 @@ template <typename U> DEVICE void open_mailboxes()
     }
 }
 
-template <typename U> DEVICE void work(const worker<U> &w, loader<U> &load)
-{
-    reader<U> reading(w);
-    writer<U> writing(w);
-    int unwritten = w.tiling.steps + w.tiling.skew;
-    step_place newest = {0, 0}, oldest = {U::AHEAD * U::SLOT, 0};
-#pragma unroll 1
-    while (writing.walk.slab < w.count) {
-        wait_for_copies<U::AHEAD - 1>();
-        __syncwarp(); /* what neighbours copied is there */
-        if (unwritten > 0)
-            unwritten--;
-        else
-            writing.next(oldest);
-        if (reading.walk.slab < w.count)
-            reading.next(newest);
-        __syncwarp(); /* neighbours have read what is to be copied over */
-        load.next(oldest, unwritten < U::AHEAD);
-        newest.next<U>(w.tiling);
-        oldest.next<U>(w.tiling);
-    }
-}
-
 template <typename U> DEVICE void run_cluster(const copes_lrpe_problem &problem, const cluster_tiling &tiling)
 {
     const worker<U> w(problem, tiling);
     const bool exchanges = threadIdx.x >= U::THREADS;
     loader<U> load(w);
     step_place place = {0, 0};
-    for (int i = 0; i < U::AHEAD && !exchanges; i++, place.next<U>(tiling))
-        load.next(place, i >= tiling.steps + tiling.skew);
+    for (int i = 0; i < U::AHEAD && !exchanges; i++, place.next<U>(tiling)) {
+        const bool written = i >= tiling.steps + tiling.skew;
+        load.template copy<false>(place, written, 0);
+        load.advance(written, 1);
+    }
     if (threadIdx.x == U::THREADS)
         open_mailboxes<U>();
     synchronize_cluster(); /* before anything is sent to a block, its mailboxes are open */
     if (exchanges)
         exchange<U>(w).run();
     else
-        work(w, load);
+        stream<U>(w, load).run();
 }
 
 template <typename U>

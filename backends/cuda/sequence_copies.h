@@ -30,9 +30,9 @@ template <typename U> struct strand {
             x = w.piece(w.problem.x, walk);
         g = w.piece(w.problem.src, walk);
     }
-    __device__ __forceinline__ bool has(int t) const
+    __device__ __forceinline__ bool has(int ahead, int t) const
     {
-        return step * U::BATCH + t < w.tokens;
+        return (step + ahead) * U::BATCH + t < w.tokens;
     }
     __device__ __forceinline__ void next_token()
     {
@@ -40,9 +40,10 @@ template <typename U> struct strand {
             x += w.tiling.x_step;
         g += w.tiling.g_step;
     }
-    __device__ __forceinline__ void next_step()
+    __device__ __forceinline__ void advance(int steps)
     {
-        if (++step < w.tiling.steps)
+        step += steps;
+        if (step < w.tiling.steps)
             return;
         step = 0;
         walk.next();
@@ -89,12 +90,12 @@ template <typename U> struct loader {
             write_shared(g + i * U::PIECE, make_uint4(0, 0, 0, 0));
     }
     /* FULL: a step of which the thread has every token. */
-    template <bool FULL> __device__ __forceinline__ void copy_fresh(step_place to)
+    template <bool FULL> __device__ __forceinline__ void copy_fresh(step_place to, int ahead)
     {
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++) {
             const uint32_t x = w.copied + kept_piece<U>(to.slot, t), g = gradient_piece(w, w.copied, to, t, false);
-            if (!FULL && !fresh.has(t)) {
+            if (!FULL && !fresh.has(ahead, t)) {
                 fill(x, g);
             } else if (U::BACKWARD) {
                 copy_ahead<U::AROUND>(x, fresh.x);
@@ -104,28 +105,38 @@ template <typename U> struct loader {
             }
             fresh.next_token();
         }
-        fresh.next_step();
     }
     __device__ __forceinline__ void copy_again(step_place to)
     {
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++) {
-            if (again.has(t))
+            if (again.has(0, t))
                 again.copy_gradient(gradient_piece(w, w.copied, to, t, true));
             again.next_token();
         }
-        again.next_step();
     }
-    /* The copies of a step that is to be read, and of one that is to be written at the same time. */
-    __device__ __forceinline__ void next(step_place to, bool written)
+    /* For so many steps what is read is copied alike: of every token, or none. 0: the next one has some. */
+    __device__ __forceinline__ int alike() const
     {
-        if (fresh.more() && fresh.step < w.tiling.full)
-            copy_fresh<true>(to);
-        else if (fresh.more())
-            copy_fresh<false>(to);
+        const int full = w.tiling.full - fresh.step;
+        return !fresh.more() ? w.tiling.steps : full > 0 ? full : 0;
+    }
+    /* The copies of the step that is `ahead` of the last advance; of one that is to be written at the same time, where
+     * those are copied again, and steps taken one by one. */
+    template <bool FULL> __device__ __forceinline__ void copy(step_place to, bool written, int ahead)
+    {
+        if (fresh.more())
+            copy_fresh<FULL>(to, ahead);
         if (U::AGAIN && written && again.more())
             copy_again(to);
         end_copies();
+    }
+    __device__ __forceinline__ void advance(bool written, int steps)
+    {
+        if (fresh.more())
+            fresh.advance(steps);
+        if (U::AGAIN && written && again.more())
+            again.advance(steps);
     }
 };
 

@@ -104,7 +104,7 @@ template <typename U> struct exchange {
     /* The lane's columns of this block's warps, merged. */
     template <typename Merge> __device__ __forceinline__ void merge_warps(Merge merge, float2 (&all)[EACH]) const
     {
-        wait_for_mail(shared_address(&memory.summed), round % 2);
+        wait_for_block(shared_address(&memory.summed), round % 2);
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             const int i = lane + 32 * j;

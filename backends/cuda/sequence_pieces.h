@@ -55,9 +55,9 @@ template <typename T> DEVICE uint4 larger16(uint4 a, uint4 b)
     return make_uint4(larger<T>(a.x, b.x), larger<T>(a.y, b.y), larger<T>(a.z, b.z), larger<T>(a.w, b.w));
 }
 
-template <typename T> DEVICE bool exceeds16(uint4 a, uint4 b)
+template <typename T> DEVICE uint32_t exceeds16(uint4 a, uint4 b)
 {
-    return (exceeds<T>(a.x, b.x) | exceeds<T>(a.y, b.y) | exceeds<T>(a.z, b.z) | exceeds<T>(a.w, b.w)) != 0;
+    return exceeds<T>(a.x, b.x) | exceeds<T>(a.y, b.y) | exceeds<T>(a.z, b.z) | exceeds<T>(a.w, b.w);
 }
 
 } // namespace COPES_GPU

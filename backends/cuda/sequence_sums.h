@@ -51,8 +51,8 @@ template <typename U> inline constexpr int left_of = U::COLUMNS > 32 ? U::COLUMN
 template <typename U> struct open_columns {
     typedef typename U::T T;
     float reference[U::N], sum[U::N], dot[U::N];
-    uint4 limit; /* elements up to here are not too large */
-    bool beyond;
+    uint4 limit;     /* elements up to here are not too large */
+    uint32_t beyond; /* not 0: one was */
 
     /* Of a slab for which the references are there. */
     __device__ __forceinline__ void open(const worker<U> &w, int slab)
@@ -66,7 +66,7 @@ template <typename U> struct open_columns {
             limits[i] = (reference[i] + SLACK) * (1 / LOG2_E);
         }
         limit = pack16<T>(limits);
-        beyond = false;
+        beyond = 0;
     }
     __device__ __forceinline__ void look(const uint4 (&words)[U::BATCH])
     {
@@ -76,7 +76,7 @@ template <typename U> struct open_columns {
 #pragma unroll
         for (int t = 1; t < U::BATCH; t++)
             most = larger16<T>(most, words[t]);
-        beyond = beyond || exceeds16<T>(most, limit);
+        beyond |= exceeds16<T>(most, limit);
     }
     /* Takes a token and the gradient of its softmax. */
     template <bool EXACT> __device__ __forceinline__ void add(uint4 words, const float (&g)[2][U::V])
@@ -98,7 +98,7 @@ template <typename U> struct open_columns {
         const auto plus = [](float a, float b) { return a + b; };
 #pragma unroll
         for (int i = 0; i < U::N; i++)
-            sum[i] = beyond ? -INFINITY : sum[i];
+            sum[i] = beyond != 0 ? -INFINITY : sum[i];
         int first = w.lane * U::N + merge_warp<U>(sum, plus);
         if (U::BACKWARD)
             merge_warp<U>(dot, plus);

@@ -38,8 +38,10 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRAD
     /* Does the L2 cache keep what neighbours will ask for? Not for long where it has the gradient to keep, nor as far
      * as halves that lie apart would ask it to. */
     static constexpr bool AROUND = !AGAIN && (C != coding::half || LANES > 4);
-    static constexpr int BATCH = AGAIN ? 1 : NARROW ? 4 : 2;      /* tokens of a step */
-    static constexpr int SPAN = BACKWARD ? 1 : 2;                 /* tokens with one way for their turns */
+    static constexpr int BATCH = AGAIN ? 1 : NARROW ? 4 : 2; /* tokens of a step */
+    static constexpr int SPAN = BACKWARD ? 1 : 2;            /* tokens with one way for their turns */
+    /* Are steps taken in runs without a branch? Backward, registers bind; of narrow slabs those of cosine alone gain. */
+    static constexpr bool STRAIGHT = !BACKWARD && (LANE_COUNT >= 8 || C == coding::cosine);
     static constexpr int AHEAD = KEPT > 1 || PASSING > 2 ? 2 : 3; /* steps whose copies are under way */
     static constexpr uint32_t PIECE = 16 * THREADS, SLOT = BATCH * KEPT * PIECE, STAGE = BATCH * PASSING * PIECE;
 };
@@ -227,6 +229,13 @@ struct step_place {
         stage = stage + U::STAGE == U::AHEAD * U::STAGE ? 0 : stage + U::STAGE;
     }
 };
+
+/* Waits for the warp, where neighbours copy for each other. */
+template <typename U> DEVICE void meet()
+{
+    if (U::C == coding::half)
+        __syncwarp();
+}
 
 template <typename U> DEVICE uint4 read_unit(uint32_t place)
 {

@@ -34,7 +34,7 @@ template <typename U> DEVICE void read_gradient(uint32_t place, uint4 (&words)[U
 template <typename U> struct reader {
     const worker<U> &w;
     slab_walk walk;
-    int step = 0;
+    int step = 0, begun = 0; /* of the slab; slabs */
     open_columns<U> columns;
     unit_turns<U> turns;
 
@@ -43,15 +43,25 @@ template <typename U> struct reader {
     }
     __device__ __forceinline__ void open()
     {
-        wait_for_mail(shared_address(&block_memory<U>::get()->prepared[walk.slab % 2]), walk.slab / 2 % 2);
+        wait_for_block(shared_address(&block_memory<U>::get()->prepared[walk.slab % 2]), walk.slab / 2 % 2);
         columns.open(w, walk.slab);
         if (U::BACKWARD)
             turns.open(walk);
     }
-    __device__ __forceinline__ void next(step_place at)
+    __device__ __forceinline__ bool more() const
     {
-        if (step == 0)
+        return walk.slab < w.count;
+    }
+    __device__ __forceinline__ void begin()
+    {
+        if (walk.slab == begun) {
+            begun++;
             open();
+        }
+    }
+    /* The step that is `ahead` of the last advance. */
+    __device__ __forceinline__ void read(step_place at, int ahead)
+    {
         uint4 words[U::BATCH];
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++)
@@ -63,15 +73,19 @@ template <typename U> struct reader {
             if (U::BACKWARD) {
                 uint4 wide[U::WIDE];
                 read_gradient<U>(gradient_piece(w, w.mine, at, t, false), wide);
-                unpack_gradient(wide, turns, step, t, g);
+                unpack_gradient(wide, turns, step + ahead, t, g);
             }
             columns.template add<false>(words[t], g);
         }
-        if (++step == w.tiling.steps) {
-            columns.publish(w);
-            step = 0;
-            walk.next();
-        }
+    }
+    __device__ __forceinline__ void advance(int steps)
+    {
+        step += steps;
+        if (step < w.tiling.steps)
+            return;
+        columns.publish(w);
+        step = 0;
+        walk.next();
     }
 };
 
@@ -90,13 +104,13 @@ template <typename U> struct finished_columns {
         }
     }
     /* From a token, and the gradient of its softmax, to what is written. */
-    __device__ __forceinline__ void apply(float (&x)[2][U::V], const float (&g)[2][U::V], bool exact) const
+    template <bool EXACTLY> __device__ __forceinline__ void apply(float (&x)[2][U::V], const float (&g)[2][U::V]) const
     {
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
             float &value = x[i / U::V][i % U::V];
             const float factor = U::BACKWARD ? fmaf(g[i / U::V][i % U::V], scale[i], offset[i]) : scale[i];
-            const float e = exact ? term<true>(value, shift[i]) : term<false>(value, shift[i]);
+            const float e = term<EXACTLY>(value, shift[i]);
             value = (U::R == role::given ? value : e) * factor;
         }
     }
@@ -106,8 +120,8 @@ template <typename U> struct writer {
     typedef typename U::T T;
     const worker<U> &w;
     slab_walk walk;
-    int step = 0;
-    uint32_t round = 0; /* of what is agreed on */
+    int step = 0, begun = 0; /* of the slab; slabs */
+    uint32_t round = 0;      /* of what is agreed on */
     bool exact = false;
     T *to = nullptr; /* the next token's */
     finished_columns<U> columns;
@@ -120,7 +134,7 @@ template <typename U> struct writer {
     __device__ __forceinline__ bool obtain()
     {
         const block_memory<U> &memory = *block_memory<U>::get();
-        wait_for_mail(shared_address(&memory.agreed), round++ % 2);
+        wait_for_block(shared_address(&memory.agreed), round++ % 2);
         columns.read(w);
         return U::R != role::given && memory.repeat;
     }
@@ -132,21 +146,32 @@ template <typename U> struct writer {
         turns.open(walk);
         to = w.unit(w.problem.dst, walk);
     }
-    __device__ __forceinline__ void next(step_place at)
+    __device__ __forceinline__ bool more() const
     {
-        if (step == 0)
+        return walk.slab < w.count;
+    }
+    /* The thread's, from the next step on. */
+    __device__ __forceinline__ int tokens() const
+    {
+        return w.tokens - step * U::BATCH;
+    }
+    __device__ __forceinline__ void begin()
+    {
+        if (walk.slab == begun) {
+            begun++;
             open();
-        if (step < w.tiling.full && !exact)
-            write<true>(at);
-        else
-            write<false>(at);
-        if (++step == w.tiling.steps) {
-            step = 0;
-            walk.next();
         }
     }
-    /* USUAL: the thread has all tokens of the step, and terms need no care. */
-    template <bool USUAL> __device__ __forceinline__ void write(step_place at)
+    __device__ __forceinline__ void advance(int steps)
+    {
+        step += steps;
+        if (step < w.tiling.steps)
+            return;
+        step = 0;
+        walk.next();
+    }
+    /* The step that is `ahead` of the last advance, as far as it is of `tokens`. EXACTLY: terms need care. */
+    template <bool EXACTLY> __device__ __forceinline__ void write(step_place at, int ahead, int tokens)
     {
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++) {
@@ -155,30 +180,29 @@ template <typename U> struct writer {
             if (U::BACKWARD) {
                 uint4 wide[U::WIDE];
                 read_gradient<U>(gradient_piece(w, w.mine, at, t, true), wide);
-                unpack_gradient(wide, turns, step, t, g);
+                unpack_gradient(wide, turns, step + ahead, t, g);
             }
-            columns.apply(x, g, !USUAL && exact);
+            columns.template apply<EXACTLY>(x, g);
             if (!U::BACKWARD && U::TURNED) {
                 turn here[U::V];
-                turns.at(step, t, here);
+                turns.at(step + ahead, t, here);
                 encode<U::E>(x, here, true);
             }
-            if (USUAL || step * U::BATCH + t < w.tokens)
-                write_token(x);
+            write_token(x, t < tokens);
             to += w.tiling.to_step;
         }
     }
-    __device__ __forceinline__ void write_token(const float (&x)[2][U::V]) const
+    __device__ __forceinline__ void write_token(const float (&x)[2][U::V], bool there) const
     {
         const uint4 words = pack16<T>(x[0]);
         if (U::C == coding::half) {
-            *reinterpret_cast<uint2 *>(to) = make_uint2(words.x, words.y);
-            *reinterpret_cast<uint2 *>(to + w.problem.k) = make_uint2(words.z, words.w);
+            write_if(there, to, words.x, words.y);
+            write_if(there, to + w.problem.k, words.z, words.w);
         } else {
-            *reinterpret_cast<uint4 *>(to) = words;
+            write_if(there, to, words);
         }
         if (!U::BACKWARD && U::C == coding::cosine)
-            *reinterpret_cast<uint4 *>(to + w.problem.d) = pack16<T>(x[1]);
+            write_if(there, to + w.problem.d, pack16<T>(x[1]));
     }
 
     /* Takes the slab's statistics once more, from memory: first the largest elements, then the sums relative to
@@ -214,7 +238,7 @@ template <typename U> struct writer {
             c.sum[i] = value;
             c.dot[i] = 0;
         }
-        c.beyond = false;
+        c.beyond = 0;
     }
     __device__ __forceinline__ uint4 read_memory(const T *from) const
     {
