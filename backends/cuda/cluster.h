@@ -8,18 +8,36 @@
 namespace COPES_GPU
 {
 
-/* The block's number in its cluster. */
+/* The block's number in its cluster; where there are no clusters each block is one. */
 DEVICE uint32_t cluster_rank()
 {
-    uint32_t rank;
+    uint32_t rank = 0;
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
     return rank;
 }
 
 /* Waits for all threads of the cluster. */
 DEVICE void synchronize_cluster()
 {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+/* What lies at a place of shared memory, in the cluster's block of a rank. */
+template <typename Value> DEVICE const Value *in_cluster(const Value *here, uint32_t rank)
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    const Value *there;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(here), "r"(rank));
+    return there;
+#else
+    return here;
+#endif
 }
 
 DEVICE uint32_t shared_address(const void *p)

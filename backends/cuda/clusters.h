@@ -1,7 +1,8 @@
-/* What the host asks of a device before it cuts work for clusters. */
+/* Clusters of blocks, as the host sees them: which there are, and launching. */
 #ifndef COPES_BACKENDS_CUDA_CLUSTERS_H
 #define COPES_BACKENDS_CUDA_CLUSTERS_H
 
+#include "backends/cuda/cluster.h"
 #include "backends/gpu/queue.h"
 
 namespace COPES_GPU
@@ -12,6 +13,37 @@ enum { MOST_CLUSTER = 16 }; /* blocks of a cluster, as no device has more */
 /* Clusters of `size` blocks that run at a time, where a multiprocessor has one block; 0 where the device has none of
  * that size. Devices of one model differ, by which of their multiprocessors are left out. */
 int active_clusters(const queue &to, int size);
+
+/* Blocks of the largest cluster that is a power of two: 1 where there are none. */
+inline int largest_cluster(const queue &to)
+{
+    int size = MOST_CLUSTER;
+    while (size > 1 && active_clusters(to, size) == 0)
+        size /= 2;
+    return size;
+}
+
+/* Enqueues a kernel whose blocks, `cluster` of them along x at a time, form clusters. */
+template <typename... Parameters>
+copes_status launch_clusters(const queue &to, void (*kernel)(Parameters...), dim3 blocks, int cluster, dim3 threads,
+                             size_t shared, std::type_identity_t<Parameters>... arguments)
+{
+    const void *function = reinterpret_cast<const void *>(kernel);
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {(unsigned)cluster, 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = blocks;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = shared;
+    config.stream = to.stream;
+    config.attrs = &attribute;
+    config.numAttrs = cluster > 1;
+    cudaError_t error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (error == cudaSuccess && cluster > 8) /* more than any device has to have */
+        error = cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    return status_of(error == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, arguments...) : error, "launch");
+}
 
 } // namespace COPES_GPU
 

@@ -94,25 +94,6 @@ template <typename U> bool cut(const queue &to, const copes_lrpe_problem &proble
     return false;
 }
 
-template <typename U>
-copes_status launch_cut(const queue &to, const copes_lrpe_problem &problem, const cluster_tiling &t)
-{
-    const auto kernel = sequence_cluster<U>;
-    const void *function = reinterpret_cast<const void *>(kernel);
-    cudaLaunchAttribute attribute = {.id = cudaLaunchAttributeClusterDimension};
-    attribute.val.clusterDim = {(unsigned)t.ranks, 1, 1};
-    cudaLaunchConfig_t config = {.gridDim = dim3((unsigned)(t.ranks * t.clusters)), .blockDim = dim3(U::THREADS + 32)};
-    config.dynamicSmemBytes = block_memory<U>::bytes(t);
-    config.stream = to.stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    COPES_TRY(status_of(cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), "launch"));
-    COPES_TRY(status_of(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             (int)config.dynamicSmemBytes),
-                        "launch"));
-    return status_of(cudaLaunchKernelEx(&config, kernel, problem, t), "launch");
-}
-
 /* The time of a cut, in steps: slabs that a cluster takes one after another, and a step more for what each begins and
  * ends with. */
 inline int64_t cost_of(const cluster_tiling &t)
@@ -131,7 +112,8 @@ template <typename U> bool run_width(const queue &to, const copes_lrpe_problem &
             best = t;
     }
     if (best.ranks > 0)
-        *status = launch_cut<U>(to, problem, best);
+        *status = launch_clusters(to, sequence_cluster<U>, dim3((unsigned)(best.ranks * best.clusters)), best.ranks,
+                                  U::THREADS + 32, block_memory<U>::bytes(best), problem, best);
     return best.ranks > 0;
 }
 

@@ -167,32 +167,6 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
 /* ---- The host's side
  * ---------------------------------------------------------------------------------------------- */
 
-static cudaLaunchConfig_t configuration_of(const queue &to, const copes_tpa_problem &problem, const mma_plan &plan,
-                                           cudaLaunchAttribute *cluster)
-{
-    cluster->id = cudaLaunchAttributeClusterDimension;
-    cluster->val.clusterDim.x = (unsigned)plan.cluster;
-    cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    const int64_t tokens = problem.b * problem.n;
-    config.gridDim = dim3((unsigned)(plan.cluster * plan.cut.parts * tokens), (unsigned)plan.head_groups);
-    config.blockDim = dim3((unsigned)(plan.head_tiles * plan.key_groups + plan.copiers) * 32);
-    config.dynamicSmemBytes = (size_t)plan.shared;
-    config.stream = to.stream;
-    config.attrs = cluster;
-    config.numAttrs = plan.cluster > 1;
-    return config;
-}
-
-/* Lets a kernel have a block's memory, and clusters of more than 8. */
-static cudaError_t allow(const void *kernel, const mma_plan &plan)
-{
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.shared);
-    return error != cudaSuccess || plan.cluster == 1
-               ? error
-               : cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-}
-
 /* The cheapest plan over all numbers of blocks that the heads can be shared out among, if there is one. */
 template <typename T> static bool plan_of(const queue &to, const copes_tpa_problem &problem, mma_plan *plan)
 {
@@ -256,11 +230,11 @@ template <typename T> size_t fast_tpa_workspace(const queue &to, const copes_tpa
 template <typename T, int WIDTH>
 static copes_status launch_mma(const queue &to, const copes_tpa_problem &problem, const mma_plan &plan, float *partials)
 {
-    const auto kernel = tpa_mma<T, WIDTH>;
-    COPES_TRY(status_of(allow(reinterpret_cast<const void *>(kernel), plan), "launch"));
-    cudaLaunchAttribute cluster;
-    const cudaLaunchConfig_t config = configuration_of(to, problem, plan, &cluster);
-    return status_of(cudaLaunchKernelEx(&config, kernel, problem, plan, partials), "launch");
+    const int64_t tokens = problem.b * problem.n;
+    const dim3 blocks((unsigned)(plan.cluster * plan.cut.parts * tokens), (unsigned)plan.head_groups);
+    const int warps = plan.head_tiles * plan.key_groups + plan.copiers;
+    return launch_clusters(to, tpa_mma<T, WIDTH>, blocks, plan.cluster, dim3((unsigned)warps * 32), (size_t)plan.shared,
+                           problem, plan, partials);
 }
 
 template <typename T> copes_status run_fast_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace)

@@ -1,52 +1,68 @@
-/* Softmax over the sequence, alone or before an encoding, on any GPU. A block has a slab: all tokens of a few
- * neighbouring columns of a head, which it reads twice, once for the statistics and once to write, so that no token is
- * written before its column has been read. Bound by memory and, for the second reading, by how much of the slabs under
- * way the caches hold; a vendor's own kernel that keeps a slab on chip comes first where it fits. */
+/* Softmax over the sequence, alone or before an encoding, on any GPU and of any length. A slab, all tokens of a few
+ * neighbouring columns of a head, is shared out among the blocks of a cluster, or has one block where there are no
+ * clusters. It is read twice, once for the statistics and once to write, so that no token is written before its column
+ * has been read. Bound by memory and, for the second reading, by how much of the slabs under way the caches hold; a
+ * vendor's own kernel that keeps a slab on chip comes first where it fits. */
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/reduce.h"
 #include "backends/gpu/sequence.h"
+#include "clusters.h"
 
 namespace COPES_GPU
 {
 
 enum { THREADS = 256 };
 
-/* Neighbouring threads along a row: 128 bytes of vectors, or of single elements a warp's worth. */
-template <int V> inline constexpr int lanes_of = V == 1 ? 32 : 8;
-template <int V> inline constexpr int rows_of = THREADS / lanes_of<V>;
+/* Angles of a thread's unit, which with them has a vector's worth of columns: more would cost registers, and with those
+ * the threads that hide what memory takes. */
+template <typename T, encoding E>
+inline constexpr int unit_angles = E == encoding::cosine ? vector_length<T> : vector_length<T> / 2;
+
+/* Neighbouring threads along a row: a line of the caches, or two halves that lie apart, or of single elements a warp's
+ * worth. */
+template <typename T, int V> inline constexpr int lanes_of = V == 1 ? 32 : V == vector_length<T> ? 8 : 16;
+template <typename T, int V> inline constexpr int rows_of = THREADS / lanes_of<T, V>;
 
 /* Tokens whose loads are under way together, as registers allow. */
-template <int V, role R> inline constexpr int batch_of = V == 1 ? 4 : R == role::forward ? 2 : 1;
+template <role R> inline constexpr int batch_of = R == role::forward ? 4 : 1;
 
 /* Pairs of neighbouring elements are pairs of units of one element. */
 template <encoding E, int V>
 inline constexpr encoding arithmetic_of = V == 1 && E == encoding::interleaved ? encoding::half : E;
 
 /* The block's part of the shared memory: the steps of its angles, then its threads' columns. */
-template <int V> struct slab_memory {
-    static constexpr int angles = lanes_of<V> * V, columns = 2 * angles;
+template <typename T, int V> struct slab_memory {
+    static constexpr int angles = lanes_of<T, V> * V, columns = 2 * angles;
     angle_step step[angles];
     int dimension[angles];
-    column half[rows_of<V> / 2][columns]; /* half of the rows hands its columns to the other */
+    column half[rows_of<T, V> / 2][columns]; /* half of the rows hands its columns to the other */
 };
 
-/* Where a thread is: tokens row, row + rows .. of one unit of a head. */
+/* Where a thread is: tokens first, first + apart .. of one unit of a head. */
 struct slab_place {
     int lane, row;
-    int64_t unit, h, b;
+    uint32_t ranks; /* blocks of the cluster */
+    int64_t unit, h, b, first, apart;
 };
 
-template <int V> DEVICE slab_place find_place(const copes_lrpe_problem &problem, uint32_t tiles)
+template <typename T, int V>
+DEVICE slab_place find_place(const copes_lrpe_problem &problem, uint32_t tiles, uint32_t ranks)
 {
-    const uint32_t above = blockIdx.x / tiles, tile = blockIdx.x - above * tiles;
+    const uint32_t slab = blockIdx.x / ranks, above = slab / tiles, tile = slab - above * tiles;
     const uint32_t b = above / (uint32_t)problem.h;
-    const int lane = (int)threadIdx.x % lanes_of<V>;
-    return {lane, (int)threadIdx.x / lanes_of<V>, (int64_t)tile * lanes_of<V> + lane, above - b * (uint32_t)problem.h,
-            b};
+    const int lane = (int)threadIdx.x % lanes_of<T, V>, row = (int)threadIdx.x / lanes_of<T, V>;
+    return {lane,
+            row,
+            ranks,
+            (int64_t)tile * lanes_of<T, V> + lane,
+            above - b * (uint32_t)problem.h,
+            b,
+            (int64_t)cluster_rank() * rows_of<T, V> + row,
+            (int64_t)ranks * rows_of<T, V>};
 }
 
-template <int V>
-DEVICE void find_steps(slab_memory<V> &memory, const copes_lrpe_problem &problem, const slab_place &place)
+template <typename T, int V>
+DEVICE void find_steps(slab_memory<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place)
 {
     for (int i = (int)threadIdx.x; i < memory.angles; i += THREADS) {
         const int64_t k = (place.unit - place.lane) * V + i;
@@ -56,17 +72,29 @@ DEVICE void find_steps(slab_memory<V> &memory, const copes_lrpe_problem &problem
     __syncthreads();
 }
 
+/* Are positions those of a line from token 0 on, as nearly always? Then a token costs far fewer instructions. */
+DEVICE bool in_line(const copes_lrpe_problem &problem)
+{
+    return problem.grid_rank == 1 && problem.prefix == 0 && problem.length >= problem.n;
+}
+
 /* The turns of a thread's unit at a token. */
-template <int V>
-DEVICE void find_turns(const slab_memory<V> &memory, const copes_lrpe_problem &problem, int lane, int64_t token,
+template <typename T, int V>
+DEVICE void find_turns(const slab_memory<T, V> &memory, const copes_lrpe_problem &problem, int lane, int64_t token,
                        turn (&turns)[V])
 {
+    const angle_step *const steps = memory.step + lane * V; /* 0 for an angle that no dimension turns */
+    if (in_line(problem)) {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            turns[i] = turn_at<false>(steps[i], (int32_t)(problem.offset[0] + token));
+        return;
+    }
     int32_t position[COPES_MAX_GRID] = {0, 0, 0, 0};
     const bool in_grid = find_positions(problem, token, position);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const int at = lane * V + i; /* the step of an angle that no dimension turns is 0 */
-        const turn here = turn_at<false>(memory.step[at], position_in(position, memory.dimension[at]));
+        const turn here = turn_at<false>(steps[i], position_in(position, memory.dimension[lane * V + i]));
         turns[i] = in_grid ? here : turn{1, 0};
     }
 }
@@ -105,17 +133,17 @@ DEVICE void add_batch(open_column &c, const float (&x)[BATCH][2][V], const float
 
 /* All that a thread has of a problem. */
 template <typename T, int V, encoding E, role R> struct slab {
-    static constexpr int PLAIN = plain_vectors<E>, COLUMNS = PLAIN * V, BATCH = batch_of<V, R>;
+    static constexpr int PLAIN = plain_vectors<E>, COLUMNS = PLAIN * V, BATCH = batch_of<R>;
     static constexpr bool BACKWARD = R != role::forward;
     const copes_lrpe_problem &problem;
-    const slab_memory<V> &memory;
+    const slab_memory<T, V> &memory;
     const slab_place &place;
     const places_of<int64_t> &at;
     strip<T, V, PLAIN> x;
     strip<T, V, 2> g;
     bool kept;
 
-    __device__ __forceinline__ slab(const copes_lrpe_problem &problem, const slab_memory<V> &memory,
+    __device__ __forceinline__ slab(const copes_lrpe_problem &problem, const slab_memory<T, V> &memory,
                                     const slab_place &place, const places_of<int64_t> &at)
         : problem(problem), memory(memory), place(place), at(at),
           x(BACKWARD ? problem.x : problem.src, place.b, place.h, at.plain),
@@ -129,7 +157,7 @@ template <typename T, int V, encoding E, role R> struct slab {
         turn turns[V];
         if (E != encoding::cosine && !at.turned)
             return;
-        find_turns<V>(memory, problem, place.lane, token, turns);
+        find_turns<T, V>(memory, problem, place.lane, token, turns);
         decode<arithmetic_of<E, V>>(values, turns, true);
     }
 
@@ -147,27 +175,32 @@ template <typename T, int V, encoding E, role R> struct slab {
             if (kept && at.plain[i / V] >= 0)
                 columns[i].most = read_scalar(lse_of(i));
         }
-        for (int64_t first = place.row; first < problem.n; first += BATCH * rows_of<V>) {
-            raw<T, V> words[BATCH][PLAIN], wide[BATCH][2];
+        for (int64_t first = place.first; first < problem.n; first += BATCH * place.apart) {
             float values[BATCH][2][V], gradients[BATCH][2][V];
-#pragma unroll
-            for (int t = 0; t < BATCH; t++) {
-                const int64_t token = first + t * rows_of<V>;
-                if (token >= problem.n)
-                    continue;
-                x.read(token, words[t]);
-                if (BACKWARD)
-                    g.read(token, wide[t]);
-            }
-#pragma unroll
-            for (int t = 0; t < BATCH; t++) {
-                const int64_t token = first + t * rows_of<V>;
-                unpack_token(token, words[t], wide[t], values[t], gradients[t]);
-            }
+            read_batch(first, values, gradients);
 #pragma unroll
             for (int i = 0; i < COLUMNS; i++)
                 add_batch<R, BATCH, V>(columns[i], values, gradients, i, kept);
         }
+    }
+
+    /* The tokens of a batch, and the gradients of their softmax. */
+    __device__ __forceinline__ void read_batch(int64_t first, float (&values)[BATCH][2][V],
+                                               float (&gradients)[BATCH][2][V]) const
+    {
+        raw<T, V> words[BATCH][PLAIN], wide[BATCH][2];
+#pragma unroll
+        for (int t = 0; t < BATCH; t++) {
+            const int64_t token = first + t * place.apart;
+            if (token >= problem.n)
+                continue;
+            x.read(token, words[t]);
+            if (BACKWARD)
+                g.read(token, wide[t]);
+        }
+#pragma unroll
+        for (int t = 0; t < BATCH; t++)
+            unpack_token(first + t * place.apart, words[t], wide[t], values[t], gradients[t]);
     }
 
     /* A token past the end adds nothing. */
@@ -194,36 +227,44 @@ template <typename T, int V, encoding E, role R> struct slab {
     __device__ __forceinline__ void write_columns(const finished_column (&columns)[COLUMNS]) const
     {
         const strip<T, V, BACKWARD ? PLAIN : 2> to(problem.dst, place.b, place.h, BACKWARD ? at.plain : at.encoded);
-        for (int64_t token = place.row; token < problem.n; token += rows_of<V>) {
-            raw<T, V> words[PLAIN], wide[2];
-            float values[2][V], gradients[2][V];
-            x.read(token, words);
-            if (BACKWARD)
-                g.read(token, wide);
-            unpack_token(token, words, wide, values, gradients);
+        for (int64_t first = place.first; first < problem.n; first += BATCH * place.apart) {
+            float values[BATCH][2][V], gradients[BATCH][2][V];
+            read_batch(first, values, gradients);
 #pragma unroll
-            for (int i = 0; i < COLUMNS; i++) {
-                float &value = values[i / V][i % V];
-                value = R == role::given ? value : columns[i].softmax(value);
-                if (BACKWARD)
-                    value *= gradients[i / V][i % V] - columns[i].dot;
+            for (int t = 0; t < BATCH; t++) {
+                const int64_t token = first + t * place.apart;
+                finish_token(columns, token, values[t], gradients[t]);
+                if (token < problem.n)
+                    to.write(token, values[t]);
             }
-            if (!BACKWARD && (E == encoding::cosine || at.turned)) {
-                turn turns[V];
-                find_turns<V>(memory, problem, place.lane, token, turns);
-                encode<arithmetic_of<E, V>>(values, turns, true);
-            }
-            to.write(token, values);
+        }
+    }
+
+    /* From a token, and the gradient of its softmax, to what is written. */
+    __device__ __forceinline__ void finish_token(const finished_column (&columns)[COLUMNS], int64_t token,
+                                                 float (&values)[2][V], const float (&gradients)[2][V]) const
+    {
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) {
+            float &value = values[i / V][i % V];
+            value = R == role::given ? value : columns[i].softmax(value);
+            if (BACKWARD)
+                value *= gradients[i / V][i % V] - columns[i].dot;
+        }
+        if (!BACKWARD && (E == encoding::cosine || at.turned)) {
+            turn turns[V];
+            find_turns<T, V>(memory, problem, place.lane, token, turns);
+            encode<arithmetic_of<E, V>>(values, turns, true);
         }
     }
 };
 
-/* Merges the columns of all rows; every thread gets those of its unit. */
-template <int V, int COLUMNS>
-DEVICE void merge_rows(slab_memory<V> &memory, const slab_place &place, column (&columns)[COLUMNS])
+/* Merges the columns of a block's rows into those of row 0. */
+template <typename T, int V, int COLUMNS>
+DEVICE void merge_rows(slab_memory<T, V> &memory, const slab_place &place, column (&columns)[COLUMNS])
 {
-    constexpr int LANES = lanes_of<V>;
-    for (int rows = rows_of<V> / 2; rows > 0; rows /= 2) {
+    constexpr int LANES = lanes_of<T, V>;
+    for (int rows = rows_of<T, V> / 2; rows > 0; rows /= 2) {
         if (place.row >= rows && place.row < 2 * rows)
             for (int i = 0; i < COLUMNS; i++)
                 memory.half[place.row - rows][i * LANES + place.lane] = columns[i];
@@ -233,23 +274,41 @@ DEVICE void merge_rows(slab_memory<V> &memory, const slab_place &place, column (
                 columns[i] = merge(columns[i], memory.half[place.row][i * LANES + place.lane]);
         __syncthreads();
     }
+}
+
+/* Merges those of all blocks of the cluster, a column a thread; every thread gets those of its unit. */
+template <typename T, int V, int COLUMNS>
+DEVICE void merge_ranks(slab_memory<T, V> &memory, const slab_place &place, column (&columns)[COLUMNS])
+{
+    constexpr int LANES = lanes_of<T, V>;
+    const int mine = (int)threadIdx.x;
+    static_assert(COLUMNS * LANES <= THREADS, "a column a thread");
     if (place.row == 0)
         for (int i = 0; i < COLUMNS; i++)
             memory.half[0][i * LANES + place.lane] = columns[i];
-    __syncthreads();
+    synchronize_cluster();
+    if (place.ranks > 1) {
+        column all = {-INFINITY, 0, 0};
+        for (uint32_t rank = 0; rank < place.ranks && mine < COLUMNS * LANES; rank++)
+            all = merge(all, *in_cluster(&memory.half[0][mine], rank));
+        synchronize_cluster(); /* every block has read every other's */
+        if (mine < COLUMNS * LANES)
+            memory.half[0][mine] = all;
+        __syncthreads();
+    }
     for (int i = 0; i < COLUMNS; i++)
         columns[i] = memory.half[0][i * LANES + place.lane];
 }
 
 template <typename T, int V, encoding E, role R>
-__global__ void __launch_bounds__(THREADS)
-    sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, int64_t units, uint32_t tiles)
+__global__ void LAUNCH_BOUNDS(THREADS, 2)
+    sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, int64_t units, uint32_t tiles, uint32_t ranks)
 {
     const copes_lrpe_problem &problem = first_argument(argument);
     constexpr int COLUMNS = plain_vectors<E> * V;
-    __shared__ slab_memory<V> memory;
-    const slab_place place = find_place<V>(problem, tiles);
-    find_steps<V>(memory, problem, place);
+    __shared__ slab_memory<T, V> memory;
+    const slab_place place = find_place<T, V>(problem, tiles, ranks);
+    find_steps<T, V>(memory, problem, place);
     const places_of<int64_t> at = find_places<E, V>(problem.d, problem.k, place.unit, place.unit < units);
     const slab<T, V, E, R> s(problem, memory, place, at);
 
@@ -260,41 +319,55 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++)
         columns[i] = {open[i].most, open[i].sum.sum, open[i].dot.sum};
-    merge_rows<V>(memory, place, columns);
+    merge_rows<T, V>(memory, place, columns);
+    merge_ranks<T, V>(memory, place, columns);
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
         finished[i] = finish<R>(columns[i], s.kept);
-        if (R == role::forward && problem.lse.data != nullptr && place.row == 0 && at.plain[i / V] >= 0)
+        if (R == role::forward && problem.lse.data != nullptr && place.first == 0 && at.plain[i / V] >= 0)
             write_scalar(s.lse_of(i), columns[i].most + logf(columns[i].sum));
     }
     s.write_columns(finished);
+}
+
+/* As many as fill the device and have several tokens a thread. */
+template <typename T, int V> int blocks_of_slab(const queue &to, const copes_lrpe_problem &problem, double slabs)
+{
+    const double wanted = 2048.0 / THREADS * to.multiprocessors, most = (double)problem.n / (4 * rows_of<T, V>);
+    int ranks = largest_cluster(to);
+    while (ranks > 1 && (slabs * ranks / 2 >= wanted || ranks > most))
+        ranks /= 2;
+    return ranks;
 }
 
 template <typename T, int V, encoding E>
 copes_status launch_columns(const queue &to, const copes_lrpe_problem &problem, bool given)
 {
     const int64_t units = units_of<E>(problem.d, problem.k, (int64_t)V);
-    const int64_t tiles = (units + lanes_of<V> - 1) / lanes_of<V>;
-    const double blocks = (double)problem.b * (double)problem.h * (double)tiles;
-    if (blocks == 0)
+    const int64_t tiles = (units + lanes_of<T, V> - 1) / lanes_of<T, V>;
+    const double slabs = (double)problem.b * (double)problem.h * (double)tiles;
+    if (slabs == 0)
         return COPES_OK;
-    if (blocks > INT32_MAX)
-        return copes_fail(COPES_ERROR_SIZE, "softmax over the sequence: %.3g slabs; a device takes 2^31 - 1", blocks);
+    const int ranks = blocks_of_slab<T, V>(to, problem, slabs);
+    if (slabs * ranks > INT32_MAX)
+        return copes_fail(COPES_ERROR_SIZE, "softmax over the sequence: %.3g slabs; a device takes 2^31 - 1", slabs);
     auto kernel = !problem.backward ? sequence_columns<T, V, E, role::forward>
                   : given           ? sequence_columns<T, V, E, role::given>
                                     : sequence_columns<T, V, E, role::backward>;
-    return launch(to, kernel, (unsigned)blocks, THREADS, 0, problem, units, (uint32_t)tiles);
+    return launch_clusters(to, kernel, (unsigned)(slabs * ranks), ranks, THREADS, 0, problem, units, (uint32_t)tiles,
+                           (uint32_t)ranks);
 }
 
 template <typename T, encoding E>
 copes_status run_encoding(const queue &to, const copes_lrpe_problem &problem, bool given)
 {
-    constexpr int V = vector_length<T>;
+    constexpr int V = unit_angles<T, E>;
     const int64_t d = problem.d, encoded = E == encoding::cosine ? 2 * d : d;
     const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, encoded};
-    const bool vectors =
-        d % V == 0 && problem.k % V == 0 && in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
-        in_vectors<T>(problem.x, plain, 4) && in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
+    const bool vectors = d % vector_length<T> == 0 && problem.k % V == 0 &&
+                         in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
+                         in_vectors<T>(problem.x, plain, 4) &&
+                         in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
     return vectors ? launch_columns<T, V, E>(to, problem, given) : launch_columns<T, 1, E>(to, problem, given);
 }
 

@@ -67,29 +67,35 @@ template <> struct storage<f16> {
     }
 };
 
-/* V elements as they lie in memory, so that a load can be under way while nothing waits for it: one vector, or, with
- * V = 1, one element at any address. */
+/* V elements as they lie in memory, so that a load can be under way while nothing waits for it: a vector or half of one,
+ * or, with V = 1, one element at any address. */
 template <typename T, int V> struct raw {
-    static_assert(V == vector_length<T>, "a vector is 16 bytes");
-    uint4 words;
+    static constexpr int WORDS = V * (int)sizeof(T) / 4, PER_WORD = storage<T>::per_word;
+    static_assert(WORDS == 4 || WORDS == 2, "a vector is 16 bytes");
+    typedef std::conditional_t<WORDS == 4, uint4, uint2> access;
+    access words;
 
     DEVICE raw read(const T *p)
     {
-        return {*reinterpret_cast<const uint4 *>(p)};
+        return {*reinterpret_cast<const access *>(p)};
     }
     __device__ __forceinline__ void unpack(float (&x)[V]) const
     {
-        constexpr int n = storage<T>::per_word;
-        storage<T>::unpack(words.x, x);
-        storage<T>::unpack(words.y, x + n);
-        storage<T>::unpack(words.z, x + 2 * n);
-        storage<T>::unpack(words.w, x + 3 * n);
+        uint32_t word[WORDS];
+        memcpy(word, &words, sizeof word);
+#pragma unroll
+        for (int i = 0; i < WORDS; i++)
+            storage<T>::unpack(word[i], x + i * PER_WORD);
     }
     DEVICE void write(T *p, const float (&x)[V])
     {
-        constexpr int n = storage<T>::per_word;
-        *reinterpret_cast<uint4 *>(p) = make_uint4(storage<T>::pack(x), storage<T>::pack(x + n),
-                                                   storage<T>::pack(x + 2 * n), storage<T>::pack(x + 3 * n));
+        uint32_t word[WORDS];
+        access words;
+#pragma unroll
+        for (int i = 0; i < WORDS; i++)
+            word[i] = storage<T>::pack(x + i * PER_WORD);
+        memcpy(&words, word, sizeof words);
+        *reinterpret_cast<access *>(p) = words;
     }
 };
 
