@@ -79,20 +79,23 @@ static void plan_lrpe(bench_call *call, const bench_case *c)
 static double tpa_multiply_adds(const bench_case *c)
 {
     const double batch = (double)c->batch, heads = (double)c->head, d = (double)c->dim;
-    return batch * heads * (BENCH_TPA_RANK * d + (double)c->n * (d + 1 + 1 + d));
+    const double rq = (double)c->ranks[0], rk = (double)c->ranks[1], rv = (double)c->ranks[2];
+    return batch * heads * (rq * d + (double)c->n * (rk * (d + 1) + rv * (1 + d)));
 }
 
 static void plan_tpa(bench_call *call, const bench_case *c)
 {
-    const int64_t aq[4] = {c->batch, 1, c->head, BENCH_TPA_RANK}, bq[4] = {c->batch, 1, BENCH_TPA_RANK, c->dim};
-    const int64_t a[3] = {c->batch, c->n, c->head}, b[3] = {c->batch, c->n, c->dim};
+    const int64_t rq = c->ranks[0], rk = c->ranks[1], rv = c->ranks[2];
+    const int64_t aq[4] = {c->batch, 1, c->head, rq}, bq[4] = {c->batch, 1, rq, c->dim};
+    const int64_t ak[4] = {c->batch, c->n, c->head, rk}, bk[4] = {c->batch, c->n, rk, c->dim};
+    const int64_t av[4] = {c->batch, c->n, c->head, rv}, bv[4] = {c->batch, c->n, rv, c->dim};
     call->op = copes_op_default(COPES_TPA_DECODE);
     call->args.in[COPES_TPA_AQ] = &add(call, c->type, 4, aq)->view;
     call->args.in[COPES_TPA_BQ] = &add(call, c->type, 4, bq)->view;
-    call->args.in[COPES_TPA_AK] = &add(call, c->type, 3, a)->view;
-    call->args.in[COPES_TPA_BK] = &add(call, c->type, 3, b)->view;
-    call->args.in[COPES_TPA_AV] = &add(call, c->type, 3, a)->view;
-    call->args.in[COPES_TPA_BV] = &add(call, c->type, 3, b)->view;
+    call->args.in[COPES_TPA_AK] = &add(call, c->type, 4, ak)->view;
+    call->args.in[COPES_TPA_BK] = &add(call, c->type, 4, bk)->view;
+    call->args.in[COPES_TPA_AV] = &add(call, c->type, 4, av)->view;
+    call->args.in[COPES_TPA_BV] = &add(call, c->type, 4, bv)->view;
     call->multiply_adds = tpa_multiply_adds(c);
 }
 

@@ -57,13 +57,23 @@ static void grid_text(const bench_case *c, char *text, size_t size)
         snprintf(text + used, size - (size_t)used, "-l%lld", (long long)c->prefix);
 }
 
+/* Of the queries; of keys and values too, where they are not the published tables' 1. */
+static void rank_text(const bench_case *c, char *text, size_t size)
+{
+    const long long q = (long long)c->ranks[0], k = (long long)c->ranks[1], v = (long long)c->ranks[2];
+    if (k == 1 && v == 1)
+        snprintf(text, size, "-rank%lld", q);
+    else
+        snprintf(text, size, "-rank%lldx%lldx%lld", q, k, v);
+}
+
 void bench_case_name(const bench_case *c, char name[BENCH_NAME])
 {
-    char activation[32], grid[80], rank[16] = "";
+    char activation[32], grid[80], rank[32] = "";
     activation_text(c, activation, sizeof activation);
     grid_text(c, grid, sizeof grid);
     if (c->op == BENCH_TPA)
-        snprintf(rank, sizeof rank, "-rank%d", BENCH_TPA_RANK);
+        rank_text(c, rank, sizeof rank);
     snprintf(name, BENCH_NAME, "%s-speed-%s-batch%lld-head%lld-dim%lld%s%s-%s%s", bench_operator_name(c->op),
              c->backward ? "bwd" : "fwd", (long long)c->batch, (long long)c->head, (long long)c->dim, activation, rank,
              check_type_of(c->type)->name, grid);

@@ -17,6 +17,8 @@ typedef enum bench_operator {
     BENCH_OPERATORS
 } bench_operator;
 
+enum { BENCH_RANKS = 3 };
+
 typedef struct bench_case {
     bench_operator op;
     bool backward;
@@ -27,7 +29,8 @@ typedef struct bench_case {
     bool square; /* a grid whose side is what the row shows */
     int64_t prefix;
     int64_t batch, head, dim;
-    int64_t n; /* as the row shows it: tokens, a side of the grid, or the length of the cache */
+    int64_t ranks[BENCH_RANKS]; /* tpa_decode's: of queries, keys and values */
+    int64_t n;                  /* as the row shows it: tokens, a side of the grid, or the length of the cache */
     check_type type;
 } bench_case;
 
@@ -40,6 +43,7 @@ typedef struct bench_wish {
     int64_t n[BENCH_LENGTHS];
     int n_count;
     int64_t batch, head, dim, prefix;
+    int64_t ranks[BENCH_RANKS];
     int64_t grid[COPES_MAX_GRID];
     int grid_rank;
     int32_t act;
@@ -67,8 +71,5 @@ int64_t bench_case_tokens(const bench_case *c);
 
 /* "none", "relu", "sigmoid", "silu", "softmax". */
 const char *bench_act_name(copes_act act);
-
-/* The rank of tpa_decode's query factors; keys and values are of rank 1. */
-enum { BENCH_TPA_RANK = 16 };
 
 #endif

@@ -5,6 +5,8 @@
 
 #include <copes/copes.h>
 
+#include <stdbool.h>
+
 /* Work to be timed: run, or on a GPU enqueue on the context's stream. 0, or -1 for a failure. It may be recorded once
  * and replayed. */
 typedef struct bench_job {
@@ -14,7 +16,8 @@ typedef struct bench_job {
 
 typedef struct bench_device {
     DLDeviceType device_type;
-    int copies; /* ways to copy; the fastest at a case's size is its floor */
+    int copies;   /* ways to copy; the fastest at a case's size is its floor */
+    bool replays; /* can it record a job and replay it? */
 
     /* Opens the device and sets the options of the context to be timed. NULL where it failed. */
     void *(*open)(int device, copes_context_options *options);
@@ -23,8 +26,9 @@ typedef struct bench_device {
     /* Bytes of memory that are free. */
     int64_t (*free_memory)(void *state);
 
-    /* Milliseconds of one run of a job whose data is in no cache; below 0 where it failed. */
-    double (*time)(void *state, const bench_job *job);
+    /* Milliseconds of one run of a job whose data is in no cache, or of replaying its record; below 0 where it
+     * failed. */
+    double (*time)(void *state, const bench_job *job, bool replay);
 
     /* Copies within the device, in one of the ways. As a job does. */
     int (*copy)(void *state, int way, void *to, const void *from, size_t bytes);

@@ -62,9 +62,19 @@ static int64_t gpu_free_memory(void *state)
     return GPU(MemGetInfo)(&available, &all) == GPU(Success) ? (int64_t)available : 0;
 }
 
-static double gpu_time(void *state, const bench_job *job)
+typedef struct recording {
+    GPU(Stream_t) stream;
+    GPU(GraphExec_t) graph;
+} recording;
+
+static int replay_recording(void *what)
 {
-    const gpu_state *gpu = state;
+    const recording *record = what;
+    return GPU(GraphLaunch)(record->graph, record->stream) == GPU(Success) ? 0 : -1;
+}
+
+static double time_once(const gpu_state *gpu, const bench_job *job)
+{
     float milliseconds = -1;
     if (GPU_FLUSH(gpu->stream, gpu->flush, gpu->flush_bytes) != 0 ||
         GPU(EventRecord)(gpu->begin, gpu->stream) != GPU(Success) || job->run(job->what) != 0 ||
@@ -72,6 +82,37 @@ static double gpu_time(void *state, const bench_job *job)
         GPU(EventElapsedTime)(&milliseconds, gpu->begin, gpu->end) != GPU(Success))
         return -1;
     return (double)milliseconds;
+}
+
+static GPU(Graph_t) record_job(const gpu_state *gpu, const bench_job *job)
+{
+    GPU(Graph_t) graph = NULL;
+    if (GPU(StreamBeginCapture)(gpu->stream, GPU(StreamCaptureModeThreadLocal)) != GPU(Success))
+        return NULL;
+    const int status = job->run(job->what);
+    if (GPU(StreamEndCapture)(gpu->stream, &graph) == GPU(Success) && status == 0)
+        return graph;
+    if (graph != NULL)
+        (void)GPU(GraphDestroy)(graph);
+    return NULL;
+}
+
+static double gpu_time(void *state, const bench_job *job, bool replay)
+{
+    const gpu_state *gpu = state;
+    recording record = {.stream = gpu->stream};
+    if (!replay)
+        return time_once(gpu, job);
+    const GPU(Graph_t) graph = record_job(gpu, job);
+    if (graph == NULL)
+        return -1;
+    double milliseconds = -1;
+    if (GPU(GraphInstantiateWithFlags)(&record.graph, graph, 0) == GPU(Success)) {
+        milliseconds = time_once(gpu, &(bench_job){replay_recording, &record});
+        (void)GPU(GraphExecDestroy)(record.graph);
+    }
+    (void)GPU(GraphDestroy)(graph);
+    return milliseconds;
 }
 
 static int gpu_copy(void *state, int way, void *to, const void *from, size_t bytes)
@@ -97,6 +138,7 @@ static double no_probe_size(void *state)
 const bench_device GPU_BENCH = {
     .device_type = GPU_DEVICE_TYPE,
     .copies = 1,
+    .replays = true,
     .open = gpu_open,
     .close = gpu_close,
     .free_memory = gpu_free_memory,

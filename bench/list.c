@@ -2,6 +2,7 @@
 #include "bench/case.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void add(bench_list *list, const bench_case *c)
 {
@@ -98,6 +99,8 @@ static void add_grids(bench_list *list, const bench_wish *wish, bench_case c)
 
 static void add_tpa(bench_list *list, const bench_wish *wish, bench_case c)
 {
+    static const int64_t published[BENCH_RANKS] = {16, 1, 1};
+    memcpy(c.ranks, wish->ranks[0] > 0 ? wish->ranks : published, sizeof c.ranks);
     c.head = wish->head > 0 ? wish->head : 32;
     for (int64_t batch = 8; batch <= 32 && wish->forward; batch += 24) {
         c.batch = wish->batch > 0 ? wish->batch : batch;

@@ -1,30 +1,43 @@
 /* The call, each way to copy and the probe take turns, so that all of them see the same moods of the machine. */
 #include "bench/measure.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
 enum { JOBS = 8, LEAST = 5, MOST = 101, WARM_UP = 1 };
 
+/* One copy after another, of memory that follows on. */
 typedef struct copy_work {
     const bench_device *device;
     void *state;
     int way;
-    void *to;
-    const void *from;
+    char *to;
+    const char *from;
     size_t bytes;
+    int count;
 } copy_work;
 
-static int run_call(void *what)
+static int run_calls(void *what)
 {
-    const bench_call *call = what;
-    return copes_run(call->context, &call->op, &call->args, call->workspace, call->workspace_size) == COPES_OK ? 0 : -1;
+    const bench_calls *calls = what;
+    for (int i = 0; i < calls->count; i++) {
+        const bench_call *call = &calls->calls[i];
+        if (copes_run(call->context, &call->op, &call->args, call->workspace, call->workspace_size) != COPES_OK)
+            return -1;
+    }
+    return 0;
 }
 
-static int run_copy(void *what)
+static int run_copies(void *what)
 {
     const copy_work *work = what;
-    return work->device->copy(work->state, work->way, work->to, work->from, work->bytes);
+    for (int i = 0; i < work->count; i++) {
+        const size_t at = (size_t)i * work->bytes;
+        if (work->device->copy(work->state, work->way, work->to + at, work->from + at, work->bytes) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int run_probe(void *what)
@@ -53,15 +66,15 @@ static double now(void)
 }
 
 /* Times the jobs in turn and leaves the median of each. Returns the repeats, or -1. */
-static int time_jobs(const bench_device *device, void *state, const bench_job *jobs, int count, double budget_ms,
-                     double medians[JOBS])
+static int time_jobs(const bench_device *device, void *state, const bench_job *jobs, int count, bool replay,
+                     double budget_ms, double medians[JOBS])
 {
     double times[JOBS][MOST];
     const double end = now() + budget_ms;
     int repeats = -WARM_UP;
     for (; repeats < LEAST || (repeats < MOST && now() < end); repeats++) {
         for (int i = 0; i < count; i++) {
-            const double time = device->time(state, &jobs[i]);
+            const double time = device->time(state, &jobs[i], replay);
             if (time < 0)
                 return -1;
             if (repeats >= 0)
@@ -73,25 +86,26 @@ static int time_jobs(const bench_device *device, void *state, const bench_job *j
     return repeats;
 }
 
-static int measure_beside(const bench_device *device, void *state, bench_call *call, double budget_ms, void *to,
+static int measure_beside(const bench_device *device, void *state, const bench_calls *calls, double budget_ms, void *to,
                           const void *from, bench_result *result)
 {
-    bench_job jobs[JOBS] = {{run_call, call}};
+    const bench_call *call = &calls->calls[0];
+    bench_job jobs[JOBS] = {{run_calls, (void *)calls}};
     copy_work works[JOBS];
     double medians[JOBS];
     const bool probe = call->multiply_adds > 0 && device->multiply_adds(state) > 0;
     const int copies = device->copies;
     for (int i = 0; i < copies + probe; i++) {
-        works[i] = (copy_work){device, state, i, to, from, (size_t)call->moved / 2};
-        jobs[1 + i] = (bench_job){i < copies ? run_copy : run_probe, &works[i]};
+        works[i] = (copy_work){device, state, i, to, from, (size_t)call->moved / 2, calls->count};
+        jobs[1 + i] = (bench_job){i < copies ? run_copies : run_probe, &works[i]};
     }
-    result->repeats = time_jobs(device, state, jobs, 1 + copies + probe, budget_ms, medians);
+    result->repeats = time_jobs(device, state, jobs, 1 + copies + probe, calls->replay, budget_ms, medians);
     if (result->repeats < 0)
         return -1;
-    result->ms = medians[0];
-    result->copy_ms = medians[1];
+    result->ms = medians[0] / calls->count;
+    result->copy_ms = medians[1] / calls->count;
     for (int i = 2; i <= copies; i++)
-        result->copy_ms = medians[i] < result->copy_ms ? medians[i] : result->copy_ms;
+        result->copy_ms = fmin(result->copy_ms, medians[i] / calls->count);
     result->share = result->copy_ms / result->ms;
     result->rate = (double)call->moved / result->ms * 1e-6;
     if (probe)
@@ -104,18 +118,28 @@ int64_t bench_measure_memory(const bench_call *call)
     return bench_call_memory(call) + call->moved;
 }
 
-int bench_measure(const bench_device *device, void *state, bench_call *call, double budget_ms, bench_result *result)
+int bench_replays(const bench_call *call)
 {
+    const int64_t bytes = (int64_t)256 << 20, least = 4, most = 256; /* several times what a cache holds */
+    const int64_t wanted = call->moved > 0 ? bytes / call->moved + 1 : most;
+    return (int)(wanted < least ? least : wanted > most ? most : wanted);
+}
+
+int bench_measure(const bench_device *device, void *state, const bench_calls *calls, double budget_ms,
+                  bench_result *result)
+{
+    const bench_call *call = &calls->calls[0];
     const device_memory *memory = device_memory_of(call->device.device_type);
     const int id = call->device.device_id;
-    const size_t bytes = (size_t)call->moved / 2;
+    const size_t bytes = (size_t)call->moved / 2 * (size_t)calls->count;
     void *from = memory->allocate(id, bytes), *to = memory->allocate(id, bytes);
     int status = from != NULL && to != NULL ? bench_fill_random(memory, id, from, bytes, CHECK_F32) : -1;
+    for (int i = 0; i < calls->count && status == 0; i++)
+        status = bench_call_allocate(&calls->calls[i], memory);
     if (status == 0)
-        status = bench_call_allocate(call, memory);
-    if (status == 0)
-        status = measure_beside(device, state, call, budget_ms, to, from, result);
-    bench_call_release(call, memory);
+        status = measure_beside(device, state, calls, budget_ms, to, from, result);
+    for (int i = 0; i < calls->count; i++)
+        bench_call_release(&calls->calls[i], memory);
     if (from != NULL)
         memory->release(id, from);
     if (to != NULL)

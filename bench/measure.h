@@ -15,11 +15,23 @@ typedef struct bench_result {
     const char *skipped; /* NULL, or why there is nothing above but mebibytes */
 } bench_result;
 
-/* Bytes that measuring the call takes: its own, and what the copy reads and writes. */
+/* Calls alike, each with memory of its own. With `replay` they are recorded and replayed one after another, and times
+ * are of one of them: what a call takes in a graph of many. Without it there is one. */
+typedef struct bench_calls {
+    bench_call *calls;
+    int count;
+    bool replay;
+} bench_calls;
+
+/* How many calls are to be replayed so that none finds its data in a cache. */
+int bench_replays(const bench_call *call);
+
+/* Bytes that measuring such a call takes: its own, and what the copy reads and writes. */
 int64_t bench_measure_memory(const bench_call *call);
 
-/* Runs the call, the copies and the probe in turn, at least 5 times each and for about so many milliseconds. 0, or -1
+/* Runs the calls, the copies and the probe in turn, at least 5 times each and for about so many milliseconds. 0, or -1
  * where memory ran out or a run failed. */
-int bench_measure(const bench_device *device, void *state, bench_call *call, double budget_ms, bench_result *result);
+int bench_measure(const bench_device *device, void *state, const bench_calls *calls, double budget_ms,
+                  bench_result *result);
 
 #endif

@@ -50,8 +50,8 @@ static const bench_case cases[] = {
      .dim = 64,
      .n = 513,
      .type = CHECK_F16},
-    {.op = BENCH_TPA, .batch = 3, .head = 32, .dim = 128, .n = 1000, .type = CHECK_BF16},
-    {.op = BENCH_TPA, .batch = 2, .head = 5, .dim = 36, .n = 77, .type = CHECK_F32},
+    {.op = BENCH_TPA, .batch = 3, .head = 32, .dim = 128, .ranks = {16, 1, 1}, .n = 1000, .type = CHECK_BF16},
+    {.op = BENCH_TPA, .batch = 2, .head = 5, .dim = 36, .ranks = {16, 1, 1}, .n = 77, .type = CHECK_F32},
 };
 enum { CASES = sizeof cases / sizeof cases[0], CONTEXTS = 8 };
 

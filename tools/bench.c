@@ -21,8 +21,10 @@ static const char help[] =
     "  --batch B --head H --dim D       default 12, 12, 128; tpa_decode 8 and 32, 32, 128\n"
     "  --dtype f64|f32|f16|bf16         default bf16\n"
     "  --act none|relu|sigmoid|silu|softmax   only this one; softmax over the features and over the tokens\n"
+    "  --ranks RQ,RK,RV                 of tpa_decode's queries, keys and values; default 16,1,1\n"
     "  --grid N[,N...]                  a position grid, in place of --n\n"
     "  --prefix L                       tokens before the grid; default 0, and 10 for md_lrpe_cosine\n"
+    "  --replay                         the time of a call in a graph of many that is recorded and replayed (GPUs)\n"
     "  --quick                          one length of a few cases, in less than 20 seconds\n"
     "  --json FILE                      also write the results as JSON\n";
 
@@ -31,7 +33,7 @@ typedef struct request {
     bench_wish wish;
     DLDevice device;
     const char *json;
-    bool help;
+    bool replay, help;
 } request;
 
 /* What a run carries from case to case. */
@@ -41,6 +43,7 @@ typedef struct session {
     copes_context *context;
     DLDevice id;
     double budget_ms;
+    bool replay;
     bench_json *json;
 } session;
 
@@ -88,6 +91,17 @@ static bool read_grid(arguments *walk, bench_wish *wish)
     return false;
 }
 
+static bool read_ranks(arguments *walk, bench_wish *wish)
+{
+    int count;
+    if (!arguments_integers(walk, 1, INT32_MAX, wish->ranks, BENCH_RANKS, &count))
+        return false;
+    if (count == BENCH_RANKS)
+        return true;
+    complain(EXIT_USAGE, "--ranks has %d integers; it must have 3, of queries, keys and values", count);
+    return false;
+}
+
 static bool read_flag(arguments *walk, request *r)
 {
     bench_wish *wish = &r->wish;
@@ -112,13 +126,16 @@ static bool read_flag(arguments *walk, request *r)
         return read_dtype(walk, wish);
     if (strcmp(walk->flag, "act") == 0)
         return arguments_choice(walk, "none|relu|sigmoid|silu|softmax", &wish->act);
+    if (strcmp(walk->flag, "ranks") == 0)
+        return read_ranks(walk, wish);
     if (strcmp(walk->flag, "grid") == 0)
         return read_grid(walk, wish);
     if (strcmp(walk->flag, "json") == 0)
         return (r->json = arguments_value(walk)) != NULL;
-    bool *const yes = strcmp(walk->flag, "quick") == 0  ? &wish->quick
-                      : strcmp(walk->flag, "help") == 0 ? &r->help
-                                                        : NULL;
+    bool *const yes = strcmp(walk->flag, "quick") == 0    ? &wish->quick
+                      : strcmp(walk->flag, "replay") == 0 ? &r->replay
+                      : strcmp(walk->flag, "help") == 0   ? &r->help
+                                                          : NULL;
     if (yes != NULL)
         return *yes = arguments_no_value(walk);
     complain(EXIT_USAGE, "--%s is not a flag of `copes bench`; `copes bench --help` lists those it has", walk->flag);
@@ -144,6 +161,11 @@ static bool check_request(const bench_wish *wish)
         complain(EXIT_USAGE, "--grid and --n exclude each other");
         return false;
     }
+    for (int op = 0; op < BENCH_TPA; op++)
+        if (wish->ranks[0] > 0 && wish->wanted[op]) {
+            complain(EXIT_USAGE, "%s takes no --ranks", bench_operator_name((bench_operator)op));
+            return false;
+        }
     if (wish->wanted[BENCH_TPA] && !wish->forward) {
         complain(EXIT_USAGE, "tpa_decode has no backward");
         return false;
@@ -179,6 +201,17 @@ static void clear_progress(void)
         fputs("\r\033[K", stderr);
 }
 
+static int measure_calls(const session *s, const bench_case *c, int count, bench_result *result)
+{
+    const bench_calls calls = {calloc((size_t)count, sizeof *calls.calls), count, s->replay};
+    bool done = calls.calls != NULL;
+    for (int i = 0; i < count && done; i++)
+        done = bench_call_plan(&calls.calls[i], c, s->context, s->id) == COPES_OK;
+    done = done && bench_measure(s->device, s->state, &calls, s->budget_ms, result) == 0;
+    free(calls.calls);
+    return done ? 0 : complain(EXIT_FAILED, "the device failed or its memory ran out");
+}
+
 static int measure_case(const session *s, const bench_case *c, char *why, size_t why_size, bench_result *result)
 {
     bench_call call;
@@ -190,7 +223,9 @@ static int measure_case(const session *s, const bench_case *c, char *why, size_t
     }
     if (status != COPES_OK)
         return complain(EXIT_FAILED, "%s", copes_last_error());
-    const double needed = (double)bench_measure_memory(&call), limit = 0.6 * (double)s->device->free_memory(s->state);
+    const int count = s->replay ? bench_replays(&call) : 1;
+    const double needed = (double)count * (double)bench_measure_memory(&call);
+    const double limit = 0.6 * (double)s->device->free_memory(s->state);
     result->mebibytes = (double)bench_call_memory(&call) / 0x1p20;
     if (needed > limit) {
         snprintf(why, why_size, "with the copy it takes %.1f GiB; 60 %% of the free memory are %.1f GiB",
@@ -198,9 +233,7 @@ static int measure_case(const session *s, const bench_case *c, char *why, size_t
         result->skipped = why;
         return 0;
     }
-    if (bench_measure(s->device, s->state, &call, s->budget_ms, result) == 0)
-        return 0;
-    return complain(EXIT_FAILED, "the device failed or its memory ran out");
+    return measure_calls(s, c, count, result);
 }
 
 static int measure_all(const session *s, const bench_list *list)
@@ -249,11 +282,14 @@ static int run_request(const request *r)
 {
     session s = {.device = bench_device_of(r->device.device_type),
                  .id = r->device,
-                 .budget_ms = r->wish.quick ? 100 : 500};
+                 .budget_ms = r->wish.quick ? 100 : 500,
+                 .replay = r->replay};
     copes_context_options options = {.threads = 0};
     bench_list list;
     if (s.device == NULL || device_memory_of(r->device.device_type) == NULL)
         return complain(EXIT_FAILED, "this build cannot time that device");
+    if (r->replay && !s.device->replays)
+        return complain(EXIT_USAGE, "--replay is for GPUs; that device has nothing to record a call with");
     if (r->json != NULL && bench_json_try(r->json) != 0)
         return EXIT_FAILED;
     s.state = s.device->open(r->device.device_id, &options);
