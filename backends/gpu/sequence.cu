@@ -333,7 +333,8 @@ __global__ void LAUNCH_BOUNDS(THREADS, 2)
 /* As many as fill the device and have several tokens a thread. */
 template <typename T, int V> int blocks_of_slab(const queue &to, const copes_lrpe_problem &problem, double slabs)
 {
-    const double wanted = 2048.0 / THREADS * to.multiprocessors, most = (double)problem.n / (4 * rows_of<T, V>);
+    const int rows = 4 * rows_of<T, V>, blocks = 2048 / THREADS;
+    const double wanted = (double)blocks * to.multiprocessors, most = (double)problem.n / rows;
     int ranks = largest_cluster(to);
     while (ranks > 1 && (slabs * ranks / 2 >= wanted || ranks > most))
         ranks /= 2;

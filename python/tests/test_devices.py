@@ -1,0 +1,50 @@
+"""A GPU against the CPU, at sizes at which its kernels go from one piece of work to the next: tables of small cases, which a
+float64 reference can check, end before that."""
+
+import pytest
+import torch
+
+import copes
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+SHAPES = [(12, 1000, 12, 128), (2, 8192, 12, 128), (1, 70000, 3, 128)]
+ULP = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-21}
+
+
+def theta_of(x, count):
+    return 10000 ** -(torch.arange(count, device=x.device, dtype=torch.float32) / count)[None]
+
+
+def softmax(x):
+    return copes.act(x, "softmax", 1)
+
+
+def rotate(x):
+    return copes.lrpe_rotate(x, theta_of(x, x.shape[-1] // 2), act="softmax", dim=1)
+
+
+def interleaved(x):
+    return copes.lrpe_rotate(x, theta_of(x, x.shape[-1] // 2), act="softmax", dim=1, pairing="interleaved")
+
+
+def cosine(x):
+    return copes.lrpe_cosine(x, theta_of(x, x.shape[-1]), act="softmax", dim=1)
+
+
+def run(call, x, g):
+    x = x.clone().requires_grad_()
+    o = call(x)
+    return o.detach(), torch.autograd.grad(o, x, g)[0]
+
+
+@pytest.mark.parametrize("dtype", ULP, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("call", [softmax, rotate, interleaved, cosine])
+def test_softmax_over_the_sequence(call, shape, dtype):
+    torch.manual_seed(0)
+    x = torch.randn(shape).to(dtype)
+    g = torch.randn(*shape[:-1], shape[-1] * (2 if call is cosine else 1)).to(dtype)
+    wanted = run(call, x, g)
+    for got, want in zip(run(call, x.cuda(), g.cuda()), wanted, strict=True):
+        torch.testing.assert_close(got.cpu(), want, rtol=ULP[dtype], atol=4e-6 * want.abs().max().item())
