@@ -94,39 +94,73 @@ template <typename U> bool cut(const queue &to, const copes_lrpe_problem &proble
     return false;
 }
 
-/* The time of a cut, in steps: slabs that a cluster takes one after another, and a step more for what each begins and
- * ends with. */
-inline int64_t cost_of(const cluster_tiling &t)
+/* The time of a cut, in units of a thread: slabs that a cluster takes one after another, and a step more for what each
+ * begins and ends with, or two where blocks have to agree. */
+template <typename U> double cost_of(const cluster_tiling &t)
 {
-    const int64_t slabs = (int64_t)t.pairs * t.batch;
-    return (slabs + t.clusters - 1) / t.clusters * (t.steps + 1);
+    const int64_t slabs = (int64_t)t.pairs * t.batch, rounds = (slabs + t.clusters - 1) / t.clusters;
+    return (double)rounds * (t.steps + (t.ranks > 1 ? 2 : 1)) * U::BATCH * U::THREADS;
 }
 
-/* With clusters of the size, up to `most`, that costs least. */
-template <typename U> bool run_width(const queue &to, const copes_lrpe_problem &problem, int most, copes_status *status)
+/* The cheapest cut over all sizes of clusters; infinity: there is none. */
+template <typename U> double choose(const queue &to, const copes_lrpe_problem &problem, cluster_tiling *best)
 {
-    cluster_tiling best = {};
-    for (int ranks = 1; ranks <= most; ranks++) {
+    double least = INFINITY;
+    for (int ranks = 1; ranks <= MOST_CLUSTER; ranks++) {
         cluster_tiling t;
-        if (cut<U>(to, problem, ranks, &t) && (best.ranks == 0 || cost_of(t) < cost_of(best)))
-            best = t;
+        if (cut<U>(to, problem, ranks, &t) && cost_of<U>(t) < least) {
+            least = cost_of<U>(t);
+            *best = t;
+        }
     }
-    if (best.ranks > 0)
-        *status = launch_clusters(to, sequence_cluster<U>, dim3((unsigned)(best.ranks * best.clusters)), best.ranks,
-                                  U::THREADS + 32, block_memory<U>::bytes(best), problem, best);
-    return best.ranks > 0;
+    return least;
 }
 
-/* Forward, slabs of 128 bytes, whole lines of the caches, where clusters of half the largest size hold them. */
+template <typename U>
+copes_status launch_cut(const queue &to, const copes_lrpe_problem &problem, const cluster_tiling &t)
+{
+    return launch_clusters(to, sequence_cluster<U>, dim3((unsigned)(t.ranks * t.clusters)), t.ranks, U::THREADS + 32,
+                           block_memory<U>::bytes(t), problem, t);
+}
+
+/* Backward, where x alone fits. */
+template <typename T, coding C, role R>
+bool run_passing(const queue &to, const copes_lrpe_problem &problem, copes_status *status)
+{
+    if constexpr (R != role::forward) {
+        typedef unit_of<T, C, R, 4, gradient::passing> unit;
+        cluster_tiling t;
+        if (choose<unit>(to, problem, &t) < INFINITY) {
+            *status = launch_cut<unit>(to, problem, t);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What a slab of 64 bytes costs beside one of 128, a line of the caches, as measured: more, most where it is in halves
+ * of 32 and no arithmetic hides that; less where the second vector of a gradient takes the room of more tokens. */
+template <typename T, coding C, role R>
+inline constexpr double NARROW_COST = C == coding::half && sizeof(T) == 4       ? 2
+                                      : R == role::backward                     ? 0.85
+                                      : C == coding::none && R == role::forward ? 1.05
+                                                                                : 1.15;
+
 template <typename T, coding C, role R>
 bool run_coding(const queue &to, const copes_lrpe_problem &problem, copes_status *status)
 {
-    if constexpr (R == role::forward)
-        return run_width<unit_of<T, C, R, 8, gradient::resting>>(to, problem, MOST_CLUSTER / 2, status) ||
-               run_width<unit_of<T, C, R, 4, gradient::resting>>(to, problem, MOST_CLUSTER, status);
+    typedef unit_of<T, C, R, 8, gradient::resting> wide_unit;
+    typedef unit_of<T, C, R, 4, gradient::resting> narrow_unit;
+    cluster_tiling wide = {}, narrow = {};
+    const double cost = choose<wide_unit>(to, problem, &wide);
+    const double narrow_cost = choose<narrow_unit>(to, problem, &narrow) * NARROW_COST<T, C, R>;
+    if (cost <= narrow_cost && cost < INFINITY)
+        *status = launch_cut<wide_unit>(to, problem, wide);
+    else if (narrow_cost < INFINITY)
+        *status = launch_cut<narrow_unit>(to, problem, narrow);
     else
-        return run_width<unit_of<T, C, R, 4, gradient::resting>>(to, problem, MOST_CLUSTER, status) ||
-               run_width<unit_of<T, C, R, 4, gradient::passing>>(to, problem, MOST_CLUSTER, status);
+        return R != role::forward && run_passing<T, C, R>(to, problem, status);
+    return true;
 }
 
 template <typename T, coding C>

@@ -9,11 +9,13 @@ import copes
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 SHAPES = [(12, 1000, 12, 128), (2, 8192, 12, 128), (1, 70000, 3, 128)]
-ULP = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-21}
+ULP = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 2**-22}
+LEAST = {torch.bfloat16: 0, torch.float16: 2**-24, torch.float32: 0}  # what float16 has below its normal range
 
 
 def theta_of(x, count):
-    return 10000 ** -(torch.arange(count, device=x.device, dtype=torch.float32) / count)[None]
+    """Made on the CPU, since the devices' powers differ by an ulp, which at token 70000 is much."""
+    return (10000 ** -(torch.arange(count, dtype=torch.float32) / count))[None].to(x.device)
 
 
 def softmax(x):
@@ -47,4 +49,6 @@ def test_softmax_over_the_sequence(call, shape, dtype):
     g = torch.randn(*shape[:-1], shape[-1] * (2 if call is cosine else 1)).to(dtype)
     wanted = run(call, x, g)
     for got, want in zip(run(call, x.cuda(), g.cuda()), wanted, strict=True):
-        torch.testing.assert_close(got.cpu(), want, rtol=ULP[dtype], atol=4e-6 * want.abs().max().item())
+        # 4 ulp: the softmax's own output goes into its backward, and may have been rounded the other way
+        atol = 4e-6 * want.abs().max().item() + LEAST[dtype]
+        torch.testing.assert_close(got.cpu(), want, rtol=4 * ULP[dtype], atol=atol)
