@@ -119,13 +119,20 @@ def read_all(options):
     return kernels, accesses
 
 
+def counterpart(name):
+    """HIP's name of a kernel of CUDA's: its units of sequence_columns are two vectors wide instead of one."""
+    name = re.sub(r"^(sequence_columns<b?f16), 4,", r"\1, 8,", name)
+    return re.sub(r"^(sequence_columns<float), 2,", r"\1, 4,", name)
+
+
 def cuda_kernels(objects, families):
-    """The instances that CUDA's objects have of the kernels both families share: those that they have stubs to launch."""
+    """The instances that HIP must have, as CUDA's objects have them of the kernels both families share: those that they have
+    stubs to launch."""
     stubs = set()
     for path in objects:
         for length, name in re.findall(r"ZL(\d+)__device_stub_(\w+)", output("nm", path)):
             stubs.add(name[: int(length) - len("__device_stub_")])
-    return {name for name in plain_names(sorted(stubs)).values() if name.split("<")[0] in families}
+    return {counterpart(name) for name in plain_names(sorted(stubs)).values() if name.split("<")[0] in families}
 
 
 def main():

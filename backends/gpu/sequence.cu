@@ -13,10 +13,10 @@ namespace COPES_GPU
 
 enum { THREADS = 256 };
 
-/* Angles of a thread's unit, which with them has a vector's worth of columns: more would cost registers, and with those
- * the threads that hide what memory takes. */
+/* Angles of a thread's unit. Two vectors of columns would take registers that NVIDIA's multiprocessors lack, and with
+ * those the threads that hide what memory takes; AMD's have them, and are better at whole vectors. */
 template <typename T, encoding E>
-inline constexpr int unit_angles = E == encoding::cosine ? vector_length<T> : vector_length<T> / 2;
+inline constexpr int unit_angles = E == encoding::cosine || WIDE_UNITS ? vector_length<T> : vector_length<T> / 2;
 
 /* Neighbouring threads along a row: a line of the caches, or two halves that lie apart, or of single elements a warp's
  * worth. */
@@ -24,7 +24,7 @@ template <typename T, int V> inline constexpr int lanes_of = V == 1 ? 32 : V == 
 template <typename T, int V> inline constexpr int rows_of = THREADS / lanes_of<T, V>;
 
 /* Tokens whose loads are under way together, as registers allow. */
-template <role R> inline constexpr int batch_of = R == role::forward ? 4 : 1;
+template <role R> inline constexpr int batch_of = R != role::forward || WIDE_UNITS ? 1 : 4;
 
 /* Pairs of neighbouring elements are pairs of units of one element. */
 template <encoding E, int V>

@@ -70,7 +70,7 @@ template <> struct storage<f16> {
 /* V elements as they lie in memory, so that a load can be under way while nothing waits for it: a vector or half of one,
  * or, with V = 1, one element at any address. */
 template <typename T, int V> struct raw {
-    static constexpr int WORDS = V * (int)sizeof(T) / 4, PER_WORD = storage<T>::per_word;
+    static constexpr int WORDS = V * (int)sizeof(T) / 4, N = storage<T>::per_word;
     static_assert(WORDS == 4 || WORDS == 2, "a vector is 16 bytes");
     typedef std::conditional_t<WORDS == 4, uint4, uint2> access;
     access words;
@@ -81,20 +81,22 @@ template <typename T, int V> struct raw {
     }
     __device__ __forceinline__ void unpack(float (&x)[V]) const
     {
-        uint32_t word[WORDS];
-        memcpy(word, &words, sizeof word);
-#pragma unroll
-        for (int i = 0; i < WORDS; i++)
-            storage<T>::unpack(word[i], x + i * PER_WORD);
+        storage<T>::unpack(words.x, x);
+        storage<T>::unpack(words.y, x + N);
+        if constexpr (WORDS == 4) {
+            storage<T>::unpack(words.z, x + 2 * N);
+            storage<T>::unpack(words.w, x + 3 * N);
+        }
     }
     DEVICE void write(T *p, const float (&x)[V])
     {
-        uint32_t word[WORDS];
         access words;
-#pragma unroll
-        for (int i = 0; i < WORDS; i++)
-            word[i] = storage<T>::pack(x + i * PER_WORD);
-        memcpy(&words, word, sizeof words);
+        words.x = storage<T>::pack(x);
+        words.y = storage<T>::pack(x + N);
+        if constexpr (WORDS == 4) {
+            words.z = storage<T>::pack(x + 2 * N);
+            words.w = storage<T>::pack(x + 3 * N);
+        }
         *reinterpret_cast<access *>(p) = words;
     }
 };
