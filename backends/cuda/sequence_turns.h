@@ -74,10 +74,8 @@ template <typename U> struct unit_turns {
         if (t % U::SPAN == 0)
             read_ways((step * U::BATCH + t) / U::SPAN);
 #pragma unroll
-        for (int i = 0; i < U::V; i++) {
-            const turn &a = ways[i], &b = first[t % U::SPAN][i];
-            turns[i] = {a.cosine * b.cosine - a.sine * b.sine, a.sine * b.cosine + a.cosine * b.sine};
-        }
+        for (int i = 0; i < U::V; i++)
+            turns[i] = ways[i] * first[t % U::SPAN][i];
     }
     __device__ __forceinline__ void read_ways(int span)
     {

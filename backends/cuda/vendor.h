@@ -97,6 +97,14 @@ DEVICE float reciprocal(float x)
     return result;
 }
 
+/* a b + c as one instruction: of shifts and additions the compiler makes two. */
+DEVICE uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t result;
+    asm("mad.lo.u32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+    return result;
+}
+
 /* Two values rounded to nearest even and packed, the first in the low half. */
 DEVICE uint32_t pack_bf16(float low, float high)
 {

@@ -13,18 +13,18 @@ enum { THREADS = 256 };
 /* One unit of V elements. */
 template <typename T, int V> DEVICE void act_unit(copes_act act, const T *src, const T *saved, T *dst)
 {
-    float x[V], y[V];
+    float x[1][V], y[1][V];
     const raw<T, V> first = raw<T, V>::read(src);
     if (saved != nullptr) {
         const raw<T, V> second = raw<T, V>::read(saved);
-        second.unpack(y);
+        second.unpack(y[0]);
     }
-    first.unpack(x);
+    first.unpack(x[0]);
     if (saved == nullptr)
-        activate_all<T>(act, x);
+        activate_all<T, 1>(act, x);
     else
-        activation_gradient_all<T>(act, x, y);
-    raw<T, V>::write(dst, x);
+        activation_gradient_all<T, 1>(act, x, y);
+    raw<T, V>::write(dst, x[0]);
 }
 
 /* Neighbours in every tensor. The last thread may have less than a vector. */

@@ -72,7 +72,7 @@ DEVICE int32_t position_in(const int32_t (&position)[COPES_MAX_GRID], int j)
 /* Sine and cosine at a position. */
 template <bool EXACTLY> DEVICE turn turn_at(const angle_step &step, int32_t position)
 {
-    return turn_of<EXACTLY>(copes_phase_top(step.high, step.low, position), step.poison);
+    return turn_of<EXACTLY>(ZERO_PHASE + copes_phase_top(step.high, step.low, position), step.poison);
 }
 
 } // namespace COPES_GPU

@@ -3,7 +3,7 @@
 #ifndef COPES_BACKENDS_GPU_FUNCTIONS_H
 #define COPES_BACKENDS_GPU_FUNCTIONS_H
 
-#include "vendor.h"
+#include "backends/gpu/storage.h"
 
 #include "common/phase.h"
 #include "common/problem.h"
@@ -22,42 +22,47 @@ DEVICE float softmax_term(float x, float most)
     return exp2_term((x - most) * LOG2_E);
 }
 
-/* The terms of a softmax over elements of storage type T, relative to about the largest: any factor that all share
- * cancels. A half-precision element's exponent is one multiply-add; from 2^20 on, where that would round too much of it
- * away, such elements are so far apart that all but the largest count as 0 by any base. */
-template <typename T> struct softmax_terms {
-    float most, scale, shift;
-
-    __device__ __forceinline__ explicit softmax_terms(float largest)
-        : most(largest), scale(fabsf(largest) < 0x1p20f ? LOG2_E : 1), shift(-largest * scale)
-    {
-    }
-    __device__ __forceinline__ float of(float x) const
-    {
-        return sizeof(T) == 2 ? exp2_term(fmaf(x, scale, shift)) : softmax_term(x, most);
-    }
-};
-
 /* value + rest. */
 struct exponential {
     float value, rest;
 };
 
-/* e^x for x <= 0 to about an ulp, denormal results included, and what its last rounding lost: by a polynomial
- * (Cephes's) where exp2's unit is not enough. */
-DEVICE exponential exp_exactly(float x)
+/* e^r for |r| <= ln 2 / 2, and what its last rounding lost, by a polynomial (Cephes's). */
+DEVICE exponential exp_of_rest(float r)
 {
-    const float octaves = rintf(fmaxf(x, -104.0f) * LOG2_E);
-    const float r = fmaf(octaves, -0x1.7f7d1cp-20f, fmaf(octaves, -0x1.62e4p-1f, fmaxf(x, -104.0f)));
     float p = fmaf(0x1.a0d2cep-13f, r, 0x1.6e879cp-10f);
     p = fmaf(p, r, 0x1.111210p-7f);
     p = fmaf(p, r, 0x1.555382p-5f);
     p = fmaf(p, r, 0x1.555554p-3f);
     p = fmaf(p, r, 0x1.000000p-1f);
-    const float above = fmaf(p * r, r, r), sum = above + 1;
+    const float above = fmaf(p * r, r, r), value = above + 1;
+    return {value, above - (value - 1)};
+}
+
+/* x without so many octaves. */
+DEVICE float rest_of_octaves(float x, float octaves)
+{
+    return fmaf(octaves, -0x1.7f7d1cp-20f, fmaf(octaves, -0x1.62e4p-1f, x));
+}
+
+/* e^x for x <= 0 to about an ulp, denormal results included, where exp2's unit is not enough. */
+DEVICE exponential exp_exactly(float x)
+{
+    const float octaves = rintf(fmaxf(x, -104.0f) * LOG2_E);
+    const exponential e = exp_of_rest(rest_of_octaves(fmaxf(x, -104.0f), octaves));
     const int n = (int)octaves, half = n >> 1; /* in two steps, neither of which leaves the normal range */
     const float scale = __int_as_float((half + 127) << 23), again = __int_as_float((n - half + 127) << 23);
-    return {x != x ? x : sum * scale * again, (above - (sum - 1)) * scale * again};
+    return {x != x ? x : e.value * scale * again, e.rest * scale * again};
+}
+
+/* The same in fewer operations, for -80 <= x <= 0. */
+DEVICE exponential exp_usually(float x)
+{
+    constexpr float WHOLE = 0x1.8p+23f; /* a sum with it is rounded to a whole number, which its last bits hold */
+    const float shifted = fmaf(x, LOG2_E, WHOLE);
+    const exponential e = exp_of_rest(rest_of_octaves(x, shifted - WHOLE));
+    const float scale = __uint_as_float(multiply_add(__float_as_uint(shifted), 1u << 23, 127u << 23));
+    return {e.value * scale, e.rest * scale};
 }
 
 /* The logistic function, in two parts of which the second is what roundings took from the first, and its slope. */
@@ -65,11 +70,10 @@ struct logistic {
     float s, rest, slope;
 };
 
-/* From e = e^-|x|, which never overflows and cancels nothing: 1 or e, by the sign of x, over 1 + e, and e over the
+/* From e = e^-|x| for x, which never overflows and cancels nothing: 1 or e, by the sign of x, over 1 + e, and e over the
  * square of that, both to an ulp: what roundings on the way lose is carried along. */
-DEVICE logistic logistic_of(float x)
+DEVICE logistic logistic_of(float x, const exponential &e)
 {
-    const exponential e = exp_exactly(-fabsf(x));
     const float sum = 1 + e.value, lost = e.value - (sum - 1) + e.rest, inverse = reciprocal(sum);
     const float left = fmaf(-lost, inverse, fmaf(-sum, inverse, 1)); /* 1 / (1 + e) is inverse (1 + left) */
     const float top = x < 0 ? e.value : 1, top_rest = x < 0 ? e.rest : 0, s = top * inverse;
@@ -85,21 +89,9 @@ DEVICE float silu(float x, const logistic &l)
     return fmaf(x, l.s, fminf(x, FLT_MAX) * l.rest);
 }
 
-/* For |x| < USUAL and half-precision results, in half the operations: from e = 2^t with t = -x log2 e, where the part
- * of t that its rounding left out comes in as a factor. log2 e's own rounding is small enough there. */
-inline constexpr float USUAL = 16;
-
-DEVICE float usual_logistic(float x)
+DEVICE logistic logistic_of(float x)
 {
-    const float t = x * -LOG2_E, lost = fmaf(x, -LOG2_E, -t);
-    return reciprocal(fmaf(exp2_term(t), fmaf(lost, LN_2, 1), 1));
-}
-
-DEVICE logistic usual_logistic_slope(float x)
-{
-    const float t = x * -LOG2_E, lost = fmaf(x, -LOG2_E, -t), rough = exp2_term(t), e = fmaf(rough, lost * LN_2, rough);
-    const float s = reciprocal(1 + e);
-    return {s, 0, e * s * s};
+    return logistic_of(x, exp_exactly(-fabsf(x)));
 }
 
 /* An activation that is no softmax. */
@@ -141,57 +133,114 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
     return activation_gradient(act, g, x);
 }
 
-/* Is the short way good enough for all of these elements of storage type T? */
-template <typename T, int COUNT> DEVICE bool are_usual(const float (&x)[COUNT])
+/* Up to where elements of storage type T may go a shorter way. */
+template <typename T> inline constexpr float USUAL = sizeof(T) == 4 ? 80 : 16;
+
+/* e^-x of a half-precision element is 2^-t (1 - rest), where t is x log2 e and rest makes good what t lacks of it: of
+ * float16 what rounding took, and of bfloat16, whose 8 bits times the upper 15 of log2 e are exact, the product with the
+ * others. */
+template <typename T> struct half_exponential {
+    static constexpr float UPPER = 0x1.7154p+0f, LOWER = 0x1.d94ae0p-18f;
+    static constexpr bool EXACT = storage<T>::dtype == COPES_BF16;
+    float rough, rest;
+
+    __device__ __forceinline__ explicit half_exponential(float x)
+    {
+        const float t = x * (EXACT ? UPPER : LOG2_E);
+        rough = exp2_term(-t);
+        rest = EXACT ? x * (LOWER * LN_2) : fmaf(x, LOG2_E, -t) * LN_2;
+    }
+};
+
+/* The sigmoidal activations for |x| < USUAL<T>. */
+template <typename T> DEVICE float activate_usual(copes_act act, float x)
 {
-    bool usual = sizeof(T) == 2;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        usual = usual && fabsf(x[i]) < USUAL;
-    return usual;
+    if constexpr (sizeof(T) == 4) {
+        const logistic l = logistic_of(x, exp_usually(-fabsf(x)));
+        return act == COPES_SILU ? fmaf(x, l.s, x * l.rest) : l.s + l.rest;
+    } else {
+        const half_exponential<T> e(x);
+        const float s = reciprocal(fmaf(e.rough, 1 - e.rest, 1));
+        return act == COPES_SILU ? x * s : s;
+    }
 }
 
-/* The activation of a thread's elements. A constant `act` leaves one loop of these. */
-template <typename T, int COUNT> DEVICE void activate_all(copes_act act, float (&x)[COUNT])
+template <typename T> DEVICE float activation_gradient_usual(copes_act act, float g, float x)
 {
-    const bool sigmoidal = act == COPES_SILU || act == COPES_SIGMOID, usual = sigmoidal && are_usual<T>(x);
+    if constexpr (sizeof(T) == 4) {
+        const logistic l = logistic_of(x, exp_usually(-fabsf(x)));
+        return g * (act == COPES_SILU ? fmaf(x, l.slope, l.s + l.rest) : l.slope);
+    } else {
+        const half_exponential<T> exponential(x);
+        const float e = fmaf(exponential.rough, -exponential.rest, exponential.rough), s = reciprocal(1 + e);
+        return g * (act == COPES_SILU ? fmaf(x, e * s * s, s) : e * s * s);
+    }
+}
+
+/* Are all elements of the first COUNT vectors? */
+template <typename T, int COUNT, int ROOM, int V> DEVICE bool are_usual(const float (&x)[ROOM][V])
+{
+    float most = 0;
 #pragma unroll
-    for (int i = 0; i < COUNT && usual; i++)
-        x[i] = (act == COPES_SILU ? x[i] : 1) * usual_logistic(x[i]);
+    for (int i = 0; i < COUNT * V; i++)
+        most = fmaxf(most, fabsf(x[i / V][i % V])); /* passes over a NaN, which the short way keeps */
+    return most < USUAL<T>;
+}
+
+/* The activation of a thread's elements, COUNT vectors of them. A constant `act` leaves one loop of these. */
+template <typename T, int COUNT, int ROOM, int V> DEVICE void activate_all(copes_act act, float (&x)[ROOM][V])
+{
+    const bool sigmoidal = act == COPES_SILU || act == COPES_SIGMOID;
+    if (sigmoidal && are_usual<T, COUNT>(x)) {
 #pragma unroll
-    for (int i = 0; i < COUNT && !usual; i++)
-        x[i] = sigmoidal && sizeof(T) == 2 ? activate_rarely(act, x[i]) : activate(act, x[i]);
+        for (int i = 0; i < COUNT * V; i++)
+            x[i / V][i % V] = activate_usual<T>(act, x[i / V][i % V]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < COUNT * V; i++)
+            x[i / V][i % V] = sigmoidal ? activate_rarely(act, x[i / V][i % V]) : activate(act, x[i / V][i % V]);
+    }
 }
 
 /* From the gradients g of the activation's values to those of its arguments x. */
-template <typename T, int COUNT>
-DEVICE void activation_gradient_all(copes_act act, float (&g)[COUNT], const float (&x)[COUNT])
+template <typename T, int COUNT, int ROOM, int V>
+DEVICE void activation_gradient_all(copes_act act, float (&g)[ROOM][V], const float (&x)[ROOM][V])
 {
-    const bool sigmoidal = act == COPES_SILU || act == COPES_SIGMOID, usual = sigmoidal && are_usual<T>(x);
+    const bool sigmoidal = act == COPES_SILU || act == COPES_SIGMOID;
+    if (sigmoidal && are_usual<T, COUNT>(x)) {
 #pragma unroll
-    for (int i = 0; i < COUNT && usual; i++) {
-        const logistic l = usual_logistic_slope(x[i]);
-        g[i] *= act == COPES_SILU ? fmaf(x[i], l.slope, l.s) : l.slope;
+        for (int i = 0; i < COUNT * V; i++)
+            g[i / V][i % V] = activation_gradient_usual<T>(act, g[i / V][i % V], x[i / V][i % V]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < COUNT * V; i++)
+            g[i / V][i % V] = sigmoidal ? activation_gradient_rarely(act, g[i / V][i % V], x[i / V][i % V])
+                                        : activation_gradient(act, g[i / V][i % V], x[i / V][i % V]);
     }
-#pragma unroll
-    for (int i = 0; i < COUNT && !usual; i++)
-        g[i] = sigmoidal && sizeof(T) == 2 ? activation_gradient_rarely(act, g[i], x[i])
-                                           : activation_gradient(act, g[i], x[i]);
 }
 
 struct turn {
     float cosine, sine;
 };
 
-/* Of a phase in units of 2^-32 turn, by polynomials on an eighth of a turn (Cephes's coefficients, scaled to turns).
- * The integer is scaled exactly, so that no rounded angle comes first. About an odd quarter the angle is turned round,
- * which leaves one sign for both. `poison` is 0, or NaN to show in both. EXACTLY: with 2 pi in two parts, for float32
- * results. */
-template <bool EXACTLY> DEVICE turn turn_of(uint32_t phase, float poison)
+/* By the sum of two angles: to an ulp or so of 1, which is not one of a sine or cosine near 0. */
+DEVICE turn operator*(const turn &a, const turn &b)
 {
-    const uint32_t place = phase + (1u << 29);
-    const bool odd = (place & 1u << 30) != 0;
-    const float t = fmaf((float)(int32_t)(phase << 2), odd ? -0x1p-34f : 0x1p-34f, poison), z = t * t;
+    return {a.cosine * b.cosine - a.sine * b.sine, a.sine * b.cosine + a.cosine * b.sine};
+}
+
+/* A phase of 0 as turn_of takes it, in units of 2^-32 turn: three eighths of a turn on, which puts the quarters about
+ * which it works between multiples of a quarter, and in an order in which sine and cosine take one operation least. */
+inline constexpr uint32_t ZERO_PHASE = 3u << 29;
+
+/* By polynomials on an eighth of a turn (Cephes's coefficients, scaled to turns). The integer is scaled exactly, so that
+ * no rounded angle comes first. About an even quarter the angle is turned round, which leaves one sign for both, or its
+ * opposite. `poison` is 0, or NaN to show in both. EXACTLY: with 2 pi in two parts, for float32 results. */
+template <bool EXACTLY> DEVICE turn turn_of(uint32_t place, float poison)
+{
+    const bool odd = (place & 1u << 30) == 0;
+    const int32_t from_quarter = (int32_t)multiply_add(place, 4, 0u - 4 * ZERO_PHASE);
+    const float t = fmaf((float)from_quarter, odd ? 0x1p-34f : -0x1p-34f, poison), z = t * t;
     float sine = fmaf(0x1.507834p+5f, z, -0x1.32d2ccp+6f);
     sine = fmaf(sine, z, 0x1.466bc6p+6f);
     sine = fmaf(sine, z, -0x1.4abbcep+5f);
@@ -200,9 +249,9 @@ template <bool EXACTLY> DEVICE turn turn_of(uint32_t phase, float poison)
     float cosine = fmaf(0x1.dacc30p+5f, z, -0x1.55c9e0p+6f);
     cosine = fmaf(cosine, z, 0x1.03c1e8p+6f);
     cosine = fmaf(fmaf(cosine, z, -0x1.3bd3ccp+4f), z, 1);
-    const uint32_t sign = place & 1u << 31;
-    return {__uint_as_float(__float_as_uint(odd ? sine : cosine) ^ sign),
-            __uint_as_float(__float_as_uint(odd ? cosine : sine) ^ sign)};
+    constexpr uint32_t SIGN = 1u << 31;
+    return {__uint_as_float(__float_as_uint(odd ? sine : cosine) ^ (place & SIGN)),
+            __uint_as_float(__float_as_uint(odd ? cosine : sine) ^ (~place & SIGN))};
 }
 
 } // namespace COPES_GPU

@@ -38,8 +38,8 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
 #pragma unroll
     for (int i = 0; i < SHARES; i++) {
         const int token = min((int)threadIdx.y + i * (int)blockDim.y, left);
-        words[i].src.read(src_row, token * (int)src.n + entry * (int)src.b, BACKWARD ? at.encoded : at.plain);
-        words[i].x.read(x_row, token * (int)x.n + entry * (int)x.b, at.plain);
+        words[i].src.read(src_row + (token * (int)src.n + entry * (int)src.b), BACKWARD ? at.encoded : at.plain);
+        words[i].x.read(x_row + (token * (int)x.n + entry * (int)x.b), at.plain);
     }
     const block_turns<V> made(tiling.turns, dynamic_shared());
     make_turns<sizeof(T) == 4>(tiling.turns, made, place.head, place.token);
@@ -50,8 +50,8 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
         const int token = (int)threadIdx.y + i * (int)blockDim.y;
         turn turns[V];
         made.read((unsigned)min(token, left), at.there ? threadIdx.x : 0, turns);
-        transform_row(act, words[i], at, live && token <= left, turns, tiling.shape.lanes, dst_row,
-                      token * (int)dst.n + entry * (int)dst.b);
+        transform_row(act, words[i], at, true, live && token <= left, turns, tiling.shape.lanes,
+                      dst_row + (token * (int)dst.n + entry * (int)dst.b));
     }
 }
 

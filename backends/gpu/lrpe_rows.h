@@ -5,9 +5,8 @@
 #define COPES_BACKENDS_GPU_LRPE_ROWS_H
 
 #include "backends/gpu/divide.h"
-#include "backends/gpu/functions.h"
 #include "backends/gpu/kernels.h"
-#include "backends/gpu/reduce.h"
+#include "backends/gpu/softmax.h"
 #include "backends/gpu/storage.h"
 
 namespace COPES_GPU
@@ -69,11 +68,11 @@ template <typename T, int COUNT> struct raw_vectors {
     static constexpr int V = vector_length<T>;
     raw<T, V> part[COUNT > 0 ? COUNT : 1];
 
-    __device__ __forceinline__ void read(const T *first_row, int row, const int (&place)[2])
+    __device__ __forceinline__ void read(const T *row, const int (&place)[2])
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            part[i] = raw<T, V>::read(first_row + (row + place[i]));
+            part[i] = raw<T, V>::read(row + place[i]);
     }
     __device__ __forceinline__ void unpack(float (&x)[2][V]) const
     {
@@ -86,35 +85,44 @@ template <typename T, int COUNT> struct raw_vectors {
 /* Puts in a softmax what a thread has no element of. */
 template <int COUNT, int V> DEVICE void blank(const unit_places &at, float (&x)[2][V], float fill)
 {
+    if (at.there && (COUNT == 1 || at.second))
+        return;
 #pragma unroll
     for (int i = 0; i < COUNT * V; i++)
-        x[i / V][i % V] = at.there && (i < V || at.second) ? x[i / V][i % V] : fill;
+        x[i / V][i % V] = at.there && i < V ? x[i / V][i % V] : fill;
 }
 
-/* Turns the unit's pairs, forward with sign 1 and back with sign -1. */
+/* Turns the unit's pairs, forward with sign 1 and back with sign -1. The order lets a pair stay in its registers, so that
+ * those that pass through need no other place. */
 template <encoding E, int V> DEVICE void rotate(float (&x)[2][V], const turn (&turns)[V], float sign)
 {
 #pragma unroll
     for (int i = 0; i < V; i++) {
         constexpr bool half = E == encoding::half;
         float &a = half ? x[0][i] : x[2 * i / V][2 * i % V], &b = half ? x[1][i] : x[2 * i / V][2 * i % V + 1];
-        const float sine = sign * turns[i].sine, old = a;
-        a = a * turns[i].cosine - b * sine;
-        b = old * sine + b * turns[i].cosine;
+        const float sine = sign * turns[i].sine, across = b * sine, along = b * turns[i].cosine;
+        b = a * sine + along;
+        a = a * turns[i].cosine - across;
     }
 }
 
-/* From plain to encoded vectors. A unit past the angles passes through as it is. */
+/* From plain to encoded vectors. What is not `turned`, a unit past the angles or a token outside the grid, has angles of
+ * 0, and rotate passes it through as it is. */
 template <encoding E, int V> DEVICE void encode(float (&x)[2][V], const turn (&turns)[V], bool turned)
 {
-    if constexpr (E == encoding::cosine) {
+    if constexpr (E != encoding::cosine) {
+        if (turned)
+            rotate<E>(x, turns, 1);
+    } else if (turned) {
 #pragma unroll
         for (int i = 0; i < V; i++) {
             x[1][i] = x[0][i] * turns[i].sine;
             x[0][i] = x[0][i] * turns[i].cosine;
         }
-    } else if (turned) {
-        rotate<E>(x, turns, 1);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            x[1][i] = x[0][i] * 0;
     }
 }
 
@@ -122,31 +130,18 @@ template <encoding E, int V> DEVICE void encode(float (&x)[2][V], const turn (&t
 template <encoding E, int V> DEVICE void decode(float (&g)[2][V], const turn (&turns)[V], bool turned)
 {
     if constexpr (E == encoding::cosine) {
+        if (turned) {
 #pragma unroll
-        for (int i = 0; i < V; i++)
-            g[0][i] = g[0][i] * turns[i].cosine + g[1][i] * turns[i].sine;
+            for (int i = 0; i < V; i++)
+                g[0][i] = g[0][i] * turns[i].cosine + g[1][i] * turns[i].sine;
+        } else {
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                g[0][i] += g[1][i] * 0;
+        }
     } else if (turned) {
         rotate<E>(g, turns, -1);
     }
-}
-
-/* A softmax over a row that `lanes` threads hold; what they lack is -inf. */
-template <typename T, int COUNT, int V> DEVICE void softmax_row(float (&x)[2][V], int lanes)
-{
-    float most = -INFINITY, sum = 0;
-#pragma unroll
-    for (int i = 0; i < COUNT * V; i++)
-        most = fmaxf(most, x[i / V][i % V]);
-    const softmax_terms<T> terms(max_of_lanes(most, lanes));
-#pragma unroll
-    for (int i = 0; i < COUNT * V; i++) {
-        x[i / V][i % V] = terms.of(x[i / V][i % V]);
-        sum += x[i / V][i % V];
-    }
-    const float scale = 1 / sum_of_lanes(sum, lanes);
-#pragma unroll
-    for (int i = 0; i < COUNT * V; i++)
-        x[i / V][i % V] *= scale;
 }
 
 template <typename T, activation A, int COUNT, int V>
@@ -154,33 +149,20 @@ DEVICE void activate_row(copes_act act, float (&x)[2][V], int lanes)
 {
     if (A == activation::softmax)
         softmax_row<T, COUNT>(x, lanes);
-    if (A == activation::silu || A == activation::elementwise) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            activate_all<T>(A == activation::silu ? COPES_SILU : act, x[i]);
-    }
+    if (A == activation::silu || A == activation::elementwise)
+        activate_all<T, COUNT>(A == activation::silu ? COPES_SILU : act, x);
 }
 
 /* From the gradient g of the activation's value to that of its argument x, which a softmax overwrites. */
 template <typename T, activation A, int COUNT, int V>
 DEVICE void activation_gradient_row(copes_act act, float (&x)[2][V], float (&g)[2][V], int lanes)
 {
-    if (A == activation::silu || A == activation::elementwise) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            activation_gradient_all<T>(A == activation::silu ? COPES_SILU : act, g[i], x[i]);
+    if (A == activation::silu || A == activation::elementwise)
+        activation_gradient_all<T, COUNT>(A == activation::silu ? COPES_SILU : act, g, x);
+    if (A == activation::softmax) {
+        softmax_row<T, COUNT>(x, lanes);
+        softmax_gradient_row<COUNT>(x, g, lanes);
     }
-    if (A != activation::softmax)
-        return;
-    softmax_row<T, COUNT>(x, lanes);
-    float dot = 0;
-#pragma unroll
-    for (int i = 0; i < COUNT * V; i++)
-        dot += x[i / V][i % V] * g[i / V][i % V];
-    dot = sum_of_lanes(dot, lanes);
-#pragma unroll
-    for (int i = 0; i < COUNT * V; i++)
-        g[i / V][i % V] = x[i / V][i % V] * (g[i / V][i % V] - dot);
 }
 
 /* What a thread reads of a row: its unit of x or of the gradient, and backward with an activation x beside it. */
@@ -190,17 +172,17 @@ template <typename T, encoding E, activation A, bool BACKWARD> struct row_words 
     raw_vectors<T, KEPT ? plain_vectors<E> : 0> x;
 };
 
-/* All that happens to a row between its reading and its writing to `row` elements after dst. Every lane of the row must
- * come here; `live`: it has something to write. */
+/* All that happens to a row between its reading and its writing. Every lane of the row must come here; `turned`: its
+ * token has angles, `live`: the lane has something to write. */
 template <typename T, encoding E, activation A, bool BACKWARD>
-DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &words, const unit_places &at, bool live,
-                          const turn (&turns)[vector_length<T>], int lanes, T *dst, int row)
+DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &words, const unit_places &at, bool turned,
+                          bool live, const turn (&turns)[vector_length<T>], int lanes, T *dst)
 {
     constexpr int V = vector_length<T>, PLAIN = plain_vectors<E>;
     float y[2][V], x[2][V];
     words.src.unpack(y);
     if (BACKWARD) {
-        decode<E>(y, turns, at.turned);
+        decode<E>(y, turns, turned && at.turned);
         words.x.unpack(x);
         if (A == activation::softmax) {
             blank<PLAIN>(at, x, -INFINITY);
@@ -211,14 +193,14 @@ DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &wor
         if (A == activation::softmax)
             blank<PLAIN>(at, y, -INFINITY);
         activate_row<T, A, PLAIN>(act, y, lanes);
-        encode<E>(y, turns, at.turned);
+        encode<E>(y, turns, turned && at.turned);
     }
     if (!live)
         return;
     const int *const place = BACKWARD ? at.plain : at.encoded;
-    raw<T, V>::write(dst + (row + place[0]), y[0]);
+    raw<T, V>::write(dst + place[0], y[0]);
     if (at.second || (E == encoding::cosine && !BACKWARD))
-        raw<T, V>::write(dst + (row + place[1]), y[1]);
+        raw<T, V>::write(dst + place[1], y[1]);
 }
 
 /* The rows of a tensor: a block finds its first in 64 bits, and a thread its own from there in 32. */

@@ -1,7 +1,7 @@
 /* lrpe where nothing shares an angle: a batch of one, on a grid of one dimension. Every angle serves one row, so its
- * arithmetic binds, and is kept to the polynomials of its sine and cosine: a thread goes over several tokens, and a
- * token's phase is that of the thread's first token plus that of the distance between them, which all threads of the
- * block share. What is left is hidden behind memory by reading ahead. */
+ * arithmetic binds, and is kept to the polynomials of its sine and cosine, or to a product: a thread goes over several
+ * tokens, and a token's angle is that of the thread's first token plus that of the distance between them, which all
+ * threads of the block share. What is left is hidden behind memory by reading ahead. */
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe_rows.h"
 #include "backends/gpu/lrpe_turns.h"
@@ -11,7 +11,7 @@
 namespace COPES_GPU
 {
 
-enum { THREADS = 128, ENOUGH_BLOCKS = 2 /* a multiprocessor */, MOST_BYTES = 8 << 10 };
+enum { THREADS = 128, ENOUGH_BLOCKS = 2 /* a multiprocessor */, MOST_BYTES = 16 << 10 };
 enum { MOST_ROUNDS = 12, LEAST_ROUNDS = 4 }; /* a thread's tokens: a multiple of the latter */
 
 struct token_tiling {
@@ -21,115 +21,172 @@ struct token_tiling {
 };
 
 /* Tokens that a thread reads at once, while it works on as many: as its registers allow. */
-template <activation A> inline constexpr int ahead = A == activation::none ? 4 : 1;
+template <activation A> inline constexpr int ahead = A == activation::none ? 4 : A == activation::softmax ? 1 : 2;
 
-/* What a block's threads share: the steps of its head's angles, and the phases of the distances to a thread's
- * tokens. */
-struct shared_angles {
-    angle_step *steps;
-    uint32_t *distances;
+/* How far an angle turns: in phases, whose sum is exact, so that a sine near 0 is, too. */
+template <bool EXACTLY> struct way_by_phase {
+    uint32_t phase;
 
-    __device__ __forceinline__ shared_angles(const turn_plan &plan, char *memory)
-        : steps(reinterpret_cast<angle_step *>(memory)),
-          distances(reinterpret_cast<uint32_t *>(memory + plan.angles.divisor * sizeof(angle_step)))
+    DEVICE way_by_phase of(uint32_t phase, float)
     {
+        return {phase};
     }
-    static size_t bytes_of(int angles, int tokens)
+    __device__ __forceinline__ turn after(const way_by_phase &first) const
     {
-        return (size_t)angles * (sizeof(angle_step) + (size_t)tokens * sizeof(uint32_t));
+        return turn_of<EXACTLY>(ZERO_PHASE + first.phase + phase, 0);
     }
 };
 
-/* For tokens that are `apart` from one to the next; all threads take part. An angle past the last has a step of 0. */
-DEVICE void make_shared(const turn_plan &plan, const shared_angles &angles, int head, int apart)
-{
-    const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
-    for (int k = thread; k < (int)plan.angles.divisor; k += threads) {
-        const angle_step step = k < plan.end[0] ? plan.step(head, k, 0) : angle_step{0, 0, 0};
-        angles.steps[k] = step;
-        for (int token = 0; token < plan.tokens; token++)
-            angles.distances[token * (int)plan.angles.divisor + k] =
-                copes_phase_top(step.high, step.low, token * apart);
-    }
-    __syncthreads();
-}
+/* In turns, whose product is a few operations: for a softmax, whose results are held to the row's largest. */
+template <bool EXACTLY> struct way_by_turn {
+    turn way;
 
-/* The phases of a thread's first token, which may be before the grid. */
-template <int V> struct first_phases {
-    uint32_t phase[V];
+    DEVICE way_by_turn of(uint32_t phase, float poison)
+    {
+        return {turn_of<EXACTLY>(ZERO_PHASE + phase, poison)};
+    }
+    __device__ __forceinline__ turn after(const way_by_turn &first) const
+    {
+        return first.way * way;
+    }
+};
+
+template <typename T, activation A>
+using way_of = std::conditional_t<A == activation::softmax, way_by_turn<sizeof(T) == 4>, way_by_phase<sizeof(T) == 4>>;
+
+/* What a block's threads share: the steps of its head's angles, and the ways from a thread's first token to all of its
+ * tokens. */
+template <typename Way, int V> struct shared_angles {
+    static constexpr int N = 16 / sizeof(Way);
+    int angles; /* of a token */
+    angle_step *steps;
+    Way *ways;
+
+    __device__ __forceinline__ shared_angles(const turn_plan &plan, char *memory)
+        : angles((int)plan.angles.divisor), steps(reinterpret_cast<angle_step *>(memory)),
+          ways(reinterpret_cast<Way *>(memory + angles * sizeof(angle_step)))
+    {
+    }
+    static size_t bytes_of(const turn_plan &plan)
+    {
+        return (size_t)plan.angles.divisor * (sizeof(angle_step) + (size_t)plan.tokens * sizeof(Way));
+    }
+    /* For tokens that are `apart` from one to the next; all threads take part. An angle past the last has a step of 0. */
+    __device__ __forceinline__ void fill(const turn_plan &plan, int head, int apart) const
+    {
+        const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
+        for (int k = thread; k < angles; k += threads) {
+            const angle_step step = k < plan.end[0] ? plan.step(head, k, 0) : angle_step{0, 0, 0};
+            steps[k] = step;
+            const uint64_t way = ((uint64_t)step.high << 32 | step.low) * (uint32_t)apart;
+            uint64_t phase = 0;
+            for (int token = 0; token < plan.tokens; token++, phase += way)
+                ways[unit_place<V, N>(angles / V, token, k / V, k % V)] = Way::of((uint32_t)(phase >> 32), step.poison);
+        }
+        __syncthreads();
+    }
+};
+
+/* The turns of a thread's unit, token by token. Its first may be before the grid. */
+template <typename Way, int V> struct unit_turns {
+    static constexpr int N = shared_angles<Way, V>::N;
+    struct alignas(16) quad {
+        Way way[N];
+    };
+    const angle_step *steps;
+    const quad *quads;
+    int units;
+    Way first[V];
     bool finite; /* no theta is inf or NaN, of which an angle in the grid must tell */
 
-    __device__ __forceinline__ first_phases(const angle_step *steps, int32_t position) : finite(true)
+    __device__ __forceinline__ unit_turns(const shared_angles<Way, V> &shared, int unit, int32_t position)
+        : steps(shared.steps + unit * V), quads(reinterpret_cast<const quad *>(shared.ways) + unit),
+          units(shared.angles / V), finite(true)
     {
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            phase[i] = copes_phase_top(steps[i].high, steps[i].low, position);
+            first[i] = Way::of(copes_phase_top(steps[i].high, steps[i].low, position), steps[i].poison);
             finite = finite && steps[i].poison == 0;
         }
     }
+    __device__ __forceinline__ void next(turn (&turns)[V])
+    {
+#pragma unroll
+        for (int i = 0; i < V; i += N, quads += units) {
+            const quad here = *quads;
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                turns[i + j] = here.way[j].after(first[i + j]);
+        }
+        if (finite)
+            return;
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            turns[i] = {turns[i].cosine + steps[i].poison, turns[i].sine + steps[i].poison};
+    }
 };
 
-template <bool EXACTLY, int V>
-DEVICE void make_turns(const first_phases<V> &first, const uint32_t *distances, const angle_step *poisoned, bool inside,
-                       turn (&turns)[V])
-{
-#pragma unroll
-    for (int i = 0; i < V; i += 4) {
-        const uint4 distance = *reinterpret_cast<const uint4 *>(distances + i);
-        const uint32_t after[4] = {distance.x, distance.y, distance.z, distance.w};
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            turns[i + j] = turn_of<EXACTLY>(inside ? first.phase[i + j] + after[j] : 0, 0);
+/* A thread's rows of one tensor, `together` tokens apart. */
+template <typename T> struct row_walk {
+    T *row;
+    int64_t step;
+
+    __device__ __forceinline__ row_walk(const tensor_rows &rows, const block_place &place, int token, int together)
+        : row(first_row<T>(rows, place) + token * (int)rows.n), step(together * rows.n)
+    {
     }
-    if (inside && !first.finite)
-        for (int i = 0; i < V; i++)
-            turns[i] = {turns[i].cosine + poisoned[i].poison, turns[i].sine + poisoned[i].poison};
-}
+    __device__ __forceinline__ T *next()
+    {
+        T *const here = row;
+        row += step;
+        return here;
+    }
+};
 
 template <typename T, encoding E, activation A, bool BACKWARD>
 __global__ void lrpe_tokens(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PARAMETER tensor_rows x,
                             GPU_PARAMETER tensor_rows dst, GPU_PARAMETER token_tiling tiling)
 {
-    constexpr int V = vector_length<T>;
+    constexpr int V = vector_length<T>, AHEAD = ahead<A>;
     const int together = (int)blockDim.y, rounds = tiling.turns.tokens;
     block_place place = find_block(tiling.order);
     place.token *= rounds * together;
     const int left = tiling.shape.n - place.token - 1; /* tokens after the block's first */
-    const T *const src_row = first_row<const T>(src, place), *const x_row = first_row<const T>(x, place);
-    T *const dst_row = first_row<T>(dst, place);
     const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, tiling.shape.units, (int)threadIdx.x);
-    int token = (int)threadIdx.y; /* from the block's first */
-    constexpr int AHEAD = ahead<A>;
-    row_words<T, E, A, BACKWARD> next[AHEAD];
-    const auto read_ahead = [&](int first) {
+    int token = (int)threadIdx.y, token_ahead = token; /* from the block's first */
+    row_walk<const T> src_rows(src, place, token, together), x_rows(x, place, token, together);
+    row_walk<T> dst_rows(dst, place, token, together);
+    row_words<T, E, A, BACKWARD> next[AHEAD] = {};
+    const auto read_ahead = [&] {
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            const int token = min(first + i * together, left);
-            next[i].src.read(src_row, token * (int)src.n, BACKWARD ? at.encoded : at.plain);
-            next[i].x.read(x_row, token * (int)x.n, at.plain);
+        for (int i = 0; i < AHEAD; i++, token_ahead += together) {
+            const T *const src_row = src_rows.next(), *const x_row = x_rows.next();
+            if (token_ahead > left)
+                continue;
+            next[i].src.read(src_row, BACKWARD ? at.encoded : at.plain);
+            next[i].x.read(x_row, at.plain);
         }
     };
-    read_ahead(token);
-    const shared_angles angles(tiling.turns, dynamic_shared());
-    make_shared(tiling.turns, angles, place.head, together);
-    const int angle = at.there ? (int)threadIdx.x * V : 0;
-    const turn_plan &plan = tiling.turns;
-    const first_phases<V> first(angles.steps + angle, plan.offset[0] + (place.token + token - plan.prefix));
+    read_ahead();
+    typedef way_of<T, A> way;
+    const shared_angles<way, V> shared(tiling.turns, dynamic_shared());
+    shared.fill(tiling.turns, place.head, together);
+    const int in_grid = place.token + token - tiling.turns.prefix;
+    unit_turns<way, V> unit(shared, at.there ? (int)threadIdx.x : 0, tiling.turns.offset[0] + in_grid);
     for (int round = 0; round < rounds; round += AHEAD) {
         row_words<T, E, A, BACKWARD> words[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
             words[i] = next[i];
         if (round + AHEAD < rounds)
-            read_ahead(token + AHEAD * together);
+            read_ahead();
 #pragma unroll
         for (int i = 0; i < AHEAD; i++, token += together) {
             turn turns[V];
-            const bool inside = (uint32_t)(place.token + token - plan.prefix) < (uint32_t)plan.length;
-            make_turns<sizeof(T) == 4>(first, angles.distances + (round + i) * (int)plan.angles.divisor + angle,
-                                       angles.steps + angle, inside, turns);
-            transform_row(act, words[i], at, at.there && token <= left, turns, tiling.shape.lanes, dst_row,
-                          token * (int)dst.n);
+            const bool inside = (uint32_t)(place.token + token - tiling.turns.prefix) < (uint32_t)tiling.turns.length;
+            unit.next(turns);
+            transform_row(act, words[i], at, inside, at.there && token <= left, turns, tiling.shape.lanes,
+                          dst_rows.next());
         }
     }
 }
@@ -137,12 +194,12 @@ __global__ void lrpe_tokens(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PA
 /* The number of blocks; 0: this kernel does not take the problem, among others where a token before the grid would have
  * a position below any. */
 static int64_t find_tiling(const queue &to, const copes_lrpe_problem &problem, int angles_of_token,
-                           token_tiling *tiling, int *together)
+                           size_t bytes_of_angle, token_tiling *tiling, int *together)
 {
     const row_shape &shape = tiling->shape;
     *together = THREADS / shape.lanes > 0 ? THREADS / shape.lanes : 1;
     const int64_t rows = (int64_t)shape.n * problem.h / *together, wanted = rows / ENOUGH_BLOCKS / to.multiprocessors;
-    const int64_t room = MOST_BYTES / (angles_of_token * (int64_t)sizeof(uint32_t));
+    const int64_t room = MOST_BYTES / (angles_of_token * (int64_t)bytes_of_angle);
     const int rounds = (int)std::min({wanted, room, (int64_t)MOST_ROUNDS}) / LEAST_ROUNDS * LEAST_ROUNDS;
     if (problem.b != 1 || problem.grid_rank != 1 || rounds < LEAST_ROUNDS ||
         problem.offset[0] - problem.prefix < INT32_MIN)
@@ -164,12 +221,13 @@ bool run_lrpe_tokens(const queue &to, const copes_lrpe_problem &problem, copes_s
     int together;
     if (!find_shape<T, E>(problem, A == activation::softmax, &tiling.shape) || !turn_plan::fits(problem))
         return false;
-    const int64_t blocks = find_tiling(to, problem, tiling.shape.units * vector_length<T>, &tiling, &together);
+    const int64_t blocks =
+        find_tiling(to, problem, tiling.shape.units * vector_length<T>, sizeof(way_of<T, A>), &tiling, &together);
     if (blocks == 0)
         return false;
     *status = launch(to, problem.backward ? lrpe_tokens<T, E, A, true> : lrpe_tokens<T, E, A, false>, (unsigned)blocks,
                      dim3((unsigned)tiling.shape.lanes, (unsigned)together),
-                     shared_angles::bytes_of((int)tiling.turns.angles.divisor, tiling.turns.tokens), problem.act,
+                     shared_angles<way_of<T, A>, vector_length<T>>::bytes_of(tiling.turns), problem.act,
                      tensor_rows(problem.src), tensor_rows(problem.x), tensor_rows(problem.dst), tiling);
     return true;
 }

@@ -7,19 +7,37 @@
 namespace COPES_GPU
 {
 
-/* Over `lanes` neighbours, a power of two up to 32; all get the result. */
+template <int LANES, typename Combine> DEVICE float reduce_lanes(float value, Combine combine)
+{
+#pragma unroll
+    for (int mask = LANES / 2; mask > 0; mask /= 2)
+        value = combine(value, shuffle_xor(value, mask));
+    return value;
+}
+
+/* Over `lanes` neighbours, a power of two up to 32, the same for all threads; all get the result. The usual numbers go
+ * without a branch between shuffles, which would cost as much as they do. */
+template <typename Combine> DEVICE float reduce_lanes(float value, int lanes, Combine combine)
+{
+    if (lanes == 8)
+        return reduce_lanes<8>(value, combine);
+    if (lanes == 16)
+        return reduce_lanes<16>(value, combine);
+    if (lanes == 32)
+        return reduce_lanes<32>(value, combine);
+    for (int mask = lanes / 2; mask > 0; mask /= 2)
+        value = combine(value, shuffle_xor(value, mask));
+    return value;
+}
+
 DEVICE float sum_of_lanes(float value, int lanes)
 {
-    for (int mask = lanes / 2; mask > 0; mask /= 2)
-        value += shuffle_xor(value, mask);
-    return value;
+    return reduce_lanes(value, lanes, [](float a, float b) { return a + b; });
 }
 
 DEVICE float max_of_lanes(float value, int lanes)
 {
-    for (int mask = lanes / 2; mask > 0; mask /= 2)
-        value = fmaxf(value, shuffle_xor(value, mask));
-    return value;
+    return reduce_lanes(value, lanes, [](float a, float b) { return fmaxf(a, b); });
 }
 
 /* A sum that keeps what its additions round away (Kahan). */

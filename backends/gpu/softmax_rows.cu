@@ -1,15 +1,14 @@
 /* Softmax along an axis whose row is given to neighbouring threads. A row of up to 32 lanes' vectors rests in
  * registers, so that memory is read once and binds; any other (longer, strided or unaligned) is a block's, which reads
  * it again. */
-#include "backends/gpu/functions.h"
 #include "backends/gpu/kernels.h"
-#include "backends/gpu/reduce.h"
+#include "backends/gpu/softmax.h"
 #include "backends/gpu/strides.h"
 
 namespace COPES_GPU
 {
 
-enum { THREADS = 128, LANES = 32 };
+enum { THREADS = 128, MOST_LANES = 32 };
 
 /* A row as its lanes hold it: P vectors each, lane by lane. */
 template <typename T, int P> struct row_part {
@@ -41,49 +40,21 @@ template <typename T, int P> struct row_part {
     }
 };
 
-template <typename T, int P> DEVICE void softmax_part(row_part<T, P> &row, int lanes)
+template <typename T, int LANES, int P, bool BACKWARD>
+__global__ void softmax_lanes(const T *src, const T *saved, T *dst, int units, GPU_PARAMETER act_strides rows)
 {
-    float most = -INFINITY, sum = 0;
-    for (int i = 0; i < P * row.V; i++)
-        most = fmaxf(most, row.x[i / row.V][i % row.V]);
-    const softmax_terms<T> terms(max_of_lanes(most, lanes));
-    for (int i = 0; i < P * row.V; i++) {
-        float &x = row.x[i / row.V][i % row.V];
-        x = terms.of(x);
-        sum += x;
-    }
-    const float scale = 1 / sum_of_lanes(sum, lanes);
-    for (int i = 0; i < P * row.V; i++)
-        row.x[i / row.V][i % row.V] *= scale;
-}
-
-/* From a softmax y and its gradient g to its argument's. */
-template <typename T, int P> DEVICE void softmax_gradient_part(const row_part<T, P> &y, row_part<T, P> &g, int lanes)
-{
-    float dot = 0;
-    for (int i = 0; i < P * y.V; i++)
-        dot += y.x[i / y.V][i % y.V] * g.x[i / y.V][i % y.V];
-    dot = sum_of_lanes(dot, lanes);
-    for (int i = 0; i < P * y.V; i++)
-        g.x[i / y.V][i % y.V] = y.x[i / y.V][i % y.V] * (g.x[i / y.V][i % y.V] - dot);
-}
-
-template <typename T, int P, bool BACKWARD>
-__global__ void softmax_lanes(const T *src, const T *saved, T *dst, int units, int lanes,
-                              GPU_PARAMETER act_strides rows)
-{
-    const int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = thread / lanes;
-    const int lane = (int)threadIdx.x % lanes, live = row < rows.count ? units : 0;
+    const int64_t row = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+    const int lane = (int)threadIdx.x % LANES, live = row < rows.count ? units : 0;
     const act_offsets at = find_offsets(rows, (uint64_t)row);
     row_part<T, P> x, y;
-    x.read(src + at.src, lane, lanes, live, BACKWARD ? 0 : -INFINITY);
+    x.read(src + at.src, lane, LANES, live, BACKWARD ? 0 : -INFINITY);
     if (BACKWARD) {
-        y.read(saved + at.saved, lane, lanes, live, 0);
-        softmax_gradient_part(y, x, lanes);
+        y.read(saved + at.saved, lane, LANES, live, 0);
+        softmax_gradient_row<P>(y.x, x.x, LANES);
     } else {
-        softmax_part(x, lanes);
+        softmax_row<T, P>(x.x, LANES);
     }
-    x.write(dst + at.dst, lane, lanes, live);
+    x.write(dst + at.dst, lane, LANES, live);
 }
 
 /* A row along any axis, in any strides. */
@@ -151,17 +122,28 @@ template <typename T> copes_status run_any(const queue &to, const copes_act_prob
     return launch(to, softmax_any<T>, blocks_of(rows.count, THREADS), THREADS, 0, first, rows);
 }
 
-template <typename T, int P>
+template <typename T, int LANES, int P, bool BACKWARD>
+copes_status launch_lanes(const queue &to, const copes_act_problem &problem, const act_strides &rows)
+{
+    const int units = (int)problem.shape[problem.axis] / vector_length<T>;
+    const int64_t blocks = (rows.count * LANES + THREADS - 1) / THREADS;
+    return launch(to, softmax_lanes<T, LANES, P, BACKWARD>, (unsigned)blocks, THREADS, 0,
+                  static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
+                  static_cast<T *>(problem.dst.data), units, rows);
+}
+
+/* With as few lanes as have the row in two vectors each, or in four if there are not more. */
+template <typename T, bool BACKWARD, int LANES = MOST_LANES>
 copes_status run_lanes(const queue &to, const copes_act_problem &problem, const act_strides &rows)
 {
     const int units = (int)problem.shape[problem.axis] / vector_length<T>;
-    int lanes = 1;
-    while (lanes * P < units)
-        lanes *= 2;
-    const int64_t blocks = (rows.count * lanes + THREADS - 1) / THREADS;
-    return launch(to, problem.backward ? softmax_lanes<T, P, true> : softmax_lanes<T, P, false>, (unsigned)blocks,
-                  THREADS, 0, static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
-                  static_cast<T *>(problem.dst.data), units, lanes, rows);
+    if constexpr (LANES > 1)
+        if (units <= LANES)
+            return run_lanes<T, BACKWARD, LANES / 2>(to, problem, rows);
+    if constexpr (LANES == MOST_LANES)
+        if (units > 2 * LANES)
+            return launch_lanes<T, LANES, 4, BACKWARD>(to, problem, rows);
+    return launch_lanes<T, LANES, 2, BACKWARD>(to, problem, rows);
 }
 
 template <typename T> copes_status run_softmax_rows(const queue &to, const copes_act_problem &problem)
@@ -172,14 +154,12 @@ template <typename T> copes_status run_softmax_rows(const queue &to, const copes
         if (i != problem.axis)
             rows.add(problem, i, 1);
     const int64_t length = problem.shape[problem.axis];
-    if (problem.axis != problem.rank - 1 || length % V != 0 || length > 4 * LANES * V ||
+    if (problem.axis != problem.rank - 1 || length % V != 0 || length > 4 * MOST_LANES * V ||
         !in_vectors<T>(problem.src, problem.shape, problem.rank) ||
         !in_vectors<T>(problem.saved, problem.shape, problem.rank) ||
         !in_vectors<T>(problem.dst, problem.shape, problem.rank))
         return run_any<T>(to, problem, rows);
-    if (length <= 2 * LANES * V && problem.backward)
-        return run_lanes<T, 2>(to, problem, rows);
-    return run_lanes<T, 4>(to, problem, rows);
+    return problem.backward ? run_lanes<T, true>(to, problem, rows) : run_lanes<T, false>(to, problem, rows);
 }
 
 template copes_status run_softmax_rows<f32>(const queue &, const copes_act_problem &);

@@ -44,6 +44,11 @@ template <typename Value> DEVICE Value shuffle_xor(Value value, int mask)
     return __shfl_xor(value, mask);
 }
 
+DEVICE uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c)
+{
+    return a * b + c;
+}
+
 /* The nearest bfloat16's bits, ties to even; a NaN stays one. */
 DEVICE uint32_t round_bf16(float value)
 {

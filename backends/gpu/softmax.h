@@ -1,0 +1,79 @@
+/* Softmax and its gradient over a row that neighbouring threads hold in registers: COUNT vectors each, of as many as an
+ * array has room for. Latency binds where rows are few, so that a thread's elements are taken in strands, and its terms
+ * do not wait for the largest element of the others. */
+#ifndef COPES_BACKENDS_GPU_SOFTMAX_H
+#define COPES_BACKENDS_GPU_SOFTMAX_H
+
+#include "backends/gpu/functions.h"
+#include "backends/gpu/reduce.h"
+
+namespace COPES_GPU
+{
+
+/* The terms of a softmax over elements of storage type T, relative to about the largest: any factor that all share
+ * cancels. A half-precision element's exponent is one multiply-add; from 2^20 on, where that would round too much of it
+ * away, such elements are so far apart that all but the largest count as 0 by any base. */
+template <typename T> struct softmax_terms {
+    float most, scale, shift;
+
+    __device__ __forceinline__ explicit softmax_terms(float largest)
+        : most(largest), scale(fabsf(largest) < 0x1p20f ? LOG2_E : 1), shift(-largest * scale)
+    {
+    }
+    __device__ __forceinline__ float of(float x) const
+    {
+        return sizeof(T) == 2 ? exp2_term(fmaf(x, scale, shift)) : softmax_term(x, most);
+    }
+};
+
+/* Of a thread's `length` elements, in as many strands as there are independent units of arithmetic to fill. */
+template <int LENGTH, typename Element, typename Combine>
+DEVICE float reduce_strands(float none, Element element, Combine combine)
+{
+    constexpr int STRANDS = 4;
+    float strand[STRANDS] = {none, none, none, none};
+#pragma unroll
+    for (int i = 0; i < LENGTH; i++)
+        strand[i % STRANDS] = combine(strand[i % STRANDS], element(i));
+    return combine(combine(strand[0], strand[1]), combine(strand[2], strand[3]));
+}
+
+template <int LENGTH, typename Element> DEVICE float sum_of_strands(Element element)
+{
+    return reduce_strands<LENGTH>(0, element, [](float a, float b) { return a + b; });
+}
+
+template <int LENGTH, typename Element> DEVICE float max_of_strands(Element element)
+{
+    return reduce_strands<LENGTH>(-INFINITY, element, [](float a, float b) { return fmaxf(a, b); });
+}
+
+/* What a thread lacks of a row is -inf. */
+template <typename T, int COUNT, int ROOM, int V> DEVICE void softmax_row(float (&x)[ROOM][V], int lanes)
+{
+    const float most = max_of_strands<COUNT * V>([&](int i) { return x[i / V][i % V]; });
+    const softmax_terms<T> terms(max_of_lanes(most, lanes));
+#pragma unroll
+    for (int i = 0; i < COUNT * V; i++)
+        x[i / V][i % V] = terms.of(x[i / V][i % V]);
+    const float sum = sum_of_strands<COUNT * V>([&](int i) { return x[i / V][i % V]; });
+    const float scale = reciprocal(sum_of_lanes(sum, lanes)); /* the sum is 1 or more */
+#pragma unroll
+    for (int i = 0; i < COUNT * V; i++)
+        x[i / V][i % V] *= scale;
+}
+
+/* From a softmax y and the gradient g of it to that of its argument. */
+template <int COUNT, int ROOM, int V>
+DEVICE void softmax_gradient_row(const float (&y)[ROOM][V], float (&g)[ROOM][V], int lanes)
+{
+    const float dot =
+        sum_of_lanes(sum_of_strands<COUNT * V>([&](int i) { return y[i / V][i % V] * g[i / V][i % V]; }), lanes);
+#pragma unroll
+    for (int i = 0; i < COUNT * V; i++)
+        g[i / V][i % V] = y[i / V][i % V] * (g[i / V][i % V] - dot);
+}
+
+} // namespace COPES_GPU
+
+#endif
