@@ -106,7 +106,7 @@ template <typename U> double cost_of(const cluster_tiling &t)
 template <typename U> double choose(const queue &to, const copes_lrpe_problem &problem, cluster_tiling *best)
 {
     double least = INFINITY;
-    for (int ranks = 1; ranks <= MOST_CLUSTER; ranks++) {
+    for (int ranks = 1; ranks <= U::MOST_RANKS; ranks++) {
         cluster_tiling t;
         if (cut<U>(to, problem, ranks, &t) && cost_of<U>(t) < least) {
             least = cost_of<U>(t);
@@ -123,11 +123,11 @@ copes_status launch_cut(const queue &to, const copes_lrpe_problem &problem, cons
                            block_memory<U>::bytes(t), problem, t);
 }
 
-/* Backward, where x alone fits. */
+/* Backward, where x alone fits. An encoding besides would make it slower than the kernel that reads slabs twice. */
 template <typename T, coding C, role R>
 bool run_passing(const queue &to, const copes_lrpe_problem &problem, copes_status *status)
 {
-    if constexpr (R != role::forward) {
+    if constexpr (R != role::forward && C == coding::none) {
         typedef unit_of<T, C, R, 4, gradient::passing> unit;
         cluster_tiling t;
         if (choose<unit>(to, problem, &t) < INFINITY) {
@@ -159,7 +159,7 @@ bool run_coding(const queue &to, const copes_lrpe_problem &problem, copes_status
     else if (narrow_cost < INFINITY)
         *status = launch_cut<narrow_unit>(to, problem, narrow);
     else
-        return R != role::forward && run_passing<T, C, R>(to, problem, status);
+        return run_passing<T, C, R>(to, problem, status);
     return true;
 }
 

@@ -13,7 +13,7 @@ namespace COPES_GPU
 enum class coding { none, half, interleaved, cosine };
 
 /* Where the gradient is while its slab is under way: on chip beside x, or in the L2 cache, to be read from there
- * again. */
+ * again, where no encoding is undone. */
 enum class gradient { resting, passing };
 
 /* One instance of the kernel: a unit is a thread's part of a token, 16 bytes of columns, and LANES of them are a slab's
@@ -34,7 +34,7 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRAD
     static constexpr int N = vector_length<T>, V = C == coding::cosine ? N : N / 2; /* columns, and their angles */
     static constexpr int COLUMNS = LANES * N, ANGLES = TURNED ? LANES * V : 1;      /* of a slab */
     static constexpr int WIDE = C == coding::cosine ? 2 : 1;                        /* pieces of a gradient's unit */
-    static constexpr int KEPT = !BACKWARD || AGAIN ? 1 : 1 + WIDE, PASSING = AGAIN ? 2 * WIDE : 0;
+    static constexpr int KEPT = !BACKWARD || AGAIN ? 1 : 1 + WIDE, PASSING = AGAIN ? 2 : 0;
     /* Does the L2 cache keep what neighbours will ask for? Not for long where it has the gradient to keep, nor as far
      * as halves that lie apart would ask it to. */
     static constexpr bool AROUND = !AGAIN && (C != coding::half || LANES > 4);
@@ -42,7 +42,9 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRAD
     static constexpr int SPAN = BACKWARD ? 1 : 2;            /* tokens with one way for their turns */
     /* Are steps taken in runs without a branch? Backward, registers bind; of narrow slabs those of cosine alone gain. */
     static constexpr bool STRAIGHT = !BACKWARD && (LANE_COUNT >= 8 || C == coding::cosine);
-    static constexpr int AHEAD = KEPT > 1 || PASSING > 2 ? 2 : 3; /* steps whose copies are under way */
+    static constexpr int AHEAD = KEPT > 1 ? 2 : 3; /* steps whose copies are under way */
+    /* Blocks of a cluster: narrow slabs that take more are slower than the kernel that reads them twice. */
+    static constexpr int MOST_RANKS = NARROW ? 8 : 16;
     static constexpr uint32_t PIECE = 16 * THREADS, SLOT = BATCH * KEPT * PIECE, STAGE = BATCH * PASSING * PIECE;
 };
 

@@ -258,10 +258,11 @@ DEVICE block_place find_block(const block_order &order)
 struct row_shape {
     int b, n, d, k, units, lanes;
 };
+enum { MOST_LANES = 256 };
 
 template <typename T, encoding E> bool find_shape(const copes_lrpe_problem &problem, bool softmax, row_shape *shape)
 {
-    constexpr int V = vector_length<T>, MOST_LANES = 256, SOFTMAX_LANES = 32;
+    constexpr int V = vector_length<T>, SOFTMAX_LANES = 32;
     const int64_t d = problem.d, e = E == encoding::cosine ? 2 * d : d;
     const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, e};
     const int64_t most = softmax ? SOFTMAX_LANES : MOST_LANES;

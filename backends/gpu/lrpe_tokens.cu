@@ -11,7 +11,7 @@
 namespace COPES_GPU
 {
 
-enum { THREADS = 128, ENOUGH_BLOCKS = 2 /* a multiprocessor */, MOST_BYTES = 16 << 10 };
+enum { THREADS = 128 /* where lanes are not more */, ENOUGH_BLOCKS = 2 /* a multiprocessor */, MOST_BYTES = 16 << 10 };
 enum { MOST_ROUNDS = 12, LEAST_ROUNDS = 4 }; /* a thread's tokens: a multiple of the latter */
 
 struct token_tiling {
@@ -144,8 +144,9 @@ template <typename T> struct row_walk {
 };
 
 template <typename T, encoding E, activation A, bool BACKWARD>
-__global__ void lrpe_tokens(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PARAMETER tensor_rows x,
-                            GPU_PARAMETER tensor_rows dst, GPU_PARAMETER token_tiling tiling)
+__global__ void LAUNCH_BOUNDS(MOST_LANES, 1)
+    lrpe_tokens(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PARAMETER tensor_rows x,
+                GPU_PARAMETER tensor_rows dst, GPU_PARAMETER token_tiling tiling)
 {
     constexpr int V = vector_length<T>, AHEAD = ahead<A>;
     const int together = (int)blockDim.y, rounds = tiling.turns.tokens;

@@ -54,43 +54,50 @@ template <role R> DEVICE finished_column finish(const column &c, bool kept)
     return {kept ? c.most : shift_of(c.most), scale, c.dot * scale};
 }
 
-/* A thread's pieces of one tensor's tokens: vectors of V elements, or with V = 1 elements anywhere. */
+/* A thread's pieces of one tensor's tokens, to be gone through in order: vectors of V elements, or with V = 1 elements
+ * anywhere. One that is not there is read from where another is, and not written. */
 template <typename T, int V, int COUNT> struct strip {
-    T *piece[COUNT]; /* of token 0; null: there is none */
-    int64_t step;    /* a token's, in elements */
+    T *piece[COUNT]; /* of the next token */
+    bool there[COUNT];
+    int64_t step; /* in elements */
 
-    __device__ __forceinline__ strip(const copes_view &view, int64_t b, int64_t h, const int64_t (&place)[2])
-        : step(view.stride[1])
+    /* From token `first` on, `apart` from one to the next. */
+    __device__ __forceinline__ strip(const copes_view &view, int64_t b, int64_t h, const int64_t (&place)[2],
+                                     int64_t first, int64_t apart)
+        : step(apart * view.stride[1])
     {
-        T *row = static_cast<T *>(view.data) + b * view.stride[0] + h * view.stride[2];
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            piece[i] = place[i] < 0 ? nullptr : row + place[i] * view.stride[3];
-    }
-    __device__ __forceinline__ void read(int64_t token, raw<T, V> (&words)[COUNT]) const
-    {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            if (piece[i] != nullptr)
-                words[i] = raw<T, V>::read(piece[i] + token * step);
-    }
-    __device__ __forceinline__ void unpack(const raw<T, V> (&words)[COUNT], float (&x)[2][V]) const
-    {
+        T *row = static_cast<T *>(view.data) + b * view.stride[0] + h * view.stride[2] + first * view.stride[1];
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            if (piece[i] != nullptr)
-                words[i].unpack(x[i]);
-            else
-                for (int j = 0; j < V; j++)
-                    x[i][j] = 0;
+            there[i] = place[i] >= 0;
+            piece[i] = row + (there[i] ? place[i] * view.stride[3] : 0);
         }
     }
-    __device__ __forceinline__ void write(int64_t token, const float (&x)[2][V]) const
+    __device__ __forceinline__ void read(raw<T, V> (&words)[COUNT]) const
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            if (piece[i] != nullptr)
-                raw<T, V>::write(piece[i] + token * step, x[i]);
+            words[i] = raw<T, V>::read(piece[i]);
+    }
+    __device__ __forceinline__ void write(const float (&x)[2][V]) const
+    {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (there[i])
+                raw<T, V>::write(piece[i], x[i]);
+    }
+    /* Asks the L2 cache for a token so many on. */
+    __device__ __forceinline__ void ask(int tokens) const
+    {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            prefetch(piece[i] + tokens * step);
+    }
+    __device__ __forceinline__ void next()
+    {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            piece[i] += step;
     }
 };
 

@@ -44,6 +44,10 @@ template <typename Value> DEVICE Value shuffle_xor(Value value, int mask)
     return __shfl_xor(value, mask);
 }
 
+DEVICE void prefetch(const void *)
+{
+}
+
 DEVICE uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c)
 {
     return a * b + c;

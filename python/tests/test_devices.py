@@ -40,6 +40,14 @@ def run(call, x, g):
     return o.detach(), torch.autograd.grad(o, x, g)[0]
 
 
+def compare(call, x, g):
+    wanted = run(call, x, g)
+    for got, want in zip(run(call, x.cuda(), g.cuda()), wanted, strict=True):
+        # 4 ulp: the softmax's own output goes into its backward, and may have been rounded the other way
+        atol = 4e-6 * want.abs().max().item() + LEAST[x.dtype]
+        torch.testing.assert_close(got.cpu(), want, rtol=4 * ULP[x.dtype], atol=atol)
+
+
 @pytest.mark.parametrize("dtype", ULP, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("call", [softmax, rotate, interleaved, cosine])
@@ -49,8 +57,23 @@ def test_softmax_over_the_sequence(call, shape, dtype):
     torch.manual_seed(0)
     x = torch.randn(shape).to(dtype)
     g = torch.randn(*shape[:-1], shape[-1] * (2 if call is cosine else 1)).to(dtype)
-    wanted = run(call, x, g)
-    for got, want in zip(run(call, x.cuda(), g.cuda()), wanted, strict=True):
-        # 4 ulp: the softmax's own output goes into its backward, and may have been rounded the other way
-        atol = 4e-6 * want.abs().max().item() + LEAST[dtype]
-        torch.testing.assert_close(got.cpu(), want, rtol=4 * ULP[dtype], atol=atol)
+    compare(call, x, g)
+
+
+@pytest.mark.parametrize("dtype", ULP, ids=str)
+@pytest.mark.parametrize("act", ["none", "silu", "sigmoid", "softmax"])
+@pytest.mark.parametrize("kind", ["half", "interleaved", "partial", "cosine"])
+def test_encodings_at_batch_1(kind, act, dtype):
+    torch.manual_seed(0)
+    n, d, k = 20011, 128, {"cosine": 128, "partial": 32}.get(kind, 64)
+    x = torch.randn(1, n, 3, d)
+    x[..., ::7] = 0  # of a pair with a 0 the other's sine or cosine is all there is, however small
+    x[:, 100:200] *= 30
+    x = x.to(dtype)
+    g = torch.randn(1, n, 3, d * (2 if kind == "cosine" else 1)).to(dtype)
+    where = {"act": act, "dim": -1 if act == "softmax" else None, "offset": 2**31 - n, "prefix": 5, "suffix": 3}
+    if kind == "cosine":
+        compare(lambda x: copes.lrpe_cosine(x, theta_of(x, k), **where), x, g)
+    else:
+        pairing = "interleaved" if kind == "interleaved" else "half"
+        compare(lambda x: copes.lrpe_rotate(x, theta_of(x, k), rotary_dim=2 * k, pairing=pairing, **where), x, g)
