@@ -153,8 +153,10 @@ static void take_view(reader *from, tensor *to, const tensor *like, DLDataType u
     }
     if (changes & 4)
         to->stride[take(from) % COPES_MAX_RANK] = take_number(from);
-    if (changes & 8)
-        to->stride[take(from) % COPES_MAX_RANK] *= -1;
+    if (changes & 8) {
+        int64_t *turned = &to->stride[take(from) % COPES_MAX_RANK];
+        *turned = (int64_t)(0 - (uint64_t)*turned); /* the least has no opposite */
+    }
     view->strides = changes & 16 ? NULL : to->stride;
     view->byte_offset = changes & 32 ? (uint64_t)take_number(from) : 0;
     if (changes & 64 && take(from) == 7)
