@@ -8,10 +8,9 @@
 namespace COPES_GPU
 {
 
-/* Pairs of angles lie so that a warp's reads meet no bank twice. */
 template <typename U> DEVICE int turn_place(int span, int lane, int i)
 {
-    return ((span * U::V / 2 + i / 2) * U::LANES + lane) * 2 + i % 2;
+    return unit_place<U::V, 2, int>(U::LANES, span, lane, i);
 }
 
 /* Makes a slab's, by one warp. */

@@ -75,6 +75,13 @@ template <bool EXACTLY> DEVICE turn turn_at(const angle_step &step, int32_t posi
     return turn_of<EXACTLY>(ZERO_PHASE + copes_phase_top(step.high, step.low, position), step.poison);
 }
 
+/* Where thing i of a unit's V lies in shared memory among those of a token, N of them in 16 bytes, in an order in which
+ * a warp's reads meet no bank twice: the first N of every unit, then the next. */
+template <int V, int N, typename Index> DEVICE Index unit_place(Index units, Index token, Index unit, Index i)
+{
+    return ((token * (V / N) + i / N) * units + unit) * N + i % N;
+}
+
 } // namespace COPES_GPU
 
 #endif

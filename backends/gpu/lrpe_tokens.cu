@@ -81,7 +81,8 @@ template <typename Way, int V> struct shared_angles {
             const uint64_t way = ((uint64_t)step.high << 32 | step.low) * (uint32_t)apart;
             uint64_t phase = 0;
             for (int token = 0; token < plan.tokens; token++, phase += way)
-                ways[unit_place<V, N>(angles / V, token, k / V, k % V)] = Way::of((uint32_t)(phase >> 32), step.poison);
+                ways[unit_place<V, N, unsigned>(angles / V, token, k / V, k % V)] =
+                    Way::of((uint32_t)(phase >> 32), step.poison);
         }
         __syncthreads();
     }

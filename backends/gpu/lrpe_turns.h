@@ -53,13 +53,6 @@ struct turn_plan {
     }
 };
 
-/* Where unit's thing i of V lies in shared memory, N of them in 16 bytes, in an order in which a warp's 16-byte reads meet
- * no bank twice: the first N of every unit of a token, then the next. */
-template <int V, int N> DEVICE unsigned unit_place(unsigned units, unsigned token, unsigned unit, unsigned i)
-{
-    return ((token * (V / N) + i / N) * units + unit) * N + i % N;
-}
-
 template <int V> struct block_turns {
     float *cosine, *sine;
     unsigned units;
@@ -71,7 +64,7 @@ template <int V> struct block_turns {
     }
     __device__ __forceinline__ unsigned place(unsigned token, unsigned unit, unsigned i) const
     {
-        return unit_place<V, 4>(units, token, unit, i);
+        return unit_place<V, 4, unsigned>(units, token, unit, i);
     }
     __device__ __forceinline__ void read(unsigned token, unsigned unit, turn (&turns)[V]) const
     {

@@ -75,11 +75,11 @@ DEVICE bool in_line(const copes_lrpe_problem &problem)
     return problem.grid_rank == 1 && problem.prefix == 0 && problem.length >= problem.n;
 }
 
-/* Where angle i of a lane's unit lies among a token's, so that a warp's reads meet no bank twice. */
+/* Where the way of angle i of a lane's unit lies among a token's. */
 template <typename T, int V> DEVICE int way_place(int lane, int i)
 {
     constexpr int N = V > 1 ? 2 : 1;
-    return (i / N * lanes_of<T, V> + lane) * N + i % N;
+    return unit_place<V, N, int>(lanes_of<T, V>, 0, lane, i);
 }
 
 template <typename T, int V>
