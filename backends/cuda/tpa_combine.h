@@ -105,11 +105,9 @@ struct output_item {
     float o[4];
 };
 
-enum { AT_ONCE = 8 };
-
 /* Adds an item's parts that some blocks of a cluster have, `count` of at most AT_ONCE from block `first` on. All are
  * read before one is used. */
-template <typename T, int WIDTH>
+template <int AT_ONCE, typename T, int WIDTH>
 DEVICE void add_parts(output_item &to, const block_outputs<T, WIDTH> &block, int first, int count, int item, int row)
 {
     row_state state[AT_ONCE][2];
@@ -149,9 +147,10 @@ struct output_place {
     int head; /* the first of the block's rows */
     int64_t part;
     float *partials; /* nullptr: finished */
+    bool pairs;      /* may two features be written as one word? */
 };
 
-/* Two features of a head. */
+/* Two features of a head: neighbours, where they may be written as one word. */
 template <typename T>
 DEVICE void put_output(const copes_tpa_problem &problem, const cache_cut &cut, const output_place &to, int h,
                        const int (&feature)[2], row_state row, const float *x)
@@ -161,15 +160,18 @@ DEVICE void put_output(const copes_tpa_problem &problem, const cache_cut &cut, c
         if (feature[0] == 0)
             partial[0] = row.most, partial[1] = row.sum;
         for (int i = 0; i < 2; i++)
-            if (feature[i] < problem.e)
+            if (feature[i] < (int)problem.e)
                 partial[2 + feature[i]] = x[i];
         return;
     }
     T *o = output_at<T>(problem, to.b, to.n, h);
     const float factor = row.sum == 0 && row.most == -INFINITY ? 0 : (float)problem.value_scale / row.sum;
-    for (int i = 0; i < 2; i++)
-        if (feature[i] < problem.e)
-            write_scalar(o + feature[i] * problem.o.stride[3], x[i] * factor);
+    const float finished[2] = {x[0] * factor, x[1] * factor};
+    if (to.pairs && feature[0] < (int)problem.e)
+        *reinterpret_cast<uint32_t *>(o + feature[0]) = storage<T>::pack(finished);
+    for (int i = 0; i < 2 && !to.pairs; i++)
+        if (feature[i] < (int)problem.e)
+            write_scalar(o + feature[i] * problem.o.stride[3], finished[i]);
     if (feature[0] == 0)
         write_lse(problem, to.b, to.n, h, row);
 }
@@ -182,8 +184,10 @@ DEVICE void finish_outputs(const copes_tpa_problem &problem, const cache_cut &cu
     for (int item = rank * blockDim.x + threadIdx.x; item < block.items(); item += blockDim.x * blocks) {
         const int tile = item / block.ITEMS, g = item % 32 / 4, t = item % 4, row = tile * WARP_HEADS + g;
         output_item out = {{{-INFINITY, 0}, {-INFINITY, 0}}, {0, 0, 0, 0}};
-        for (int first = 0; first < blocks; first += AT_ONCE)
-            add_parts(out, block, first, blocks - first, item, row);
+        if (blocks <= 4)
+            add_parts<4>(out, block, 0, blocks, item, row);
+        for (int first = 0; first < blocks && blocks > 4; first += 8)
+            add_parts<8>(out, block, first, blocks - first, item, row);
         int feature[2];
         tensor_product<T, WIDTH>::features_of(item % block.ITEMS / 32, t, feature);
         for (int half = 0; half < 2; half++)

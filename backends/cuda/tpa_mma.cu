@@ -134,7 +134,7 @@ DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const
     __syncthreads();
     __syncthreads(); /* once more for racecheck, which else calls it a race that warps which only copied read here */
     merge_groups(block);
-    const output_place to = {task.b, task.n, task.head, task.part, partials};
+    const output_place to = {task.b, task.n, task.head, task.part, partials, plan.pairs};
     synchronize_blocks(plan.cluster);
     finish_outputs(problem, plan.cut, to, plan.cluster, blockIdx.x % plan.cluster, block);
     leave_blocks(plan.cluster);

@@ -53,12 +53,13 @@ struct query_place {
     int head;
 };
 
-/* Two pieces of the query, of the 16 features from each of `features` on, of heads g and g + 8: features 2t, 2t + 1 and
- * 8 more, in the order in which `multiply` leaves them. Products of 16-bit numbers are exact in float32, so tensor
- * cores form it too. Everything is read before anything is used, and at places that exist, since a wait for memory that
- * the copies of the cache keep busy costs microseconds: only ranks past the last are then put out. */
+/* Two pieces of the query, or the first alone, of the 16 features from each of `features` on, of heads g and g + 8:
+ * features 2t, 2t + 1 and 8 more, in the order in which `multiply` leaves them. Products of 16-bit numbers are exact in
+ * float32, so tensor cores form it too. Everything is read before anything is used, and at places that exist, since a
+ * wait for memory that the copies of the cache keep busy costs microseconds: only ranks past the last are then put
+ * out. */
 template <typename T>
-DEVICE void form_pieces(const copes_tpa_problem &problem, const query_place &at, const int (&features)[2],
+DEVICE void form_pieces(const copes_tpa_problem &problem, const query_place &at, const int (&features)[2], bool both,
                         float (&q)[2][2][4])
 {
     const auto [lane, g, t] = place_of_lane();
@@ -75,9 +76,11 @@ DEVICE void form_pieces(const copes_tpa_problem &problem, const query_place &at,
                 const int head = at.head + g + k * 8;
                 x[k][i] = aq[(head < heads ? head : heads - 1) * as[2] + r * as[3]];
             }
+#pragma unroll
             for (int k = 0; k < 4; k++) {
                 const int feature = features[k / 2] + k % 2 * 8;
-                y[k][i] = bq[r * bs[2] + (feature < problem.d ? feature : 0)];
+                if (k < 2 || both)
+                    y[k][i] = bq[r * bs[2] + (feature < problem.d ? feature : 0)];
             }
         }
         const auto pair = [=](const uint16_t(&z)[4], int i) {
@@ -85,8 +88,10 @@ DEVICE void form_pieces(const copes_tpa_problem &problem, const query_place &at,
             return (r < ranks ? (uint32_t)z[2 * i] : 0) | (r + 1 < ranks ? (uint32_t)z[2 * i + 1] << 16 : 0);
         };
         const uint32_t a[4] = {pair(x[0], 0), pair(x[1], 0), pair(x[0], 1), pair(x[1], 1)};
+#pragma unroll
         for (int k = 0; k < 4; k++)
-            multiply(q[k / 2][k % 2], a, pair(y[k], 0), pair(y[k], 1), T{});
+            if (k < 2 || both)
+                multiply(q[k / 2][k % 2], a, pair(y[k], 0), pair(y[k], 1), T{});
     }
 }
 
@@ -94,7 +99,7 @@ DEVICE void form_pieces(const copes_tpa_problem &problem, const query_place &at,
  * more. */
 template <>
 __device__ __forceinline__ void form_pieces<f32>(const copes_tpa_problem &problem, const query_place &at,
-                                                 const int (&features)[2], float (&q)[2][2][4])
+                                                 const int (&features)[2], bool, float (&q)[2][2][4])
 {
     const auto [lane, g, t] = place_of_lane();
     const int64_t *as = problem.aq.stride, *bs = problem.bq.stride;
@@ -193,7 +198,7 @@ template <typename T, int WIDTH> struct warp_query {
         for (int i = team.key_group; i < PIECES; i += 2 * team.key_groups) {
             const int pieces[2] = {i, i + team.key_groups}, features[2] = {16 * i, 16 * (i + team.key_groups)};
             float q[2][2][4] = {};
-            form_pieces<T>(problem, at, features, q);
+            form_pieces<T>(problem, at, features, pieces[1] < PIECES, q);
             for (int k = 0; k < 2 && pieces[k] < PIECES; k++) {
                 for (int j = 0; j < 8; j++) {
                     float &x = q[k][j / 4][j % 4];

@@ -37,6 +37,7 @@ struct mma_plan {
     cache_cut cut; /* parts of a query token's keys, a cluster each */
     stage_ring ring;
     int query_parts;
+    bool pairs;                                  /* neighbours of the output are written as one word */
     int shared;                                  /* bytes */
     divider by_place, by_cluster, by_n, by_tile; /* what a block divides to find its part, and a warp its tile */
 };
@@ -82,6 +83,8 @@ inline bool plan_block(const queue &to, const copes_tpa_problem &problem, int he
     plan->head_groups = head_groups;
     plan->head_tiles = head_tiles_of(problem) / head_groups;
     plan->query_parts = parts_of_query<T>(problem.lse.data != nullptr);
+    const int64_t output[] = {problem.b, problem.n, problem.h, problem.e};
+    plan->pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
     plan->ring = ring_of<T>(problem, plan->width);
     const int before = BARRIER_BYTES + 2 * STATE_BYTES,
               fixed = before + plan->head_tiles * query_bytes(plan->width, plan->query_parts);
