@@ -27,9 +27,10 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRAD
     static constexpr encoding E = C == coding::cosine        ? encoding::cosine
                                   : C == coding::interleaved ? encoding::interleaved
                                                              : encoding::half;
-    /* Narrow slabs forward are those of long sequences, which go through fewer and larger steps. */
+    /* Forward, narrow slabs, which are those of long sequences, and rotations go through fewer and larger steps. */
     static constexpr bool NARROW = !BACKWARD && TURNED && LANE_COUNT < 8;
-    static constexpr int WARPS = !TURNED ? 15 : NARROW ? 8 : 11; /* as registers allow, with one more that exchanges */
+    static constexpr bool STRIDES = NARROW || (!BACKWARD && TURNED && C != coding::cosine);
+    static constexpr int WARPS = !TURNED ? 15 : STRIDES ? 8 : 11; /* as registers allow, with one more that exchanges */
     static constexpr int THREADS = 32 * WARPS, LANES = LANE_COUNT, ROWS = THREADS / LANES;
     static constexpr int N = vector_length<T>, V = C == coding::cosine ? N : N / 2; /* columns, and their angles */
     static constexpr int COLUMNS = LANES * N, ANGLES = TURNED ? LANES * V : 1;      /* of a slab */
@@ -38,8 +39,8 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRAD
     /* Does the L2 cache keep what neighbours will ask for? Not for long where it has the gradient to keep, nor as far
      * as halves that lie apart would ask it to. */
     static constexpr bool AROUND = !AGAIN && (C != coding::half || LANES > 4);
-    static constexpr int BATCH = AGAIN ? 1 : NARROW ? 4 : 2; /* tokens of a step */
-    static constexpr int SPAN = BACKWARD ? 1 : 2;            /* tokens with one way for their turns */
+    static constexpr int BATCH = AGAIN ? 1 : STRIDES ? 4 : 2; /* tokens of a step */
+    static constexpr int SPAN = BACKWARD ? 1 : 2;             /* tokens with one way for their turns */
     /* Are steps taken in runs without a branch? Backward, registers bind; of narrow slabs those of cosine alone gain. */
     static constexpr bool STRAIGHT = !BACKWARD && (LANE_COUNT >= 8 || C == coding::cosine);
     static constexpr int AHEAD = KEPT > 1 ? 2 : 3; /* steps whose copies are under way */
