@@ -71,13 +71,10 @@ DEVICE void add_batch(open_column (&columns)[COLUMNS], const float (&x)[BATCH][2
     }
 }
 
-template <typename T, int V, encoding E, role R, int COLUMNS>
-DEVICE void read_columns(const slab<T, V, E, R> &s, column (&columns)[COLUMNS])
+/* Takes a thread's tokens, as many at a time as are read at once, and closes each group of them. */
+template <typename T, int V, encoding E, role R, typename Take, typename Close>
+DEVICE void for_tokens(const slab<T, V, E, R> &s, Take take, Close close)
 {
-    open_column open[COLUMNS];
-#pragma unroll
-    for (int i = 0; i < COLUMNS; i++)
-        open[i].reference = s.kept && s.at.plain[i / V] >= 0 ? read_scalar(s.lse_of(i)) : -FLT_MAX;
     token_walk<T, V, E, R> walk(s);
     while (walk.more()) {
         walk.open_group();
@@ -85,14 +82,29 @@ DEVICE void read_columns(const slab<T, V, E, R> &s, column (&columns)[COLUMNS])
         for (int j = 0; j < GROUP && walk.more(); j += walk.BATCH) {
             float values[walk.BATCH][2][V], gradients[walk.BATCH][2][V];
             walk.take(j, values, gradients);
-            add_batch<R>(open, values, gradients, s.kept);
+            take(walk, j, values, gradients);
         }
+        close();
+    }
+}
+
+template <typename T, int V, encoding E, role R, int COLUMNS>
+DEVICE void read_columns(const slab<T, V, E, R> &s, column (&columns)[COLUMNS])
+{
+    open_column open[COLUMNS];
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++)
+        open[i].reference = s.kept && s.at.plain[i / V] >= 0 ? read_scalar(s.lse_of(i)) : -FLT_MAX;
+    const auto add = [&](const auto &, int, const auto &values, const auto &gradients) {
+        add_batch<R>(open, values, gradients, s.kept);
+    };
+    for_tokens(s, add, [&] {
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) {
             open[i].sum.join();
             open[i].dot.join();
         }
-    }
+    });
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) { /* sums of a given softmax are relative to 1 */
         const float sum = open[i].sum.all, most = sum == 0 && !s.kept ? -INFINITY : open[i].reference;
@@ -120,26 +132,20 @@ DEVICE void write_columns(const slab<T, V, E, R> &s, const finished_column (&col
     constexpr bool BACKWARD = R != role::forward;
     strip<T, V, BACKWARD ? plain_vectors<E> : 2> to(s.problem.dst, s.place.b, s.place.h,
                                                     BACKWARD ? s.at.plain : s.at.encoded, s.place.first, s.place.apart);
-    token_walk<T, V, E, R> walk(s);
-    while (walk.more()) {
-        walk.open_group();
-#pragma unroll 1
-        for (int j = 0; j < GROUP && walk.more(); j += walk.BATCH) {
-            float values[walk.BATCH][2][V], gradients[walk.BATCH][2][V];
-            walk.take(j, values, gradients);
+    const auto finish = [&](const auto &walk, int j, auto &values, const auto &gradients) {
 #pragma unroll
-            for (int t = 0; t < walk.BATCH; t++, to.next()) {
-                finish_token<R>(columns, values[t], gradients[t]);
-                if (!BACKWARD && s.turned) {
-                    turn turns[V];
-                    walk.turns_of(j + t, t - walk.BATCH, turns);
-                    encode<arithmetic_of<E, V>>(values[t], turns, true);
-                }
-                if (t - walk.BATCH < walk.left)
-                    to.write(values[t]);
+        for (int t = 0; t < walk.BATCH; t++, to.next()) {
+            finish_token<R>(columns, values[t], gradients[t]);
+            if (!BACKWARD && s.turned) {
+                turn turns[V];
+                walk.turns_of(j + t, t - walk.BATCH, turns);
+                encode<arithmetic_of<E, V>>(values[t], turns, true);
             }
+            if (t - walk.BATCH < walk.left)
+                to.write(values[t]);
         }
-    }
+    };
+    for_tokens(s, finish, [] {});
 }
 
 /* Merges the columns of a block's rows into those of row 0. */
