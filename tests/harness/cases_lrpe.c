@@ -126,8 +126,8 @@ static const sketch sketches[] = {
     {.b = 2, .h = 3, .d = 16, .grid = {0}},
 };
 
-/* Long enough to be shared between threads, or, without a batch, for a GPU's thread to have several tokens; two types
- * are enough. */
+/* Long enough to be shared between threads, or, without a batch, for a GPU's thread to have several tokens, or more batch
+ * entries than a GPU's block has; two types are enough. */
 static const sketch long_sketches[] = {
     {.b = 2, .h = 4, .d = 64, .grid = {211}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
     {.b = 3, .h = 2, .d = 64, .grid = {1531}, .in = CHECK_DENSE, .out = CHECK_DENSE},
@@ -144,6 +144,7 @@ static const sketch long_sketches[] = {
      .in = CHECK_SWAPPED,
      .out = CHECK_SWAPPED,
      .shared = true},
+    {.b = 37, .h = 2, .d = 64, .grid = {13}, .in = CHECK_DENSE, .out = CHECK_DENSE},
 };
 
 /* For the one activation that cares, forward and backward: long enough for a GPU's thread to turn several spans of
