@@ -29,7 +29,7 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRAD
                                                              : encoding::half;
     /* Forward, narrow slabs, which are those of long sequences, and rotations go through fewer and larger steps. */
     static constexpr bool NARROW = !BACKWARD && TURNED && LANE_COUNT < 8;
-    static constexpr bool STRIDES = NARROW || (!BACKWARD && TURNED && C != coding::cosine);
+    static constexpr bool STRIDES = !BACKWARD && TURNED && (LANE_COUNT < 8 || C != coding::cosine);
     static constexpr int WARPS = !TURNED ? 15 : STRIDES ? 8 : 11; /* as registers allow, with one more that exchanges */
     static constexpr int THREADS = 32 * WARPS, LANES = LANE_COUNT, ROWS = THREADS / LANES;
     static constexpr int N = vector_length<T>, V = C == coding::cosine ? N : N / 2; /* columns, and their angles */

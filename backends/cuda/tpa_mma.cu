@@ -173,7 +173,7 @@ template <typename T> static bool plan_of(const queue &to, const copes_tpa_probl
     double least = INFINITY;
     const int tiles = head_tiles_of(problem);
     for (int groups = 1; groups <= tiles; groups++) {
-        mma_plan next;
+        mma_plan next = {};
         if (tiles % groups != 0 || !plan_block<T>(to, problem, groups, &next))
             continue;
         const double cost = plan_blocks<T>(to, problem, &next);
@@ -239,8 +239,10 @@ static copes_status launch_mma(const queue &to, const copes_tpa_problem &problem
 
 template <typename T> copes_status run_fast_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace)
 {
+    const int64_t output[] = {problem.b, problem.n, problem.h, problem.e};
     mma_plan plan;
     plan_of<T>(to, problem, &plan);
+    plan.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
     float *partials = plan.cut.parts > 1 ? static_cast<float *>(workspace) : nullptr;
     switch (plan.width) {
     case 64: COPES_TRY((launch_mma<T, 64>(to, problem, plan, partials))); break;

@@ -83,8 +83,6 @@ inline bool plan_block(const queue &to, const copes_tpa_problem &problem, int he
     plan->head_groups = head_groups;
     plan->head_tiles = head_tiles_of(problem) / head_groups;
     plan->query_parts = parts_of_query<T>(problem.lse.data != nullptr);
-    const int64_t output[] = {problem.b, problem.n, problem.h, problem.e};
-    plan->pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
     plan->ring = ring_of<T>(problem, plan->width);
     const int before = BARRIER_BYTES + 2 * STATE_BYTES,
               fixed = before + plan->head_tiles * query_bytes(plan->width, plan->query_parts);
