@@ -4,7 +4,7 @@
  * since a warp starts a copy in no less than 40 clocks; the others have 16 heads each and take the stages in turn. The
  * blocks of a query token are a cluster where enough clusters fit the device at a time: those merge through each
  * other's shared memory, in one launch. */
-#include "backends/cuda/tpa_plan.h"
+#include "backends/cuda/tpa_mma_plan.h"
 #include "backends/gpu/tpa_fast.h"
 
 namespace COPES_GPU
@@ -15,26 +15,14 @@ struct block_memory {
     uint32_t full, empty, queries, stages;
 };
 
-/* What a block has: a query token's heads from `head` on, and some of its keys. */
-struct block_task {
-    int64_t b, n, part, begin;
-    int count, head;
-};
-
-/* Along x, blocks are (query tokens, parts, blocks of a cluster); along y, groups of heads. The blocks of a cluster share
- * out what a query token sees, or a part of fixed length of it. */
+/* Along x, blocks are (query tokens, parts, blocks of a cluster); along y, groups of heads. */
 DEVICE block_task task_of_block(const copes_tpa_problem &problem, const mma_plan &plan)
 {
     uint32_t place, n;
-    const uint32_t token = divide(blockIdx.x, plan.by_place, &place), b = divide(token, plan.by_n, &n);
-    const int64_t visible = visible_keys(problem, b, n);
-    const uint32_t units = (uint32_t)((visible + UNIT - 1) / UNIT);
-    const int64_t shared_out = (int64_t)((units + plan.cluster - 1) / plan.by_cluster) * UNIT;
-    const int64_t length = plan.cut.parts > 1 ? (int64_t)((uint32_t)plan.cut.part / plan.by_cluster) : shared_out;
-    const int64_t begin = place * length, left = visible - begin;
-    const int count = (int)(left < 0 ? 0 : left < length ? left : length);
-    const int head = (int)blockIdx.y * plan.head_tiles * WARP_HEADS;
-    return {b, n, (int64_t)(place / plan.by_cluster), begin, count, head};
+    const uint32_t token = divide(blockIdx.x, plan.cut.by_place, &place), b = divide(token, plan.cut.by_n, &n);
+    block_task task = {b, n, (int64_t)(place / plan.cut.by_cluster), (int)blockIdx.y * plan.head_tiles * WARP_HEADS};
+    take_keys<UNIT>(task, problem, plan.cut, place);
+    return task;
 }
 
 /* Copies every copiers-th stage; one is filled again once its readers have left it. */
@@ -135,9 +123,9 @@ DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const
     __syncthreads(); /* once more for racecheck, which else calls it a race that warps which only copied read here */
     merge_groups(block);
     const output_place to = {task.b, task.n, task.head, task.part, partials, plan.pairs};
-    synchronize_blocks(plan.cluster);
-    finish_outputs(problem, plan.cut, to, plan.cluster, blockIdx.x % plan.cluster, block);
-    leave_blocks(plan.cluster);
+    synchronize_blocks(plan.cut.cluster);
+    finish_outputs(problem, plan.cut, to, block);
+    leave_blocks(plan.cut.cluster);
 }
 
 template <typename T, int WIDTH>
@@ -224,17 +212,17 @@ template <typename T> bool fast_tpa_aligned(const copes_tpa_problem &problem)
 template <typename T> size_t fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem)
 {
     mma_plan plan;
-    return plan_of<T>(to, problem, &plan) ? partials_bytes(problem, plan.cut) : 0;
+    return plan_of<T>(to, problem, &plan) ? partials_bytes(problem, plan.cut.cache) : 0;
 }
 
 template <typename T, int WIDTH>
 static copes_status launch_mma(const queue &to, const copes_tpa_problem &problem, const mma_plan &plan, float *partials)
 {
     const int64_t tokens = problem.b * problem.n;
-    const dim3 blocks((unsigned)(plan.cluster * plan.cut.parts * tokens), (unsigned)plan.head_groups);
+    const dim3 blocks((unsigned)(plan.cut.cluster * plan.cut.cache.parts * tokens), (unsigned)plan.head_groups);
     const int warps = plan.head_tiles * plan.key_groups + plan.copiers;
-    return launch_clusters(to, tpa_mma<T, WIDTH>, blocks, plan.cluster, dim3((unsigned)warps * 32), (size_t)plan.shared,
-                           problem, plan, partials);
+    return launch_clusters(to, tpa_mma<T, WIDTH>, blocks, plan.cut.cluster, dim3((unsigned)warps * 32),
+                           (size_t)plan.shared, problem, plan, partials);
 }
 
 template <typename T> copes_status run_fast_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace)
@@ -243,13 +231,13 @@ template <typename T> copes_status run_fast_tpa(const queue &to, const copes_tpa
     mma_plan plan;
     plan_of<T>(to, problem, &plan);
     plan.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
-    float *partials = plan.cut.parts > 1 ? static_cast<float *>(workspace) : nullptr;
+    float *partials = place_of_partials(plan.cut, workspace);
     switch (plan.width) {
     case 64: COPES_TRY((launch_mma<T, 64>(to, problem, plan, partials))); break;
     case 128: COPES_TRY((launch_mma<T, 128>(to, problem, plan, partials))); break;
     default: COPES_TRY((launch_mma<T, 256>(to, problem, plan, partials))); break;
     }
-    return partials == nullptr ? COPES_OK : merge_partials<T>(to, problem, plan.cut, partials);
+    return partials == nullptr ? COPES_OK : merge_partials<T>(to, problem, plan.cut.cache, partials);
 }
 
 FAST_TPA_INSTANTIATE(f32)

@@ -1,29 +1,13 @@
-/* The query of tpa_decode as an operand of tensor cores: parts that add up to it, since one part of 8 or 11 bits would
- * put percents on a probability. bf16 takes two, for scores to 2^-17, and a third where lse is wanted, which shows
- * more; f16 takes two, and float32 three of bf16. Warps that have the same heads form it together and read it from
- * shared memory: registers are scarcer, and a read serves a whole stage's keys. */
-#ifndef COPES_BACKENDS_CUDA_TPA_OPERAND_H
-#define COPES_BACKENDS_CUDA_TPA_OPERAND_H
+/* The query of tpa_decode as an operand of tensor cores, in parts. Warps that have the same heads form it together and
+ * read it from shared memory: registers are scarcer, and a read serves a whole stage's keys. */
+#ifndef COPES_BACKENDS_CUDA_TPA_MMA_OPERAND_H
+#define COPES_BACKENDS_CUDA_TPA_MMA_OPERAND_H
 
-#include "backends/cuda/tpa_stage.h"
-#include "backends/gpu/tpa_query.h"
+#include "backends/cuda/tpa_mma_stage.h"
+#include "backends/cuda/tpa_parts.h"
 
 namespace COPES_GPU
 {
-
-template <typename T> inline constexpr bool is_half = storage<T>::dtype == COPES_F16;
-template <typename T> inline constexpr bool is_single = storage<T>::dtype == COPES_F32;
-
-/* Lane 4 g + t holds heads g and g + 8 of its warp's. */
-struct lane_place {
-    int lane, g, t;
-};
-
-DEVICE lane_place place_of_lane()
-{
-    const int lane = threadIdx.x % 32;
-    return {lane, lane / 4, lane % 4};
-}
 
 /* The query of 16 heads in shared memory: a piece for each 16 features, its parts one after another, 16 bytes a lane.
  * float32 has parts of bf16, for its exponents. */
@@ -36,11 +20,6 @@ template <typename T> struct query_part {
 template <> struct query_part<f32> {
     typedef bf16 type;
 };
-
-template <typename T> __host__ __device__ constexpr int parts_of_query(bool lse)
-{
-    return is_single<T> || (!is_half<T> && lse) ? 3 : 2;
-}
 
 __host__ __device__ constexpr int query_bytes(int width, int parts)
 {
@@ -124,19 +103,6 @@ __device__ __forceinline__ void form_pieces<f32>(const copes_tpa_problem &proble
     }
 }
 
-/* Rounds a pair and leaves what is lost. An infinity loses nothing. */
-template <typename T> DEVICE uint32_t take_pair(float *pair)
-{
-    float rounded[2];
-    const uint32_t word = storage<T>::pack(pair);
-    storage<T>::unpack(word, rounded);
-    for (int i = 0; i < 2; i++) {
-        const float rest = pair[i] - rounded[i];
-        pair[i] = rest == rest ? rest : 0;
-    }
-    return word;
-}
-
 DEVICE void write_words(uint32_t at, const uint32_t (&words)[4])
 {
     write_shared(at, make_uint4(words[0], words[1], words[2], words[3]));
@@ -156,14 +122,6 @@ template <typename T> DEVICE void store_parts(uint32_t piece, int parts, float (
             packed[i] = take_pair<typename query_part<T>::type>(&q[i / 2][i % 2 * 2]);
         write_words(piece + part * PART_BYTES, packed);
     }
-}
-
-/* The biased exponent of what a row's query is divided by, so that f16 holds it: its largest feature becomes 2^8 or
- * so. */
-DEVICE uint32_t query_exponent(float most)
-{
-    const uint32_t exponent = __float_as_uint(most) >> 23 & 255;
-    return exponent < 16 ? 1 : exponent > 254 ? 127 : exponent - 8;
 }
 
 /* The warps that form a query together, and a float for each key group and head of the block, from the warp's first head

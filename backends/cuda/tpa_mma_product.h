@@ -1,9 +1,9 @@
 /* The two matrix products of tpa_decode for a warp: its 16 heads' query times a stage's rows of bk, and its weights
  * times the rows of bv; and coefficients in the order of their results. 16-bit storage here, float32 below. */
-#ifndef COPES_BACKENDS_CUDA_TPA_PRODUCT_H
-#define COPES_BACKENDS_CUDA_TPA_PRODUCT_H
+#ifndef COPES_BACKENDS_CUDA_TPA_MMA_PRODUCT_H
+#define COPES_BACKENDS_CUDA_TPA_MMA_PRODUCT_H
 
-#include "backends/cuda/tpa_operand.h"
+#include "backends/cuda/tpa_mma_operand.h"
 
 namespace COPES_GPU
 {

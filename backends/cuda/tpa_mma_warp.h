@@ -2,10 +2,11 @@
  * of bk, outputs gain the weights times the rows of bv, rank by rank, and coefficients scale the results where they
  * lie: a lane's scores are a lane's weights, so nothing crosses lanes but a row's maximum, and that only while it
  * grows. Weights of 16-bit storage are rounded to it, which costs less than rounding the output does. */
-#ifndef COPES_BACKENDS_CUDA_TPA_WARP_H
-#define COPES_BACKENDS_CUDA_TPA_WARP_H
+#ifndef COPES_BACKENDS_CUDA_TPA_MMA_WARP_H
+#define COPES_BACKENDS_CUDA_TPA_MMA_WARP_H
 
-#include "backends/cuda/tpa_product.h"
+#include "backends/cuda/tpa_mma_product.h"
+#include "backends/cuda/tpa_weights.h"
 
 namespace COPES_GPU
 {
@@ -13,80 +14,22 @@ namespace COPES_GPU
 /* What a warp has gathered of its 16 heads. */
 template <typename T, int WIDTH> struct warp_outputs {
     typedef tensor_product<T, WIDTH> product;
-    static constexpr int SCORES = product::TILES * 4;
-    static constexpr float SLACK = 8;
     typename product::outputs o;
-    float most[2], sum[2]; /* of heads g and g + 8; sums of the lane's own keys */
-
-    /* Weights are 2^(score - most + headroom), where `most` follows the largest score once that is SLACK past it. f16
-     * has its largest number at 2^16 and few bits below 2^-14, so its weights start high, and sink where values are
-     * large. */
-    float headroom;
+    row_weights<T, 2> weights; /* of heads g and g + 8 */
 
     __device__ __forceinline__ void clear()
     {
 #pragma unroll
         for (int i = 0; i < WIDTH / 2; i++)
             o[i / 4][i % 4] = 0;
-        for (int half = 0; half < 2; half++)
-            most[half] = -INFINITY, sum[half] = 0;
-        headroom = is_half<T> ? 14 - SLACK : 0;
+        weights.clear();
     }
 
-    __device__ __forceinline__ void shrink(float low, float high)
+    __device__ __forceinline__ void shrink(const float (&by)[2])
     {
-        sum[0] *= low, sum[1] *= high;
 #pragma unroll
-        for (int i = 0; i < WIDTH / 8; i++)
-            o[i][0] *= low, o[i][1] *= low, o[i][2] *= high, o[i][3] *= high;
-    }
-
-    /* Raises the maxima to those of new scores, for all lanes of a row at once. */
-    __device__ __forceinline__ void raise(const typename product::scores &s)
-    {
-        float top[2] = {-INFINITY, -INFINITY};
-#pragma unroll
-        for (int i = 0; i < SCORES; i++)
-            top[i % 4 / 2] = fmaxf(top[i % 4 / 2], s[i / 4][i % 4]);
-        if (!__any_sync(0xffffffffu, top[0] > most[0] + SLACK || top[1] > most[1] + SLACK))
-            return;
-        float by[2];
-        for (int half = 0; half < 2; half++) {
-            top[half] = fmaxf(top[half], most[half]);
-            top[half] = fmaxf(top[half], shuffle_xor(top[half], 1));
-            top[half] = fmaxf(top[half], shuffle_xor(top[half], 2));
-            by[half] = exp2_term(most[half] - shift_of(top[half]));
-            most[half] = top[half];
-        }
-        shrink(by[0], by[1]);
-    }
-
-    /* Lowers the headroom until f16 holds the largest weight times these coefficients. */
-    __device__ __forceinline__ void make_room(const typename product::scores &v)
-    {
-        float top = 0;
-#pragma unroll
-        for (int i = 0; i < SCORES; i++)
-            top = fmaxf(top, fabsf(v[i / 4][i % 4]));
-        while (__any_sync(0xffffffffu, headroom > -SLACK && top * exp2f(headroom + SLACK) > 0x1p15f)) {
-            headroom -= 1;
-            shrink(0.5f, 0.5f);
-        }
-    }
-
-    /* Scores become weights. A stage's are summed by themselves, which keeps rounding errors few. */
-    __device__ __forceinline__ void exponentiate(typename product::scores &s)
-    {
-        const float shift[2] = {shift_of(most[0]) - headroom, shift_of(most[1]) - headroom};
-        float part[2] = {0, 0};
-#pragma unroll
-        for (int i = 0; i < SCORES; i++) {
-            float &e = s[i / 4][i % 4];
-            e = exp2_term(e - shift[i % 4 / 2]);
-            part[i % 4 / 2] += e;
-        }
-        for (int half = 0; half < 2; half++)
-            sum[half] += part[half];
+        for (int i = 0; i < WIDTH / 2; i++)
+            o[i / 4][i % 4] *= by[i % 4 / 2];
     }
 };
 
@@ -133,12 +76,15 @@ DEVICE void attend(const copes_tpa_problem &problem, const stage_ring &ring, uin
     const int rv = (int)problem.rv;
     typename product::scores s, v;
     score_stage<T, WIDTH>(s, problem, ring, stage, count, w, q);
-    out.raise(s);
+    float by[2];
+    if (out.weights.raise(s, by))
+        out.shrink(by);
     for (int r = 0; is_half<T> && r < rv; r++) {
         product::coefficients(v, w, stage + ring.av, rv, r);
-        out.make_room(v);
+        if (out.weights.make_room(v, by))
+            out.shrink(by);
     }
-    out.exponentiate(s);
+    out.weights.exponentiate(s);
     for (int r = 0; r < rv; r++) {
         product::coefficients(v, w, stage + ring.av, rv, r);
 #pragma unroll

@@ -4,8 +4,8 @@
  * Rows of bk and bv become rows of WIDTH features in 16-byte chunks, permuted by the key, so that what a warp reads at
  * once never meets in a bank. ak and av are one piece in memory, and stay one; where a head's coefficients are read as
  * matrices their chunks are permuted too. What lies past the last key, or past D or E, is filled with zeros. */
-#ifndef COPES_BACKENDS_CUDA_TPA_STAGE_H
-#define COPES_BACKENDS_CUDA_TPA_STAGE_H
+#ifndef COPES_BACKENDS_CUDA_TPA_MMA_STAGE_H
+#define COPES_BACKENDS_CUDA_TPA_MMA_STAGE_H
 
 #include "backends/cuda/mma.h"
 
