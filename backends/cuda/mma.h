@@ -9,11 +9,22 @@
 namespace COPES_GPU
 {
 
+/* An object at an address of dynamic shared memory. */
+template <typename Object> DEVICE Object *at_shared(uint32_t address)
+{
+    return reinterpret_cast<Object *>(dynamic_shared() + (address - shared_address(dynamic_shared())));
+}
+
 DEVICE uint32_t read_shared_32(uint32_t address)
 {
     uint32_t value;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
     return value;
+}
+
+DEVICE void write_shared_32(uint32_t address, uint32_t value)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
 DEVICE uint32_t read_shared_16(uint32_t address)
@@ -63,6 +74,12 @@ DEVICE void await(uint32_t barrier, uint32_t parity)
 DEVICE void synchronize_some(int threads)
 {
     asm volatile("barrier.sync 1, %0;" ::"r"(threads) : "memory");
+}
+
+/* Lets them pass, and does not wait. */
+DEVICE void pass_some(int threads)
+{
+    asm volatile("barrier.arrive 1, %0;" ::"r"(threads) : "memory");
 }
 
 /* Four 8 x 8 matrices of 16-bit elements, whose row i % 8 of matrix i / 8 begins at lane i's address: lane 4 g + t

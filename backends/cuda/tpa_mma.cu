@@ -5,6 +5,7 @@
  * blocks of a query token are a cluster where enough clusters fit the device at a time: those merge through each
  * other's shared memory, in one launch. */
 #include "backends/cuda/tpa_mma_plan.h"
+#include "backends/cuda/tpa_wgmma.h"
 #include "backends/gpu/tpa_fast.h"
 
 namespace COPES_GPU
@@ -211,6 +212,9 @@ template <typename T> bool fast_tpa_aligned(const copes_tpa_problem &problem)
 
 template <typename T> size_t fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem)
 {
+    if constexpr (!is_single<T>)
+        if (wgmma_tpa_fits<T>(to, problem))
+            return wgmma_tpa_workspace<T>(to, problem);
     mma_plan plan;
     return plan_of<T>(to, problem, &plan) ? partials_bytes(problem, plan.cut.cache) : 0;
 }
@@ -227,6 +231,9 @@ static copes_status launch_mma(const queue &to, const copes_tpa_problem &problem
 
 template <typename T> copes_status run_fast_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace)
 {
+    if constexpr (!is_single<T>)
+        if (wgmma_tpa_fits<T>(to, problem))
+            return run_wgmma_tpa<T>(to, problem, workspace);
     const int64_t output[] = {problem.b, problem.n, problem.h, problem.e};
     mma_plan plan;
     plan_of<T>(to, problem, &plan);

@@ -65,6 +65,16 @@ static const sketch sketches[] = {
     {.shape = {1, 2, 19, 3, 8, 12, 2, 2, 51}},
     {.shape = {2, 1, 3, 2, 3, 1, 2, 1, 1}, .lengths = true},
     {.shape = {5, 1, 17, 2, 1, 16, 2, 1, 1}, .attributes = {.scale = 4}},
+    {.shape = {3, 1, 1500, 32, 128, 128, 16, 1, 1}, .bare_keys = true, .bare_values = true, .lengths = true},
+    {.shape = {2, 1, 320, 64, 128, 64, 20, 1, 1}, .bare_keys = true, .bare_values = true, .lengths = true, .lse = true},
+    {.shape = {1, 3, 450, 40, 64, 64, 6, 1, 1},
+     .attributes = {.causal = 1},
+     .bare_keys = true,
+     .lengths = true,
+     .lse = true},
+    {.shape = {1, 2, 90, 72, 24, 80, 40, 1, 1}, .in = CHECK_PADDED, .out = CHECK_STRIDED, .bare_keys = true},
+    {.shape = {1, 1, 200, 8, 128, 128, 3, 1, 1}, .in = CHECK_PADDED, .mixed = true, .fill = CHECK_EQUAL, .lse = true},
+    {.shape = {2, 1, 129, 16, 32, 128, 4, 1, 1}, .fill = CHECK_SUBNORMAL, .out = CHECK_PADDED, .lse = true},
 };
 
 static check_case drawn(const sketch *s, check_type type)

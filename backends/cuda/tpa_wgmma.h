@@ -1,0 +1,19 @@
+/* tpa_decode on Hopper's tensor cores, for what tpa_mma.cu takes and some of it: 16-bit storage, and whole eights of heads
+ * of rank 1. */
+#ifndef COPES_BACKENDS_CUDA_TPA_WGMMA_H
+#define COPES_BACKENDS_CUDA_TPA_WGMMA_H
+
+#include "backends/gpu/queue.h"
+
+#include "common/problem.h"
+
+namespace COPES_GPU
+{
+
+template <typename T> bool wgmma_tpa_fits(const queue &to, const copes_tpa_problem &problem);
+template <typename T> size_t wgmma_tpa_workspace(const queue &to, const copes_tpa_problem &problem);
+template <typename T> copes_status run_wgmma_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace);
+
+} // namespace COPES_GPU
+
+#endif

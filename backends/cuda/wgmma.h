@@ -1,0 +1,161 @@
+/* Hopper's own instructions (sm_90a): products of a warpgroup, that is of four warps, whose second factor tensor cores
+ * read from shared memory, and copies of boxes of a tensor that one thread starts. Other targets leave them out. */
+#ifndef COPES_BACKENDS_CUDA_WGMMA_H
+#define COPES_BACKENDS_CUDA_WGMMA_H
+
+#include "backends/cuda/mma.h"
+
+#include <cuda.h>
+
+namespace COPES_GPU
+{
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define COPES_SM90A 1
+#else
+#define COPES_SM90A 0
+#endif
+
+/* Brings a tensor's description near. */
+DEVICE void prefetch_map(const CUtensorMap *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* Starts to copy the box that begins at (x, y, z) of a tensor to shared memory, and tells the barrier when its bytes have
+ * come. Places outside of the tensor come as zeros. */
+DEVICE void copy_box(uint32_t to, const CUtensorMap *map, int x, int y, int z, uint32_t barrier)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+        : "memory");
+}
+
+/* What this thread wrote to shared memory comes before what tensor cores and copies do with it. */
+DEVICE void fence_shared()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* A matrix in shared memory as products take it: pieces of 64 columns, whose rows of 128 bytes follow each other, with
+ * their 16-byte chunks permuted as boxes come, from a multiple of 1024 bytes on; `pieces` bytes apart. */
+struct shared_matrix {
+    uint64_t descriptor;
+
+    /* An address's upper bits tell the block of the cluster. */
+    __device__ __forceinline__ shared_matrix(uint32_t address, uint32_t pieces)
+        : descriptor((uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(pieces >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+                     (uint64_t)1 << 62)
+    {
+    }
+
+    /* From so many bytes on. */
+    __device__ __forceinline__ uint64_t at(uint32_t bytes) const
+    {
+        return descriptor + (bytes >> 4);
+    }
+};
+
+/* Copies bytes, in sixteens, to the shared memory of a block of the cluster, and tells its mailbox when they are there;
+ * both addresses are as they are here. */
+DEVICE void send_bytes(uint32_t to, uint32_t from, uint32_t bytes, uint32_t mailbox, uint32_t rank)
+{
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     in_rank(to, rank)),
+                 "r"(from), "r"(bytes), "r"(in_rank(mailbox, rank))
+                 : "memory");
+}
+
+#if COPES_SM90A
+
+/* Sums as operands of an instruction that changes them. */
+#define COPES_SUMS_32(c)                                                                                               \
+    "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),        \
+        "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),         \
+        "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),        \
+        "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+#define COPES_SUMS_64(c)                                                                                               \
+    "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),        \
+        "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),         \
+        "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),        \
+        "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]),        \
+        "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]),        \
+        "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]),        \
+        "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]),        \
+        "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+
+/* c = a b^T, or c += a b^T, of 64 x 16 and 64 x 16 elements in shared memory. Lane 4 g + t of warp w has c[4 j + 2 h + i]: row
+ * 16 w + g + 8 h, column 8 j + 2t + i. */
+#define COPES_MULTIPLY_COLUMNS(TYPE, NAME)                                                                             \
+    DEVICE void multiply_columns(float(&c)[32], uint64_t a, uint64_t b, bool add, TYPE)                                \
+    {                                                                                                                  \
+        asm volatile(                                                                                                  \
+            "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"                                                         \
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32." NAME "." NAME                                                \
+            " "                                                                                                        \
+            "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                  \
+            " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                       \
+            "%32, %33, p, 1, 1, 0, 0;\n\t}"                                                                            \
+            : COPES_SUMS_32(c)                                                                                         \
+            : "l"(a), "l"(b), "r"((int)add));                                                                          \
+    }
+
+/* c += a b, of 64 x 16 elements and 16 x 64 or 128 in shared memory. The lane has of a rows 16 w + g, + 8, + 0, + 8 and
+ * columns 2t, 2t, 2t + 8, 2t + 8 and the next. It is a new a each time: one that stays in registers from turn to turn of a loop
+ * is overwritten in code of nvcc 13.0. */
+#define COPES_MULTIPLY_ROWS_32(TYPE, NAME)                                                                             \
+    DEVICE void multiply_rows(float(&c)[32], const uint32_t(&a)[4], uint64_t b, TYPE)                                  \
+    {                                                                                                                  \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." NAME "." NAME                                       \
+                     " "                                                                                               \
+                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                         \
+                     " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "              \
+                     "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                                                          \
+                     : COPES_SUMS_32(c)                                                                                \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                            \
+    }
+#define COPES_MULTIPLY_ROWS_64(TYPE, NAME)                                                                             \
+    DEVICE void multiply_rows(float(&c)[64], const uint32_t(&a)[4], uint64_t b, TYPE)                                  \
+    {                                                                                                                  \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." NAME "." NAME                                      \
+                     " "                                                                                               \
+                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                         \
+                     " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "               \
+                     " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "               \
+                     " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "              \
+                     "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"                                                          \
+                     : COPES_SUMS_64(c)                                                                                \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                            \
+    }
+
+COPES_MULTIPLY_COLUMNS(bf16, "bf16")
+COPES_MULTIPLY_COLUMNS(f16, "f16")
+COPES_MULTIPLY_ROWS_32(bf16, "bf16")
+COPES_MULTIPLY_ROWS_32(f16, "f16")
+COPES_MULTIPLY_ROWS_64(bf16, "bf16")
+COPES_MULTIPLY_ROWS_64(f16, "f16")
+
+/* Registers that products are to take are ready. */
+DEVICE void begin_products()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+/* Waits for the products begun. */
+DEVICE void end_products(float (&c)[32])
+{
+    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" : COPES_SUMS_32(c)::"memory");
+}
+
+DEVICE void end_products(float (&c)[64])
+{
+    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" : COPES_SUMS_64(c)::"memory");
+}
+
+#endif
+
+} // namespace COPES_GPU
+
+#endif
