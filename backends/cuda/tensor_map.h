@@ -11,26 +11,42 @@
 namespace COPES_GPU
 {
 
+typedef decltype(&cuTensorMapEncodeTiled) map_encoder;
+
+/* The driver's function, which is looked for once. */
+inline copes_status find_encoder(map_encoder *encoder)
+{
+    static std::atomic<void *> known;
+    void *function = known.load(std::memory_order_relaxed);
+    if (function == nullptr) {
+        static const char name[] = "cuTensorMapEncodeTiled";
+        cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSuccess;
+#if CUDART_VERSION >= 12050
+        COPES_TRY(status_of(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found), name));
+#else
+        COPES_TRY(status_of(cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found), name));
+#endif
+        if (found != cudaDriverEntryPointSuccess)
+            return copes_fail(COPES_ERROR_BACKEND, "the CUDA driver has no %s; it must be of 12.0 or later", name);
+        known.store(function, std::memory_order_relaxed);
+    }
+    *encoder = reinterpret_cast<map_encoder>(function);
+    return COPES_OK;
+}
+
 /* Describes a tensor of three axes, the innermost first, whose elements are neighbours there: lengths in elements, strides
  * of the other two in bytes, multiples of 16. */
 inline copes_status encode_map(CUtensorMap *map, CUtensorMapDataType type, void *data, const uint64_t (&lengths)[3],
                                const uint64_t (&strides)[2], const uint32_t (&box)[3], CUtensorMapSwizzle swizzle)
 {
-    static std::atomic<void *> known;
     static const uint32_t steps[3] = {1, 1, 1};
-    void *encode = known.load(std::memory_order_relaxed);
-    if (encode == nullptr) {
-        cudaDriverEntryPointQueryResult found;
-        COPES_TRY(status_of(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
-                                                             cudaEnableDefault, &found),
-                            "cuTensorMapEncodeTiled"));
-        known.store(encode, std::memory_order_relaxed);
-    }
-    const CUresult error = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(
-        encode)(map, type, 3, data, lengths, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return error == CUDA_SUCCESS ? COPES_OK
-                                 : copes_fail(COPES_ERROR_BACKEND, "cuTensorMapEncodeTiled: error %d", (int)error);
+    map_encoder encode;
+    COPES_TRY(find_encoder(&encode));
+    const CUresult error = encode(map, type, 3, data, lengths, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                  swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (error != CUDA_SUCCESS)
+        return copes_fail(COPES_ERROR_BACKEND, "cuTensorMapEncodeTiled: the CUDA driver says: error %d", (int)error);
+    return COPES_OK;
 }
 
 } // namespace COPES_GPU

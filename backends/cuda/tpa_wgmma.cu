@@ -67,7 +67,7 @@ DEVICE void attend_block(const copes_tpa_problem &problem, const wgmma_plan &pla
     wait_for_copies<0>();
     synchronize_some(THREADS);
     const uint32_t query = memory.query + w.tile * block_layout<WIDTH, PARTS>::QUERY;
-    const query_former<T, WIDTH, PARTS> former = {plan.query, score_scale(problem), b, n, w, ranks, memory.bq, query};
+    const query_former<T, WIDTH, PARTS> former = {plan.query, b, n, w, ranks, memory.bq, query};
     const float unit = alike ? former.run(group, group + 1) : former.run(0, 2);
     fence_shared();
     synchronize_some(READERS);

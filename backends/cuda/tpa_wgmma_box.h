@@ -25,6 +25,7 @@ struct query_source {
     const char *aq, *bq;
     int32_t aq_batch, aq_token, aq_head, aq_rank, bq_batch, bq_token, bq_rank;
     int32_t ranks, features, heads;
+    score_scale scale;
     bool vectors; /* bq may be read in whole vectors */
 };
 

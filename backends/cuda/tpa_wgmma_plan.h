@@ -66,6 +66,7 @@ template <typename T> inline query_source source_of(const copes_tpa_problem &p)
             (int32_t)p.rq,
             (int32_t)p.d,
             (int32_t)p.h,
+            score_scale(p),
             in_vectors<T>(p.bq, ranks, 4)};
 }
 

@@ -78,7 +78,6 @@ template <typename T, int WIDTH, int PARTS> struct query_former {
     static constexpr int PIECES = WIDTH / 32; /* of 16 features, of half a row */
     typedef float features[2 * PIECES][4];    /* of them 2t, 2t + 1 of each 8 */
     const query_source &query;
-    const score_scale scale;
     const int b, n;
     const group_place &w;
     const query_ranks first;
@@ -109,7 +108,7 @@ template <typename T, int WIDTH, int PARTS> struct query_former {
 #pragma unroll
         for (int i = 0; i < 2 * PIECES; i++)
             for (int k = 0; k < 2; k++)
-                q[i][k] = scale.apply(q[i][k]);
+                q[i][k] = query.scale.apply(q[i][k]);
     }
 
     /* Leaves half of a row, times `factor`, in parts. */

@@ -34,7 +34,8 @@ template <typename T> DEVICE T *output_at(const copes_tpa_problem &problem, int6
 struct score_scale {
     float high, low;
 
-    __device__ __forceinline__ explicit score_scale(const copes_tpa_problem &problem)
+    score_scale() = default;
+    __host__ __device__ __forceinline__ explicit score_scale(const copes_tpa_problem &problem)
     {
         const double scale = problem.score_scale * 1.4426950408889634;
         high = (float)scale;

@@ -89,3 +89,31 @@ def test_encodings_of_a_large_tensor_are_those_of_its_parts(kind, act, dtype):
     where = {"act": act, "dim": -1 if act == "softmax" else None, "offset": 2**31 - 9001}
     wanted = torch.cat([encode(part, theta, **where) for part in x.split(5)])
     assert torch.equal(encode(x, theta, **where), wanted)
+
+
+@pytest.mark.parametrize("dtype", ULP, ids=str)
+@pytest.mark.parametrize("lse", [False, True], ids=["", "lse"])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 20011, 32, 128, 1), (8, 4096, 32, 128, 1), (3, 3001, 72, 128, 1), (2, 2111, 16, 64, 1), (2, 3001, 47, 64, 2)],
+    ids=str,
+)
+def test_decoding(shape, lse, dtype):
+    b, m, h, d, rank = shape
+    torch.manual_seed(0)
+    factors = [
+        torch.randn(size)
+        for size in ((b, 1, h, 16), (b, m, h, rank), (b, m, h, rank), (b, 1, 16, d), (b, m, rank, d), (b, m, rank, d))
+    ]
+    factors[0] *= 4  # scores of about 1
+    factors = [factor.to(dtype) for factor in factors]
+    lengths = torch.tensor([m - 5 - 700 * i for i in range(b)], dtype=torch.int32).clamp(min=0)
+    for kv_len in (None, lengths):
+        wanted = copes.tpa_decode(*factors, kv_len=kv_len, return_lse=lse)
+        cuda = [factor.cuda() for factor in factors]
+        got = copes.tpa_decode(*cuda, kv_len=None if kv_len is None else kv_len.cuda(), return_lse=lse)
+        if lse:
+            torch.testing.assert_close(got[1].cpu(), wanted[1], rtol=1e-5, atol=1e-5)
+            got, wanted = got[0], wanted[0]
+        for entry, want in zip(got.cpu(), wanted, strict=True):
+            assert ((entry - want).abs() <= 4 * ULP[dtype] * want.abs().amax(-1, keepdim=True) + LEAST[dtype]).all()
