@@ -1,6 +1,5 @@
-/* The query of tpa_decode as a matrix in shared memory for Hopper's tensor cores: two rows a head, which hold its high and
- * its low parts, as one part of 8 or 11 bits would put percents on a probability; and, for bfloat16 where lse is wanted,
- * a second matrix with a third part and zeros. */
+/* The query of tpa_decode as a matrix in shared memory for Hopper's tensor cores: two rows a head, of its high and its low
+ * parts; and, for bfloat16 where lse is wanted, a second matrix of third parts and zeros. */
 #ifndef COPES_BACKENDS_CUDA_TPA_WGMMA_QUERY_H
 #define COPES_BACKENDS_CUDA_TPA_WGMMA_QUERY_H
 

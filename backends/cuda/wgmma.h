@@ -70,21 +70,19 @@ DEVICE void send_bytes(uint32_t to, uint32_t from, uint32_t bytes, uint32_t mail
 
 #if COPES_SM90A
 
-/* Sums as operands of an instruction that changes them. */
-#define COPES_SUMS_32(c)                                                                                               \
-    "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),        \
-        "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),         \
-        "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),        \
-        "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-#define COPES_SUMS_64(c)                                                                                               \
-    "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),        \
-        "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),         \
-        "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),        \
-        "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]),        \
-        "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]),        \
-        "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]),        \
-        "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]),        \
-        "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+/* Sums as operands of an instruction that changes them, and their places in its text. */
+#define COPES_SUMS_8(c, i)                                                                                             \
+    "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]),        \
+        "+f"(c[i + 7])
+#define COPES_SUMS_32(c, i) COPES_SUMS_8(c, i), COPES_SUMS_8(c, i + 8), COPES_SUMS_8(c, i + 16), COPES_SUMS_8(c, i + 24)
+#define COPES_SUMS_64(c, i) COPES_SUMS_32(c, i), COPES_SUMS_32(c, i + 32)
+#define COPES_PLACES_32                                                                                                \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define COPES_PLACES_64 COPES_PLACES_32 COPES_LATER_PLACES
+#define COPES_LATER_PLACES                                                                                             \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                               \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 /* c = a b^T, or c += a b^T, of 64 x 16 and 64 x 16 elements in shared memory. Lane 4 g + t of warp w has c[4 j + 2 h + i]: row
  * 16 w + g + 8 h, column 8 j + 2t + i. */
@@ -93,49 +91,31 @@ DEVICE void send_bytes(uint32_t to, uint32_t from, uint32_t bytes, uint32_t mail
     {                                                                                                                  \
         asm volatile(                                                                                                  \
             "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"                                                         \
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32." NAME "." NAME                                                \
-            " "                                                                                                        \
-            "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                  \
-            " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                       \
-            "%32, %33, p, 1, 1, 0, 0;\n\t}"                                                                            \
-            : COPES_SUMS_32(c)                                                                                         \
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32." NAME "." NAME " {" COPES_PLACES_32                           \
+            "}, %32, %33, p, 1, 1, 0, 0;\n\t}"                                                                         \
+            : COPES_SUMS_32(c, 0)                                                                                      \
             : "l"(a), "l"(b), "r"((int)add));                                                                          \
     }
 
 /* c += a b, of 64 x 16 elements and 16 x 64 or 128 in shared memory. The lane has of a rows 16 w + g, + 8, + 0, + 8 and
  * columns 2t, 2t, 2t + 8, 2t + 8 and the next. It is a new a each time: one that stays in registers from turn to turn of a loop
  * is overwritten in code of nvcc 13.0. */
-#define COPES_MULTIPLY_ROWS_32(TYPE, NAME)                                                                             \
-    DEVICE void multiply_rows(float(&c)[32], const uint32_t(&a)[4], uint64_t b, TYPE)                                  \
+#define COPES_MULTIPLY_ROWS(SUMS, COLUMNS, FACTORS, TYPE, NAME)                                                        \
+    DEVICE void multiply_rows(float(&c)[SUMS], const uint32_t(&a)[4], uint64_t b, TYPE)                                \
     {                                                                                                                  \
-        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." NAME "." NAME                                       \
-                     " "                                                                                               \
-                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                         \
-                     " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "              \
-                     "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                                                          \
-                     : COPES_SUMS_32(c)                                                                                \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                            \
-    }
-#define COPES_MULTIPLY_ROWS_64(TYPE, NAME)                                                                             \
-    DEVICE void multiply_rows(float(&c)[64], const uint32_t(&a)[4], uint64_t b, TYPE)                                  \
-    {                                                                                                                  \
-        asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." NAME "." NAME                                      \
-                     " "                                                                                               \
-                     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                         \
-                     " %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "               \
-                     " %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "               \
-                     " %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "              \
-                     "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"                                                          \
-                     : COPES_SUMS_64(c)                                                                                \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32." NAME "." NAME " {" COPES_PLACES_##SUMS     \
+                     "}, " FACTORS ", 1, 1, 1, 1;"                                                                     \
+                     : COPES_SUMS_##SUMS(c, 0)                                                                         \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                            \
     }
 
-COPES_MULTIPLY_COLUMNS(bf16, "bf16")
-COPES_MULTIPLY_COLUMNS(f16, "f16")
-COPES_MULTIPLY_ROWS_32(bf16, "bf16")
-COPES_MULTIPLY_ROWS_32(f16, "f16")
-COPES_MULTIPLY_ROWS_64(bf16, "bf16")
-COPES_MULTIPLY_ROWS_64(f16, "f16")
+#define COPES_PRODUCTS(TYPE, NAME)                                                                                     \
+    COPES_MULTIPLY_COLUMNS(TYPE, NAME)                                                                                 \
+    COPES_MULTIPLY_ROWS(32, "64", "{%32, %33, %34, %35}, %36", TYPE, NAME)                                             \
+    COPES_MULTIPLY_ROWS(64, "128", "{%64, %65, %66, %67}, %68", TYPE, NAME)
+
+COPES_PRODUCTS(bf16, "bf16")
+COPES_PRODUCTS(f16, "f16")
 
 /* Registers that products are to take are ready. */
 DEVICE void begin_products()
@@ -146,12 +126,14 @@ DEVICE void begin_products()
 /* Waits for the products begun. */
 DEVICE void end_products(float (&c)[32])
 {
-    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" : COPES_SUMS_32(c)::"memory");
+    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;"
+                 : COPES_SUMS_32(c, 0)::"memory");
 }
 
 DEVICE void end_products(float (&c)[64])
 {
-    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" : COPES_SUMS_64(c)::"memory");
+    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;"
+                 : COPES_SUMS_64(c, 0)::"memory");
 }
 
 #endif
