@@ -40,7 +40,7 @@ inline copes_status encode_map(CUtensorMap *map, CUtensorMapDataType type, void 
                                const uint64_t (&strides)[2], const uint32_t (&box)[3], CUtensorMapSwizzle swizzle)
 {
     static const uint32_t steps[3] = {1, 1, 1};
-    map_encoder encode;
+    map_encoder encode = nullptr;
     COPES_TRY(find_encoder(&encode));
     const CUresult error = encode(map, type, 3, data, lengths, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                   swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);

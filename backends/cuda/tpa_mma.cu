@@ -16,8 +16,9 @@ struct block_memory {
     uint32_t full, empty, queries, stages;
 };
 
-/* Along x, blocks are (query tokens, parts, blocks of a cluster); along y, groups of heads. */
-DEVICE block_task task_of_block(const copes_tpa_problem &problem, const mma_plan &plan)
+/* Along x, blocks are (query tokens, parts, blocks of a cluster); along y, groups of heads. Before 8.0 there is no kernel to
+ * ask. */
+[[maybe_unused]] DEVICE block_task task_of_block(const copes_tpa_problem &problem, const mma_plan &plan)
 {
     uint32_t place, n;
     const uint32_t token = divide(blockIdx.x, plan.cut.by_place, &place), b = divide(token, plan.cut.by_n, &n);
