@@ -132,25 +132,23 @@ DEVICE void synchronize_blocks(int blocks)
     __syncthreads();
 }
 
-/* The same before they end, which none may do while another reads its memory. */
-DEVICE void leave_blocks(int blocks)
+/* The two halves of a meeting that orders no memory: where a block of a cluster waits until none of the others uses its
+ * shared memory any more. Every thread passes both, whole warps at a time. */
+DEVICE void arrive_at_cluster(int blocks)
 {
 #if __CUDA_ARCH__ >= 900
+    __syncwarp();
     if (blocks > 1)
-        asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
 
-/* The same place in the shared memory of the cluster's block `rank`. GPUs that have no clusters have the block's own
- * alone. */
-template <typename Object> DEVICE const Object *in_block(const Object *place, int rank)
+DEVICE void await_cluster(int blocks)
 {
 #if __CUDA_ARCH__ >= 900
-    uint64_t address;
-    asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(place), "r"(rank));
-    return reinterpret_cast<const Object *>(address);
-#else
-    return place;
+    __syncwarp();
+    if (blocks > 1)
+        asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 #endif
 }
 

@@ -127,7 +127,8 @@ DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const
     const output_place to = {task.b, task.n, task.head, task.part, partials, plan.pairs};
     synchronize_blocks(plan.cut.cluster);
     finish_outputs(problem, plan.cut, to, block);
-    leave_blocks(plan.cut.cluster);
+    arrive_at_cluster(plan.cut.cluster);
+    await_cluster(plan.cut.cluster); /* none ends while another reads its memory */
 }
 
 template <typename T, int WIDTH>
@@ -190,7 +191,8 @@ static bool in_rows(copes_view view, const copes_tpa_problem &problem, int64_t r
     return width % vector_length<T> == 0 && in_vectors<T>(view, lengths, 4);
 }
 
-template <typename T> bool fast_tpa_fits(const queue &to, const copes_tpa_problem &problem)
+/* Shapes and strides that tensor cores take, here or in tpa_wgmma.cu. */
+template <typename T> static bool is_fast(const queue &to, const copes_tpa_problem &problem)
 {
     const copes_tpa_problem &p = problem;
     const int64_t heads = (int)MOST_WARPS * (int)WARP_HEADS, features = 256, ranks = 64,
@@ -204,20 +206,24 @@ template <typename T> bool fast_tpa_fits(const queue &to, const copes_tpa_proble
            plan_block<T>(to, p, head_tiles_of(p), &plan);
 }
 
-template <typename T> bool fast_tpa_aligned(const copes_tpa_problem &problem)
+template <typename T> static bool is_aligned(const copes_tpa_problem &problem)
 {
     const auto address = [](const copes_view &view) { return reinterpret_cast<uintptr_t>(view.data); };
     const uintptr_t cache = address(problem.ak) | address(problem.bk) | address(problem.av) | address(problem.bv);
     return cache % 16 == 0 && (address(problem.aq) | address(problem.bq)) % sizeof(T) == 0;
 }
 
-template <typename T> size_t fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem)
+template <typename T> bool fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem, size_t *bytes)
 {
+    if (!is_fast<T>(to, problem))
+        return false;
     if constexpr (!is_single<T>)
-        if (wgmma_tpa_fits<T>(to, problem))
-            return wgmma_tpa_workspace<T>(to, problem);
+        if (wgmma_tpa_workspace<T>(to, problem, bytes))
+            return true;
     mma_plan plan;
-    return plan_of<T>(to, problem, &plan) ? partials_bytes(problem, plan.cut.cache) : 0;
+    plan_of<T>(to, problem, &plan);
+    *bytes = partials_bytes(problem, plan.cut.cache);
+    return true;
 }
 
 template <typename T, int WIDTH>
@@ -230,11 +236,8 @@ static copes_status launch_mma(const queue &to, const copes_tpa_problem &problem
                            (size_t)plan.shared, problem, plan, partials);
 }
 
-template <typename T> copes_status run_fast_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace)
+template <typename T> static copes_status run_mma(const queue &to, const copes_tpa_problem &problem, void *workspace)
 {
-    if constexpr (!is_single<T>)
-        if (wgmma_tpa_fits<T>(to, problem))
-            return run_wgmma_tpa<T>(to, problem, workspace);
     const int64_t output[] = {problem.b, problem.n, problem.h, problem.e};
     mma_plan plan;
     plan_of<T>(to, problem, &plan);
@@ -246,6 +249,18 @@ template <typename T> copes_status run_fast_tpa(const queue &to, const copes_tpa
     default: COPES_TRY((launch_mma<T, 256>(to, problem, plan, partials))); break;
     }
     return partials == nullptr ? COPES_OK : merge_partials<T>(to, problem, plan.cut.cache, partials);
+}
+
+template <typename T>
+bool run_fast_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace, copes_status *status)
+{
+    if (!is_aligned<T>(problem) || !is_fast<T>(to, problem))
+        return false;
+    if constexpr (!is_single<T>)
+        if (run_wgmma_tpa<T>(to, problem, workspace, status))
+            return true;
+    *status = run_mma<T>(to, problem, workspace);
+    return true;
 }
 
 FAST_TPA_INSTANTIATE(f32)

@@ -107,11 +107,11 @@ template <typename T, int WIDTH> struct cluster_parts {
 
     __device__ __forceinline__ row_state state(int rank, int row) const
     {
-        return *in_block(block.merged + first + row * 8, rank);
+        return *in_cluster(block.merged + first + row * 8, rank);
     }
     __device__ __forceinline__ float4 sums(int rank) const
     {
-        return *in_block(block.o + item, rank);
+        return *in_cluster(block.o + item, rank);
     }
 };
 

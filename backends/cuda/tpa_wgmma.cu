@@ -107,22 +107,6 @@ DEVICE void gather_rows(const wgmma_plan &plan, int group, const group_outputs<T
     fence_shared();
 }
 
-/* Where a block that is not the only one of its cluster waits until none of the others uses its stages any more, or until
- * all have what it sent. Every thread passes twice, whole warps at a time. */
-DEVICE void arrive_at_cluster(int blocks)
-{
-    __syncwarp();
-    if (blocks > 1)
-        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-
-DEVICE void await_cluster(int blocks)
-{
-    __syncwarp();
-    if (blocks > 1)
-        asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-}
-
 #endif
 
 template <typename T, int WIDTH, int PARTS>
@@ -187,17 +171,13 @@ template <typename T> static copes_status map_cache(cache_maps *maps, const cope
     return map_tensor<T>(&maps->bv, p, p.bv, p.e, 128);
 }
 
-template <typename T> bool wgmma_tpa_fits(const queue &to, const copes_tpa_problem &p)
+template <typename T> bool wgmma_tpa_workspace(const queue &to, const copes_tpa_problem &problem, size_t *bytes)
 {
     wgmma_plan plan;
-    return COPES_WGMMA && to.architecture == 90 && takes_boxes<T>(to, p, &plan);
-}
-
-template <typename T> size_t wgmma_tpa_workspace(const queue &to, const copes_tpa_problem &problem)
-{
-    wgmma_plan plan;
-    plan_of<T>(to, problem, &plan);
-    return partials_bytes(problem, plan.cut.cache);
+    if (!takes_boxes<T>(to, problem, &plan))
+        return false;
+    *bytes = partials_bytes(problem, plan.cut.cache);
+    return true;
 }
 
 template <typename T, int WIDTH, int PARTS>
@@ -210,28 +190,36 @@ static copes_status launch_wgmma(const queue &to, const copes_tpa_problem &probl
                            plan, problem, maps, partials);
 }
 
-template <typename T> copes_status run_wgmma_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace)
+template <typename T>
+static copes_status run_plan(const queue &to, const copes_tpa_problem &problem, const wgmma_plan &plan, void *workspace)
 {
-    const int64_t output[] = {problem.b, problem.n, problem.h, problem.e};
-    wgmma_plan plan;
-    cache_maps maps;
-    plan_of<T>(to, problem, &plan);
-    plan.pairs = in_vectors<T>(problem.o, output, 4);
-    plan.query = source_of<T>(problem);
-    COPES_TRY(map_cache<T>(&maps, problem));
-    float *partials = place_of_partials(plan.cut, workspace);
-    constexpr int most = parts_of_query<T>(true);
+    constexpr int least = parts_of_query<T>(false), most = parts_of_query<T>(true);
     const bool narrow = is_narrow(problem), all = problem.lse.data != nullptr;
-    const auto run = narrow ? (all ? launch_wgmma<T, 64, most> : launch_wgmma<T, 64, 2>)
-                            : (all ? launch_wgmma<T, 128, most> : launch_wgmma<T, 128, 2>);
+    const auto run = narrow ? (all ? launch_wgmma<T, 64, most> : launch_wgmma<T, 64, least>)
+                            : (all ? launch_wgmma<T, 128, most> : launch_wgmma<T, 128, least>);
+    float *partials = place_of_partials(plan.cut, workspace);
+    cache_maps maps;
+    COPES_TRY(map_cache<T>(&maps, problem));
     COPES_TRY(run(to, problem, plan, maps, partials));
     return partials == nullptr ? COPES_OK : merge_partials<T>(to, problem, plan.cut.cache, partials);
 }
 
+template <typename T>
+bool run_wgmma_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace, copes_status *status)
+{
+    const int64_t output[] = {problem.b, problem.n, problem.h, problem.e};
+    wgmma_plan plan;
+    if (!takes_boxes<T>(to, problem, &plan))
+        return false;
+    plan.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
+    plan.query = source_of<T>(problem);
+    *status = run_plan<T>(to, problem, plan, workspace);
+    return true;
+}
+
 #define INSTANTIATE(T)                                                                                                 \
-    template bool wgmma_tpa_fits<T>(const queue &, const copes_tpa_problem &);                                         \
-    template size_t wgmma_tpa_workspace<T>(const queue &, const copes_tpa_problem &);                                  \
-    template copes_status run_wgmma_tpa<T>(const queue &, const copes_tpa_problem &, void *);
+    template bool wgmma_tpa_workspace<T>(const queue &, const copes_tpa_problem &, size_t *);                          \
+    template bool run_wgmma_tpa<T>(const queue &, const copes_tpa_problem &, void *, copes_status *);
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 

@@ -10,9 +10,10 @@
 namespace COPES_GPU
 {
 
-template <typename T> bool wgmma_tpa_fits(const queue &to, const copes_tpa_problem &problem);
-template <typename T> size_t wgmma_tpa_workspace(const queue &to, const copes_tpa_problem &problem);
-template <typename T> copes_status run_wgmma_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace);
+/* False: not this problem. */
+template <typename T> bool wgmma_tpa_workspace(const queue &to, const copes_tpa_problem &problem, size_t *bytes);
+template <typename T>
+bool run_wgmma_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace, copes_status *status);
 
 } // namespace COPES_GPU
 

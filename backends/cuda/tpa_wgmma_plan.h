@@ -126,12 +126,12 @@ inline bool has_short_steps(const copes_tpa_problem &problem)
            fits(bq[0], problem.b) && fits(bq[1], problem.n) && fits(bq[2], problem.rq);
 }
 
-/* What maps, a grid and the kernel's arithmetic hold. */
+/* What devices, maps, a grid and the kernel's arithmetic hold. */
 template <typename T> inline bool takes_boxes(const queue &to, const copes_tpa_problem &p, wgmma_plan *plan)
 {
-    return p.rk == 1 && p.rv == 1 && p.rq <= MOST_RANKS && p.h % 8 == 0 && p.d <= 128 && p.e <= 128 &&
-           p.b <= MOST_ALONG_GRID && has_short_steps(p) && in_boxes(p, p.ak) && in_boxes(p, p.bk) &&
-           in_boxes(p, p.av) && in_boxes(p, p.bv) && plan_of<T>(to, p, plan) &&
+    return COPES_WGMMA && to.architecture == 90 && p.rk == 1 && p.rv == 1 && p.rq <= MOST_RANKS && p.h % 8 == 0 &&
+           p.d <= 128 && p.e <= 128 && p.b <= MOST_ALONG_GRID && has_short_steps(p) && in_boxes(p, p.ak) &&
+           in_boxes(p, p.bk) && in_boxes(p, p.av) && in_boxes(p, p.bv) && plan_of<T>(to, p, plan) &&
            p.n * plan->head_groups <= MOST_ALONG_GRID;
 }
 

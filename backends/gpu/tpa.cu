@@ -333,8 +333,9 @@ template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, 3) tpa_fma(G
 
 template <typename T> size_t tpa_workspace(const queue &to, const copes_tpa_problem &problem)
 {
-    if (fast_tpa_fits<T>(to, problem))
-        return fast_tpa_workspace<T>(to, problem);
+    size_t bytes = 0;
+    if (fast_tpa_workspace<T>(to, problem, &bytes))
+        return bytes;
     return partials_bytes(problem, cut_of(to, problem, can_merge(problem)).cache);
 }
 
@@ -349,16 +350,16 @@ template <typename T> static bool features_in_vectors(const copes_tpa_problem &p
 
 template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace)
 {
-    const bool fits = fast_tpa_fits<T>(to, problem);
-    if (fits && fast_tpa_aligned<T>(problem))
-        return run_fast_tpa<T>(to, problem, workspace);
-    const tpa_cut cut = cut_of(to, problem, !fits && can_merge(problem));
+    copes_status status = COPES_OK;
+    if (run_fast_tpa<T>(to, problem, workspace, &status))
+        return status;
+    size_t theirs; /* the workspace is of the fast kernels' size where they only refuse addresses */
+    const tpa_cut cut = cut_of(to, problem, can_merge(problem) && !fast_tpa_workspace<T>(to, problem, &theirs));
     if (problem.b * problem.n * problem.h == 0)
         return COPES_OK;
     float *partials = cut.cache.parts > 1 ? static_cast<float *>(workspace) : nullptr;
     const auto kernel = features_in_vectors<T>(problem) ? tpa_fma<T, vector_length<T>> : tpa_fma<T, 1>;
-    const copes_status status =
-        launch(to, kernel, blocks_of(cut.tasks, THREADS), THREADS, 0, tpa_call{problem, cut, partials});
+    status = launch(to, kernel, blocks_of(cut.tasks, THREADS), THREADS, 0, tpa_call{problem, cut, partials});
     if (status != COPES_OK || cut.cache.parts == 1)
         return status;
     return merge_partials<T>(to, problem, cut.cache, partials);

@@ -9,18 +9,15 @@
 namespace COPES_GPU
 {
 
-/* Do they take these shapes and strides, and, as addresses are no part of what a workspace's size may depend on, these
- * addresses? */
-template <typename T> bool fast_tpa_fits(const queue &to, const copes_tpa_problem &problem);
-template <typename T> bool fast_tpa_aligned(const copes_tpa_problem &problem);
-template <typename T> size_t fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem);
-template <typename T> copes_status run_fast_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace);
+/* False: not these shapes and strides, or, as addresses are no part of what a workspace's size may depend on, not these
+ * addresses. */
+template <typename T> bool fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem, size_t *bytes);
+template <typename T>
+bool run_fast_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace, copes_status *status);
 
 #define FAST_TPA_INSTANTIATE(T)                                                                                        \
-    template bool fast_tpa_fits<T>(const queue &, const copes_tpa_problem &);                                          \
-    template bool fast_tpa_aligned<T>(const copes_tpa_problem &);                                                      \
-    template size_t fast_tpa_workspace<T>(const queue &, const copes_tpa_problem &);                                   \
-    template copes_status run_fast_tpa<T>(const queue &, const copes_tpa_problem &, void *);
+    template bool fast_tpa_workspace<T>(const queue &, const copes_tpa_problem &, size_t *);                           \
+    template bool run_fast_tpa<T>(const queue &, const copes_tpa_problem &, void *, copes_status *);
 
 } // namespace COPES_GPU
 

@@ -11,24 +11,14 @@ template <typename T> bool run_sequence_fast(const queue &, const copes_lrpe_pro
     return false;
 }
 
-template <typename T> bool fast_tpa_fits(const queue &, const copes_tpa_problem &)
+template <typename T> bool fast_tpa_workspace(const queue &, const copes_tpa_problem &, size_t *)
 {
     return false;
 }
 
-template <typename T> bool fast_tpa_aligned(const copes_tpa_problem &)
+template <typename T> bool run_fast_tpa(const queue &, const copes_tpa_problem &, void *, copes_status *)
 {
     return false;
-}
-
-template <typename T> size_t fast_tpa_workspace(const queue &, const copes_tpa_problem &)
-{
-    return 0;
-}
-
-template <typename T> copes_status run_fast_tpa(const queue &, const copes_tpa_problem &, void *)
-{
-    return copes_fail(COPES_ERROR_UNSUPPORTED, "tpa_decode: HIP has no kernel for matrix cores");
 }
 
 #define INSTANTIATE(T)                                                                                                 \
