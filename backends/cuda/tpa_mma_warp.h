@@ -15,7 +15,7 @@ namespace COPES_GPU
 template <typename T, int WIDTH> struct warp_outputs {
     typedef tensor_product<T, WIDTH> product;
     typename product::outputs o;
-    row_weights<T, 2> weights; /* of heads g and g + 8 */
+    row_weights<T, quad_rows<2>> weights; /* of heads g and g + 8 */
 
     __device__ __forceinline__ void clear()
     {
@@ -79,11 +79,9 @@ DEVICE void attend(const copes_tpa_problem &problem, const stage_ring &ring, uin
     float by[2];
     if (out.weights.raise(s, by))
         out.shrink(by);
-    for (int r = 0; is_half<T> && r < rv; r++) {
-        product::coefficients(v, w, stage + ring.av, rv, r);
-        if (out.weights.make_room(v, by))
+    if constexpr (is_half<T>)
+        if (out.weights.make_room(product::largest_coefficient(w, stage + ring.av, rv), by))
             out.shrink(by);
-    }
     out.weights.exponentiate(s);
     for (int r = 0; r < rv; r++) {
         product::coefficients(v, w, stage + ring.av, rv, r);

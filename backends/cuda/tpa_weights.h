@@ -8,9 +8,35 @@
 namespace COPES_GPU
 {
 
-/* Of a lane's rows: one, or two, which every four scores have two each of. The four lanes of a row hold different
- * keys. */
-template <typename T, int ROWS> struct row_weights {
+/* The rows of a lane, where four lanes hold different keys of the same rows: one, or two, which every four scores have two
+ * each of. */
+template <int ROWS> struct quad_rows {
+    static constexpr int COUNT = ROWS;
+
+    static __device__ __forceinline__ constexpr int of(int i)
+    {
+        return ROWS == 2 ? i % 4 / 2 : 0;
+    }
+
+    /* Does it hold for any lane of those that go on together? */
+    __device__ __forceinline__ bool any(bool what) const
+    {
+        return __any_sync(0xffffffffu, what);
+    }
+
+    /* Brings each row its largest. */
+    __device__ __forceinline__ void raise(float (&top)[ROWS]) const
+    {
+        for (int row = 0; row < ROWS; row++) {
+            top[row] = fmaxf(top[row], shuffle_xor(top[row], 1));
+            top[row] = fmaxf(top[row], shuffle_xor(top[row], 2));
+        }
+    }
+};
+
+/* Of a lane's rows. */
+template <typename T, typename Rows> struct row_weights {
+    static constexpr int ROWS = Rows::COUNT;
     static constexpr float SLACK = 8;
     float most[ROWS], sum[ROWS]; /* sums are of the lane's own keys */
 
@@ -18,11 +44,6 @@ template <typename T, int ROWS> struct row_weights {
      * has its largest number at 2^16 and few bits below 2^-14, so its weights start high, and sink where values are
      * large. */
     float headroom;
-
-    static __device__ __forceinline__ constexpr int row_of(int i)
-    {
-        return ROWS == 2 ? i % 4 / 2 : 0;
-    }
 
     __device__ __forceinline__ void clear()
     {
@@ -39,7 +60,8 @@ template <typename T, int ROWS> struct row_weights {
 
     /* Raises the maxima to those of new scores, for all lanes of a row at once, where that is worth it: what was
      * gathered before is then to shrink by the factors. */
-    template <int N> __device__ __forceinline__ bool raise(const float (&s)[N][4], float (&by)[ROWS])
+    template <int N>
+    __device__ __forceinline__ bool raise(const float (&s)[N][4], float (&by)[ROWS], const Rows &rows = {})
     {
         float top[ROWS];
         bool past = false;
@@ -47,15 +69,15 @@ template <typename T, int ROWS> struct row_weights {
             top[row] = -INFINITY;
 #pragma unroll
         for (int i = 0; i < N * 4; i++)
-            top[row_of(i)] = fmaxf(top[row_of(i)], s[i / 4][i % 4]);
+            top[Rows::of(i)] = fmaxf(top[Rows::of(i)], s[i / 4][i % 4]);
         for (int row = 0; row < ROWS; row++)
             past |= top[row] > most[row] + SLACK;
-        if (!__any_sync(0xffffffffu, past))
+        if (!rows.any(past))
             return false;
-        for (int row = 0; row < ROWS; row++) {
+        for (int row = 0; row < ROWS; row++)
             top[row] = fmaxf(top[row], most[row]);
-            top[row] = fmaxf(top[row], shuffle_xor(top[row], 1));
-            top[row] = fmaxf(top[row], shuffle_xor(top[row], 2));
+        rows.raise(top);
+        for (int row = 0; row < ROWS; row++) {
             by[row] = exp2_term(most[row] - shift_of(top[row]));
             most[row] = top[row];
             sum[row] *= by[row];
@@ -63,13 +85,10 @@ template <typename T, int ROWS> struct row_weights {
         return true;
     }
 
-    /* Lowers the headroom until f16 holds the largest weight times these coefficients. */
-    template <int N> __device__ __forceinline__ bool make_room(const float (&v)[N][4], float (&by)[ROWS])
+    /* Lowers the headroom until f16 holds the largest weight times the lane's largest coefficient. */
+    __device__ __forceinline__ bool make_room(float top, float (&by)[ROWS])
     {
-        float top = 0, factor = 1;
-#pragma unroll
-        for (int i = 0; i < N * 4; i++)
-            top = fmaxf(top, fabsf(v[i / 4][i % 4]));
+        float factor = 1;
         while (__any_sync(0xffffffffu, headroom > -SLACK && top * exp2f(headroom + SLACK) > 0x1p15f)) {
             headroom -= 1;
             factor *= 0.5f;
@@ -88,8 +107,8 @@ template <typename T, int ROWS> struct row_weights {
 #pragma unroll
         for (int i = 0; i < N * 4; i++) {
             float &e = s[i / 4][i % 4];
-            e = exp2_term(e - shift[row_of(i)]);
-            part[row_of(i)] += e;
+            e = exp2_term(e - shift[Rows::of(i)]);
+            part[Rows::of(i)] += e;
         }
         for (int row = 0; row < ROWS; row++)
             sum[row] += part[row];

@@ -15,7 +15,7 @@ namespace COPES_GPU
 /* What a lane has gathered of its head: o[4 j + i] + o[4 j + 2 + i] is feature 8 j + 2t + i. */
 template <typename T, int WIDTH> struct group_outputs {
     float o[WIDTH / 2];
-    row_weights<T, 1> weights;
+    row_weights<T, quad_rows<1>> weights;
 
     __device__ __forceinline__ void clear()
     {
@@ -109,8 +109,14 @@ DEVICE void attend_stage(uint32_t stage, int tiles, int count, const group_place
     if (out.weights.raise(s, by))
         out.shrink(by);
     read_coefficients<T>(v, w, stage + stage_layout<WIDTH>::value_heads(tiles));
-    if (is_half<T> && out.weights.make_room(v, by))
-        out.shrink(by);
+    if (is_half<T>) {
+        float top = 0;
+#pragma unroll
+        for (int i = 0; i < BOX_KEYS / 4; i++)
+            top = fmaxf(top, fabsf(v[i / 4][i % 4]));
+        if (out.weights.make_room(top, by))
+            out.shrink(by);
+    }
     out.weights.exponentiate(s);
 #pragma unroll
     for (int i = 0; i < BOX_KEYS / 4; i++)
