@@ -27,6 +27,17 @@ DEVICE void write_shared_32(uint32_t address, uint32_t value)
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+DEVICE void read_words(uint32_t (&words)[4], uint32_t at)
+{
+    const uint4 four = read_shared(at);
+    words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
+}
+
+DEVICE void read_words(uint32_t (&words)[2], uint32_t at)
+{
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "r"(at));
+}
+
 DEVICE uint32_t read_shared_16(uint32_t address)
 {
     uint16_t value;
@@ -38,6 +49,12 @@ DEVICE uint32_t read_shared_16(uint32_t address)
 DEVICE void copy_async(uint32_t to, const void *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+/* Starts to copy a word to shared memory. */
+DEVICE void copy_word(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
 /* Barriers in shared memory, whose phase ends with its last arrival. */
@@ -80,6 +97,25 @@ DEVICE void synchronize_some(int threads)
 DEVICE void pass_some(int threads)
 {
     asm volatile("barrier.arrive 1, %0;" ::"r"(threads) : "memory");
+}
+
+/* Meets the threads of warpgroup `group`. */
+DEVICE void synchronize_group(int group)
+{
+    asm volatile("barrier.sync %0, 128;" ::"r"(2 + group) : "memory");
+}
+
+/* The same, and tells them whether it holds for any. */
+DEVICE bool any_of_group(int group, bool what)
+{
+    uint32_t any;
+    asm volatile(
+        "{\n\t.reg .pred p, q;\n\tsetp.ne.u32 p, %1, 0;\n\t"
+        "barrier.red.or.pred q, %2, 128, p;\n\tselp.u32 %0, 1, 0, q;\n\t}"
+        : "=r"(any)
+        : "r"((uint32_t)what), "r"(2 + group)
+        : "memory");
+    return any != 0;
 }
 
 /* Four 8 x 8 matrices of 16-bit elements, whose row i % 8 of matrix i / 8 begins at lane i's address: lane 4 g + t

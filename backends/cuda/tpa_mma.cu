@@ -217,9 +217,8 @@ template <typename T> bool fast_tpa_workspace(const queue &to, const copes_tpa_p
 {
     if (!is_fast<T>(to, problem))
         return false;
-    if constexpr (!is_single<T>)
-        if (wgmma_tpa_workspace<T>(to, problem, bytes))
-            return true;
+    if (wgmma_tpa_workspace<T>(to, problem, bytes))
+        return true;
     mma_plan plan;
     plan_of<T>(to, problem, &plan);
     *bytes = partials_bytes(problem, plan.cut.cache);
@@ -256,10 +255,8 @@ bool run_fast_tpa(const queue &to, const copes_tpa_problem &problem, void *works
 {
     if (!is_aligned<T>(problem) || !is_fast<T>(to, problem))
         return false;
-    if constexpr (!is_single<T>)
-        if (run_wgmma_tpa<T>(to, problem, workspace, status))
-            return true;
-    *status = run_mma<T>(to, problem, workspace);
+    if (!run_wgmma_tpa<T>(to, problem, workspace, status))
+        *status = run_mma<T>(to, problem, workspace);
     return true;
 }
 

@@ -108,12 +108,6 @@ DEVICE void write_words(uint32_t at, const uint32_t (&words)[4])
     write_shared(at, make_uint4(words[0], words[1], words[2], words[3]));
 }
 
-DEVICE void read_words(uint32_t (&words)[4], uint32_t at)
-{
-    const uint4 four = read_shared(at);
-    words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
-}
-
 template <typename T> DEVICE void store_parts(uint32_t piece, int parts, float (&q)[2][4])
 {
     for (int part = 0; part < parts; part++) {

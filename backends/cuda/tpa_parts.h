@@ -28,16 +28,23 @@ template <typename T> __host__ __device__ constexpr int parts_of_query(bool lse)
     return is_single<T> || (!is_half<T> && lse) ? 3 : 2;
 }
 
-/* Rounds a pair and leaves what is lost. An infinity loses nothing. */
-template <typename T> DEVICE uint32_t take_pair(float *pair)
+/* Rounds a pair and leaves what is lost, which is NaN of an infinity. */
+template <typename T> DEVICE uint32_t take_finite_pair(float *pair)
 {
     float rounded[2];
     const uint32_t word = storage<T>::pack(pair);
     storage<T>::unpack(word, rounded);
-    for (int i = 0; i < 2; i++) {
-        const float rest = pair[i] - rounded[i];
-        pair[i] = rest == rest ? rest : 0;
-    }
+    for (int i = 0; i < 2; i++)
+        pair[i] -= rounded[i];
+    return word;
+}
+
+/* The same, but an infinity loses nothing. */
+template <typename T> DEVICE uint32_t take_pair(float *pair)
+{
+    const uint32_t word = take_finite_pair<T>(pair);
+    for (int i = 0; i < 2; i++)
+        pair[i] = pair[i] == pair[i] ? pair[i] : 0;
     return word;
 }
 

@@ -1,4 +1,4 @@
-/* tpa_decode on Hopper's tensor cores, for 16-bit storage and keys and values of rank 1. A block has a query token, 32
+/* tpa_decode on Hopper's tensor cores, for keys and values of rank 1. A block has a query token, 32
  * or 64 of its heads and a part of its keys. One of its warps asks for the cache, stages ahead of two warpgroups: of the
  * same heads, and they take the stages in turn, or of 32 heads each. The blocks that share out a query token's keys are
  * a cluster, and merge what they have gathered in one launch. */
@@ -16,20 +16,26 @@ namespace COPES_GPU
 struct block_memory {
     box_ring ring;
     uint32_t received; /* its barrier: the block's share of the rows has come, to the place of the stages */
-    uint32_t rows, bq, query;
+    uint32_t rows, bq, query, exchange, weights;
 };
 
-template <int WIDTH, int PARTS> DEVICE block_memory memory_of_block(const wgmma_plan &plan)
+template <typename T, int WIDTH, int PARTS> DEVICE block_memory memory_of_block(const wgmma_plan &plan)
 {
-    typedef block_layout<WIDTH, PARTS> layout;
-    const uint32_t base = shared_address(dynamic_shared()), slots = MOST_SLOTS * 8;
-    const uint32_t query = (base + layout::before(plan.tiles, plan.query.ranks) + 1023) & ~1023u;
-    const box_ring ring = {base, base + slots, base + 2 * slots, query + plan.tiles * layout::QUERY, plan.slots};
-    return {ring, ring.partial + 8, base + layout::ROWS, base + layout::bq(plan.tiles), query};
+    const block_layout<T, WIDTH, PARTS> layout = {plan.tiles, plan.query.ranks};
+    const uint32_t base = shared_address(dynamic_shared()), slots = MOST_SLOTS * 8, exchange = base + layout.BARRIERS;
+    const uint32_t query = (base + layout.fixed() + 1023) & ~1023u, weights = query + plan.tiles * layout.QUERY;
+    const box_ring ring = {base,
+                           base + slots,
+                           base + 2 * slots,
+                           weights + layout.weights(),
+                           plan.slots,
+                           stage_layout<T, WIDTH>::slot(plan.tiles)};
+    const uint32_t rows = is_single<T> ? query : exchange, bq = is_single<T> ? weights : rows + layout.rows_bytes();
+    return {ring, ring.partial + 8, rows, bq, query, exchange, weights};
 }
 
 /* The work of the warp that asks for the cache. */
-template <int WIDTH>
+template <typename T, int WIDTH>
 DEVICE void copy_block(const cache_maps &maps, const copes_tpa_problem &problem, const wgmma_plan &plan,
                        const block_memory &memory, block_task &task, const row_shares &shares)
 {
@@ -47,70 +53,83 @@ DEVICE void copy_block(const cache_maps &maps, const copes_tpa_problem &problem,
     __syncwarp();
     pass_some(THREADS);
     take_keys<BOX_KEYS>(task, problem, plan.cut, blockIdx.x);
-    copy_boxes<WIDTH>(maps, memory.ring, task, plan.tiles);
+    copy_boxes<T, WIDTH>(maps, memory.ring, task, plan.tiles);
+}
+
+/* A thread's place in its warpgroup, whose heads are those of its tile. */
+template <typename T, int WIDTH, int PARTS>
+DEVICE group_place place_of_thread(const wgmma_plan &plan, const block_memory &memory, int group)
+{
+    typedef block_layout<T, WIDTH, PARTS> layout;
+    const lane_place lane = place_of_lane();
+    return {lane.lane,
+            lane.g,
+            lane.t,
+            (int)threadIdx.x / 32 % 4,
+            group,
+            plan.tiles == 1 ? 0 : group,
+            memory.exchange + group * EXCHANGE,
+            memory.weights + group * layout::WEIGHTS};
 }
 
 /* The work of a warpgroup: its heads over some of the block's stages. */
 template <typename T, int WIDTH, int PARTS>
 DEVICE void attend_block(const copes_tpa_problem &problem, const wgmma_plan &plan, const block_memory &memory,
-                         block_task &task, int group, group_outputs<T, WIDTH> &out)
+                         block_task &task, const group_place &w, group_outputs<T, WIDTH> &out)
 {
-    const lane_place lane = place_of_lane();
+    constexpr int slots = SLOTS_OF_STAGE<T>;
     const bool alike = plan.tiles == 1;
-    const group_place w = {lane.lane, lane.g, lane.t, (int)threadIdx.x / 32 % 4, alike ? 0 : group};
-    const int b = (int)task.b, n = (int)task.n;
-    copy_features<WIDTH>(plan.query, b, n, memory.bq, READERS);
-    const query_ranks ranks(plan.query, b, n, task.head + w.head(), w.t, 0);
+    const uint32_t query = memory.query + w.tile * block_layout<T, WIDTH, PARTS>::QUERY;
+    const query_former<T, WIDTH, PARTS> former(plan.query, (int)task.b, (int)task.n, task.head, plan.tiles, w,
+                                               memory.bq, query);
     take_keys<BOX_KEYS>(task, problem, plan.cut, blockIdx.x);
     out.clear();
     end_copies();
     wait_for_copies<0>();
     synchronize_some(THREADS);
-    const uint32_t query = memory.query + w.tile * block_layout<WIDTH, PARTS>::QUERY;
-    const query_former<T, WIDTH, PARTS> former = {plan.query, b, n, w, ranks, memory.bq, query};
-    const float unit = alike ? former.run(group, group + 1) : former.run(0, 2);
+    const float unit = former.run(alike);
     fence_shared();
     synchronize_some(READERS);
-    const int turns = alike ? GROUPS : 1, first = alike ? group : 0;
-    ring_place at = {first, 0};
+    const int turns = alike ? GROUPS : 1, first = alike ? w.group : 0;
+    slot_reader reader = {memory.ring, {first * slots, 0}};
     for (int key = first * BOX_KEYS; key < task.count; key += turns * BOX_KEYS) {
-        const int left = task.count - key;
-        const uint32_t stage = memory.ring.stages + at.slot * stage_layout<WIDTH>::bytes(plan.tiles);
-        await(memory.ring.full + at.slot * 8, at.parity);
-        attend_stage<T, WIDTH, PARTS>(stage, plan.tiles, left < BOX_KEYS ? left : BOX_KEYS, w, query, unit, out);
-        __syncwarp();
-        if (w.lane == 0)
-            arrive(memory.ring.empty + at.slot * 8);
-        at.advance(turns, plan.slots);
+        const int left = task.count - key, count = left < BOX_KEYS ? left : BOX_KEYS;
+        if constexpr (is_single<T>)
+            attend_halves<WIDTH>(reader, turns * slots, count, w, query, out);
+        else
+            attend_stage<T, WIDTH, PARTS>(reader, turns, plan.tiles, count, w, query, unit, out);
     }
 }
 
-/* Leaves the block's rows in shared memory, each merged from its groups' parts of it. */
+/* Leaves the block's rows in shared memory, each merged from its groups' parts of it. The first group has all of so few keys
+ * that they are one stage. */
 template <typename T, int WIDTH>
-DEVICE void gather_rows(const wgmma_plan &plan, int group, const group_outputs<T, WIDTH> &out,
+DEVICE void gather_rows(const wgmma_plan &plan, int keys, const group_place &w, group_outputs<T, WIDTH> &out,
                         gathered_row<WIDTH> *rows)
 {
-    const lane_place lane = place_of_lane();
-    const bool alike = plan.tiles == 1;
-    gathered_row<WIDTH> &row = rows[(alike ? 0 : group * TILE_HEADS) + threadIdx.x / 32 % 4 * 8 + lane.g];
-    row_part<WIDTH> part(out);
-    if (alike) {
-        if (group > 0)
-            part.store(row, lane.t);
+    const bool alike = plan.tiles == 1, alone = alike && keys <= BOX_KEYS;
+    if (alone && w.group > 0)
+        return;
+    gathered_row<WIDTH> *const own = rows + w.tile * TILE_HEADS;
+    row_part<T, WIDTH> part(w, out);
+    if (is_single<T> && !alone)
+        synchronize_some(READERS); /* neither needs the query any more */
+    if (alike && !alone) {
+        if (w.group > 0)
+            part.store(own);
         synchronize_some(READERS);
-        if (group > 0)
+        if (w.group > 0)
             return;
-        part.add(row, lane.t);
-        __syncwarp(); /* all its lanes have read the row's state */
+        part.add(own);
     }
-    part.store(row, lane.t);
+    part.store(own);
     fence_shared();
 }
 
 #endif
 
 template <typename T, int WIDTH, int PARTS>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(LAUNCHED<T>, 1)
     tpa_wgmma(GPU_PARAMETER wgmma_plan plan, GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER cache_maps maps,
               float *partials)
 {
@@ -119,28 +138,37 @@ __global__ void __launch_bounds__(THREADS, 1)
     const uint32_t n = divide(blockIdx.y, plan.by_group, &head_group);
     const int blocks = plan.cut.cluster,
               group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0); /* known to be a warp's */
+    const bool copies = group == GROUPS;
     const row_shares shares = {plan.tiles * TILE_HEADS, blocks, plan.row_share};
-    const block_memory memory = memory_of_block<WIDTH, PARTS>(plan);
+    const block_memory memory = memory_of_block<T, WIDTH, PARTS>(plan);
     block_task task = {blockIdx.z, n, (int64_t)(blockIdx.x / plan.cut.by_cluster),
                        (int)head_group * plan.tiles * TILE_HEADS};
-    if (group == GROUPS) {
-        copy_block<WIDTH>(maps, problem, plan, memory, task, shares);
+    if (copies) {
+        if constexpr (is_single<T>) {
+            give_registers<24>();
+            if (threadIdx.x >= THREADS)
+                return;
+        }
+        copy_block<T, WIDTH>(maps, problem, plan, memory, task, shares);
         arrive_at_cluster(blocks);
         await_cluster(blocks);
         arrive_at_cluster(blocks);
     } else {
-        gathered_row<WIDTH> *const rows = at_shared<gathered_row<WIDTH>>(memory.rows);
+        if constexpr (is_single<T>)
+            take_registers<240>();
+        const group_place w = place_of_thread<T, WIDTH, PARTS>(plan, memory, group);
         group_outputs<T, WIDTH> out;
-        attend_block<T, WIDTH, PARTS>(problem, plan, memory, task, group, out);
+        attend_block<T, WIDTH, PARTS>(problem, plan, memory, task, w, out);
         arrive_at_cluster(blocks);
-        gather_rows<T, WIDTH>(plan, group, out, rows);
+        gather_rows<T, WIDTH>(plan, task.count, w, out, at_shared<gathered_row<WIDTH>>(memory.rows));
         synchronize_some(READERS);
         await_cluster(blocks);
         send_rows<WIDTH>(shares, memory.rows, memory.ring.stages, memory.received);
         await(memory.received, 0);
         arrive_at_cluster(blocks);
         finish_rows<T, WIDTH>(problem, plan.cut.cache, {task.b, task.n, task.head, task.part, partials, plan.pairs},
-                              shares, rows, at_shared<gathered_row<WIDTH>>(memory.ring.stages), READERS);
+                              shares, at_shared<gathered_row<WIDTH>>(memory.rows),
+                              at_shared<gathered_row<WIDTH>>(memory.ring.stages));
     }
     await_cluster(blocks);
 #endif
@@ -159,14 +187,17 @@ static copes_status map_tensor(CUtensorMap *map, const copes_tpa_problem &proble
     const uint64_t lengths[3] = {(uint64_t)length, (uint64_t)problem.m, (uint64_t)problem.b};
     const uint64_t strides[2] = {stride(1, problem.m), stride(0, problem.b)};
     const uint32_t box[3] = {(uint32_t)box_bytes / (uint32_t)sizeof(T), BOX_KEYS, 1};
-    return encode_map(map, is_half<T> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, view.data,
-                      lengths, strides, box, box_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
+    const CUtensorMapDataType type = is_single<T> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                                     : is_half<T> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                  : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    return encode_map(map, type, view.data, lengths, strides, box,
+                      box_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
 }
 
 template <typename T> static copes_status map_cache(cache_maps *maps, const copes_tpa_problem &p)
 {
-    COPES_TRY(map_tensor<T>(&maps->ak, p, p.ak, p.h, TILE_HEADS * 2));
-    COPES_TRY(map_tensor<T>(&maps->av, p, p.av, p.h, TILE_HEADS * 2));
+    COPES_TRY(map_tensor<T>(&maps->ak, p, p.ak, p.h, HEAD_ROW<T>));
+    COPES_TRY(map_tensor<T>(&maps->av, p, p.av, p.h, HEAD_ROW<T>));
     COPES_TRY(map_tensor<T>(&maps->bk, p, p.bk, p.d, 128));
     return map_tensor<T>(&maps->bv, p, p.bv, p.e, 128);
 }
@@ -186,8 +217,8 @@ static copes_status launch_wgmma(const queue &to, const copes_tpa_problem &probl
 {
     const dim3 blocks((unsigned)(plan.cut.cluster * plan.cut.cache.parts), (unsigned)(problem.n * plan.head_groups),
                       (unsigned)problem.b);
-    return launch_clusters(to, tpa_wgmma<T, WIDTH, PARTS>, blocks, plan.cut.cluster, dim3(THREADS), (size_t)plan.shared,
-                           plan, problem, maps, partials);
+    return launch_clusters(to, tpa_wgmma<T, WIDTH, PARTS>, blocks, plan.cut.cluster, dim3(LAUNCHED<T>),
+                           (size_t)plan.shared, plan, problem, maps, partials);
 }
 
 template <typename T>
@@ -220,6 +251,7 @@ bool run_wgmma_tpa(const queue &to, const copes_tpa_problem &problem, void *work
 #define INSTANTIATE(T)                                                                                                 \
     template bool wgmma_tpa_workspace<T>(const queue &, const copes_tpa_problem &, size_t *);                          \
     template bool run_wgmma_tpa<T>(const queue &, const copes_tpa_problem &, void *, copes_status *);
+INSTANTIATE(f32)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 

@@ -1,5 +1,4 @@
-/* tpa_decode on Hopper's tensor cores, for what tpa_mma.cu takes and some of it: 16-bit storage, and whole eights of heads
- * of rank 1. */
+/* tpa_decode on Hopper's tensor cores, for some of what tpa_mma.cu takes: rank 1, and heads in whole vectors. */
 #ifndef COPES_BACKENDS_CUDA_TPA_WGMMA_H
 #define COPES_BACKENDS_CUDA_TPA_WGMMA_H
 

@@ -43,7 +43,7 @@ template <typename T> DEVICE void read_coefficients(group_keys &x, const group_p
 #pragma unroll
     for (int i = 0; i < BOX_KEYS / 32; i++) {
         uint32_t m[4];
-        load_transposed(m, piece + w.tile * HEAD_PIECE + (32 * i + row) * 64 + (w.warp ^ (row >> 1 & 3)) * 16);
+        load_transposed(m, piece + w.tile * HEAD_PIECE<T> + (32 * i + row) * 64 + (w.warp ^ (row >> 1 & 3)) * 16);
         for (int k = 0; k < 4; k++)
             storage<T>::unpack(m[k], &x[2 * i + k / 2][k % 2 * 2]);
     }
@@ -64,7 +64,7 @@ DEVICE void score_stage(group_keys &s, uint32_t stage, int count, const group_pl
                          T{});
     }
     group_keys k;
-    read_coefficients<T>(k, w, stage + stage_layout<WIDTH>::KEY_HEADS);
+    read_coefficients<T>(k, w, stage + stage_layout<T, WIDTH>::HEADS);
     end_products(dot);
 #pragma unroll
     for (int i = 0; i < BOX_KEYS / 4; i++) {
@@ -98,17 +98,19 @@ DEVICE void multiply_values(float (&o)[WIDTH / 2], const group_keys &weights, ui
     end_products(o);
 }
 
-/* Attention of the group's heads over a stage. */
+/* Attention of the group's heads over a stage, of whose keys `count` are the block's; the next one is `next` slots on. */
 template <typename T, int WIDTH, int PARTS>
-DEVICE void attend_stage(uint32_t stage, int tiles, int count, const group_place &w, uint32_t query, float unit,
-                         group_outputs<T, WIDTH> &out)
+DEVICE void attend_stage(slot_reader &reader, int next, int tiles, int count, const group_place &w, uint32_t query,
+                         float unit, group_outputs<T, WIDTH> &out)
 {
+    typedef stage_layout<T, WIDTH> layout;
     group_keys s, v;
     float by[1];
-    score_stage<T, WIDTH, PARTS>(s, stage, count, w, query, unit);
+    const uint32_t keys = reader.enter(), values = keys + layout::half(tiles);
+    score_stage<T, WIDTH, PARTS>(s, keys, count, w, query, unit);
     if (out.weights.raise(s, by))
         out.shrink(by);
-    read_coefficients<T>(v, w, stage + stage_layout<WIDTH>::value_heads(tiles));
+    read_coefficients<T>(v, w, values + layout::HEADS);
     if (is_half<T>) {
         float top = 0;
 #pragma unroll
@@ -121,7 +123,8 @@ DEVICE void attend_stage(uint32_t stage, int tiles, int count, const group_place
 #pragma unroll
     for (int i = 0; i < BOX_KEYS / 4; i++)
         v[i / 4][i % 4] *= s[i / 4][i % 4];
-    multiply_values<T, WIDTH>(out.o, v, stage + stage_layout<WIDTH>::VALUES);
+    multiply_values<T, WIDTH>(out.o, v, values);
+    reader.leave(next);
 }
 
 } // namespace COPES_GPU

@@ -2,13 +2,16 @@
 #ifndef COPES_BACKENDS_CUDA_TPA_WGMMA_PLAN_H
 #define COPES_BACKENDS_CUDA_TPA_WGMMA_PLAN_H
 
-#include "backends/cuda/tpa_parts.h"
-#include "backends/cuda/tpa_wgmma_box.h"
+#include "backends/cuda/tpa_wgmma_single_query.h"
 
 namespace COPES_GPU
 {
 
-inline constexpr int GROUPS = 2, READERS = GROUPS * 128, THREADS = READERS + 32;
+inline constexpr int THREADS = READERS + 32;
+
+/* Float32 has more in registers than so many threads may have, and a whole group of which one warp copies, since only a
+ * group can give registers away. */
+template <typename T> inline constexpr int LAUNCHED = is_single<T> ? READERS + 128 : THREADS;
 inline constexpr int MOST_RANKS = 64, MOST_ALONG_GRID = 65535; /* blocks, along y or z */
 
 struct wgmma_plan {
@@ -23,18 +26,38 @@ struct wgmma_plan {
     bool pairs;    /* neighbours of the output are written as one word */
 };
 
-/* A block's shared memory: barriers, rows, bq; then, from a multiple of 1024 on, the query and the ring of stages. */
-template <int WIDTH, int PARTS> struct block_layout {
-    static constexpr int ROWS = 256;
-    static constexpr int QUERY = (PARTS - 1) * WIDTH / 64 * QUERY_PIECE; /* a tile's matrices */
+/* A block's shared memory: barriers, rows, bq; then, from a multiple of 1024 on, the query and the ring of stages. Float32,
+ * whose stages are large, has its rows where the query was and bq where its weights are to be, between the two. */
+template <typename T, int WIDTH, int PARTS> struct block_layout {
+    static constexpr int BARRIERS = 256;
+    static constexpr int QUERY = WIDTH / 64 * (is_single<T> ? SINGLE_PIECE : (PARTS - 1) * QUERY_PIECE); /* of a tile */
+    static constexpr int WEIGHTS = SINGLE_PIECE; /* of a group */
+    int tiles, ranks;
 
-    static __host__ __device__ constexpr int bq(int tiles)
+    __host__ __device__ constexpr int rows_bytes() const
     {
-        return ROWS + tiles * TILE_HEADS * (WIDTH + 8) * 4;
+        return tiles * TILE_HEADS * (WIDTH + 8) * 4;
     }
-    static __host__ __device__ constexpr int before(int tiles, int ranks)
+    /* Of bq, and of aq in float32. */
+    __host__ __device__ constexpr int factors_bytes() const
     {
-        return bq(tiles) + (ranks + 15) / 16 * 16 * FEATURE_ROW<WIDTH>;
+        return (ranks + 15) / 16 * 16 * (FEATURE_ROW<T, WIDTH> + (is_single<T> ? coefficient_row(tiles) : 0));
+    }
+
+    /* Before the query. */
+    __host__ __device__ constexpr int fixed() const
+    {
+        return BARRIERS + (is_single<T> ? GROUPS * EXCHANGE : rows_bytes() + factors_bytes());
+    }
+    /* Between it and the stages. */
+    __host__ __device__ constexpr int weights() const
+    {
+        const int most = GROUPS * WEIGHTS > factors_bytes() ? GROUPS * WEIGHTS : factors_bytes();
+        return is_single<T> ? (most + 1023) / 1024 * 1024 : 0;
+    }
+    __host__ __device__ constexpr int before_stages() const
+    {
+        return fixed() + 1023 + tiles * QUERY + weights();
     }
 };
 
@@ -74,31 +97,32 @@ template <typename T> inline query_source source_of(const copes_tpa_problem &p)
 template <typename T, int WIDTH>
 inline bool plan_of(const queue &to, const copes_tpa_problem &problem, wgmma_plan *plan)
 {
+    constexpr int least = is_single<T> ? 3 : 2; /* slots: a group's next one is at most so many on */
     const bool thirds = parts_of_query<T>(problem.lse.data != nullptr) > 2;
     plan->tiles = problem.h > TILE_HEADS ? 2 : 1;
     plan->head_groups = (int)divide_up(problem.h, plan->tiles * TILE_HEADS);
     plan->by_group = divider(plan->head_groups);
-    const int stage = stage_layout<WIDTH>::bytes(plan->tiles), ranks = (int)problem.rq;
-    const int query = thirds ? block_layout<WIDTH, 3>::QUERY : block_layout<WIDTH, 2>::QUERY;
-    const int before = block_layout<WIDTH, 2>::before(plan->tiles, ranks) + 1023 + plan->tiles * query;
-    const int slots = (to.shared_memory - before) / stage;
+    const int slot = stage_layout<T, WIDTH>::slot(plan->tiles), ranks = (int)problem.rq;
+    const int before = thirds ? block_layout<T, WIDTH, 3>{plan->tiles, ranks}.before_stages()
+                              : block_layout<T, WIDTH, 2>{plan->tiles, ranks}.before_stages();
+    const int slots = (to.shared_memory - before) / slot;
     plan->slots = slots < MOST_SLOTS ? slots : MOST_SLOTS;
-    plan->shared = before + plan->slots * stage;
+    plan->shared = before + plan->slots * slot;
     const double bytes = bytes_of_key<T>(problem);
     const cut_cost cost = {
         (double)(problem.b * problem.n * plan->head_groups),
         (double)to.multiprocessors,
         bytes,
-        /* measured: 14 clocks a key of 128 features and one tile, whose bytes take 35 */
-        (WIDTH + 128) * plan->tiles / bytes,
+        /* measured: 14 clocks a key of 128 features and one tile, whose bytes take 35; in float32 57, and they 67 */
+        (is_single<T> ? 4.25 : 1) * (WIDTH + 128) * plan->tiles / bytes,
         1,
-        1e5 / bytes, /* measured: some 5,500 clocks, for its query and its outputs */
+        (is_single<T> ? 1.7e5 : 1e5) / bytes, /* measured: 9,000 and 5,500 clocks, for its query and its outputs */
         problem.m,
         plan->tiles == 1 ? GROUPS * BOX_KEYS : BOX_KEYS,
     };
     choose_cut(to, problem, cost, BOX_KEYS, &plan->cut);
     plan->row_share = (int)divide_up(plan->tiles * TILE_HEADS, plan->cut.cluster);
-    return plan->slots >= 2;
+    return plan->slots >= least;
 }
 
 template <typename T> inline bool plan_of(const queue &to, const copes_tpa_problem &problem, wgmma_plan *plan)
@@ -129,10 +153,10 @@ inline bool has_short_steps(const copes_tpa_problem &problem)
 /* What devices, maps, a grid and the kernel's arithmetic hold. */
 template <typename T> inline bool takes_boxes(const queue &to, const copes_tpa_problem &p, wgmma_plan *plan)
 {
-    return COPES_WGMMA && to.architecture == 90 && p.rk == 1 && p.rv == 1 && p.rq <= MOST_RANKS && p.h % 8 == 0 &&
-           p.d <= 128 && p.e <= 128 && p.b <= MOST_ALONG_GRID && has_short_steps(p) && in_boxes(p, p.ak) &&
-           in_boxes(p, p.bk) && in_boxes(p, p.av) && in_boxes(p, p.bv) && plan_of<T>(to, p, plan) &&
-           p.n * plan->head_groups <= MOST_ALONG_GRID;
+    return COPES_WGMMA && to.architecture == 90 && p.rk == 1 && p.rv == 1 && p.rq <= MOST_RANKS &&
+           p.h % vector_length<T> == 0 && p.d <= 128 && p.e <= 128 && p.b <= MOST_ALONG_GRID && has_short_steps(p) &&
+           in_boxes(p, p.ak) && in_boxes(p, p.bk) && in_boxes(p, p.av) && in_boxes(p, p.bv) &&
+           plan_of<T>(to, p, plan) && p.n * plan->head_groups <= MOST_ALONG_GRID;
 }
 
 } // namespace COPES_GPU

@@ -5,7 +5,7 @@
 #define COPES_BACKENDS_CUDA_TPA_WGMMA_ROWS_H
 
 #include "backends/cuda/tpa_output.h"
-#include "backends/cuda/tpa_wgmma_group.h"
+#include "backends/cuda/tpa_wgmma_single_group.h"
 
 #if COPES_SM90A
 
@@ -19,12 +19,30 @@ template <int WIDTH> struct gathered_row {
     float pad[6];
 };
 
-/* A lane's part of a row: what its group has gathered. */
-template <int WIDTH> struct row_part {
+/* What is to become of a row and of what it is merged with. */
+struct row_factors {
+    float own, other;
+
+    /* Takes `with` into a state. */
+    __device__ __forceinline__ row_factors(row_state &state, row_state with)
+    {
+        const float most = fmaxf(state.most, with.most);
+        own = exp2_term(state.most - shift_of(most)), other = exp2_term(with.most - shift_of(most));
+        state = {most, fmaf(with.sum, other, state.sum * own)};
+    }
+    __device__ __forceinline__ float of(float x, float with) const
+    {
+        return fmaf(with, other, x * own);
+    }
+};
+
+/* A lane's part of its tile's rows, which is of one of them: what its group has gathered. */
+template <typename T, int WIDTH> struct row_part {
+    const group_place &w;
     row_state state;
     float2 o[WIDTH / 8]; /* features 2t and 2t + 1 of each 8 */
 
-    template <typename T> __device__ __forceinline__ explicit row_part(const group_outputs<T, WIDTH> &out)
+    __device__ __forceinline__ row_part(const group_place &place, const group_outputs<T, WIDTH> &out) : w(place)
     {
         state = out.weights.state(0);
         state.sum += shuffle_xor(state.sum, 1);
@@ -34,27 +52,83 @@ template <int WIDTH> struct row_part {
             o[i] = make_float2(out.o[4 * i] + out.o[4 * i + 2], out.o[4 * i + 1] + out.o[4 * i + 3]);
     }
 
-    __device__ __forceinline__ void store(gathered_row<WIDTH> &row, int t) const
+    __device__ __forceinline__ void store(gathered_row<WIDTH> *rows) const
     {
-        if (t == 0)
+        gathered_row<WIDTH> &row = rows[8 * w.warp + w.g];
+        if (w.t == 0)
             row.state = state;
 #pragma unroll
         for (int i = 0; i < WIDTH / 8; i++)
-            reinterpret_cast<float2 *>(row.o)[4 * i + t] = o[i];
+            reinterpret_cast<float2 *>(row.o)[4 * i + w.t] = o[i];
     }
 
     /* Takes in what another group has left of the row. */
-    __device__ __forceinline__ void add(const gathered_row<WIDTH> &row, int t)
+    __device__ __forceinline__ void add(const gathered_row<WIDTH> *rows)
     {
-        const row_state other = row.state;
-        const float most = fmaxf(state.most, other.most), own = exp2_term(state.most - shift_of(most)),
-                    weight = exp2_term(other.most - shift_of(most));
-        state = {most, fmaf(other.sum, weight, state.sum * own)};
+        const gathered_row<WIDTH> &row = rows[8 * w.warp + w.g];
+        const row_factors by(state, row.state);
 #pragma unroll
         for (int i = 0; i < WIDTH / 8; i++) {
-            const float2 x = reinterpret_cast<const float2 *>(row.o)[4 * i + t];
-            o[i] = make_float2(fmaf(x.x, weight, o[i].x * own), fmaf(x.y, weight, o[i].y * own));
+            const float2 x = reinterpret_cast<const float2 *>(row.o)[4 * i + w.t];
+            o[i] = make_float2(by.of(o[i].x, x.x), by.of(o[i].y, x.y));
         }
+        __syncwarp(); /* all its lanes have read the row's state */
+    }
+};
+
+/* In float32 a lane has two features of each 64, of every fourth pair of rows. */
+template <int WIDTH> struct row_part<f32, WIDTH> {
+    static constexpr int ROWS = group_rows::COUNT, TILES = WIDTH / 64;
+    const group_place &w;
+    row_state state[ROWS];
+    float2 o[ROWS][TILES];
+
+    __device__ __forceinline__ row_part(const group_place &place, group_outputs<f32, WIDTH> &out) : w(place)
+    {
+        group_rows{w}.add(out.weights.sum);
+#pragma unroll
+        for (int row = 0; row < ROWS; row++) {
+            const int i = row / 2 * 4 + row % 2;
+            state[row] = out.weights.state(row);
+            for (int k = 0; k < TILES; k++)
+                o[row][k] = make_float2(out.o[k][i], out.o[k][i + 2]);
+        }
+    }
+
+    template <typename Row> __device__ __forceinline__ Row &row_of(Row *rows, int row) const
+    {
+        return rows[row / 2 * 8 + 2 * w.t + row % 2];
+    }
+
+    __device__ __forceinline__ int place(int k) const
+    {
+        return 32 * k + 8 * w.warp + w.g;
+    }
+
+    __device__ __forceinline__ void store(gathered_row<WIDTH> *rows) const
+    {
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            gathered_row<WIDTH> &row = row_of(rows, i);
+            if (w.warp == 0 && w.g == 0)
+                row.state = state[i];
+            for (int k = 0; k < TILES; k++)
+                reinterpret_cast<float2 *>(row.o)[place(k)] = o[i][k];
+        }
+    }
+
+    __device__ __forceinline__ void add(const gathered_row<WIDTH> *rows)
+    {
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const gathered_row<WIDTH> &row = row_of(rows, i);
+            const row_factors by(state[i], row.state);
+            for (int k = 0; k < TILES; k++) {
+                const float2 x = reinterpret_cast<const float2 *>(row.o)[place(k)];
+                o[i][k] = make_float2(by.of(o[i][k].x, x.x), by.of(o[i][k].y, x.y));
+            }
+        }
+        synchronize_group(w.group); /* all its lanes have read the rows' states */
     }
 };
 
@@ -98,17 +172,16 @@ template <int WIDTH> struct received_parts {
     }
 };
 
-/* Finishes the block's share of the rows, of which the others' parts have come: the work of so many threads. */
+/* Finishes the block's share of the rows, of which the others' parts have come: the work of all groups. */
 template <typename T, int WIDTH>
 DEVICE void finish_rows(const copes_tpa_problem &problem, const cache_cut &cut, const output_place &to,
-                        const row_shares &shares, const gathered_row<WIDTH> *rows, const gathered_row<WIDTH> *received,
-                        int threads)
+                        const row_shares &shares, const gathered_row<WIDTH> *rows, const gathered_row<WIDTH> *received)
 {
     constexpr int items = WIDTH / 4; /* of a row */
     const int rank = (int)cluster_rank(), first = rank * shares.share, count = shares.of(rank);
-    for (int item = threadIdx.x; item < count * items; item += threads) {
+    for (int item = threadIdx.x; item < count * items; item += READERS) {
         const int row = item / items, feature = item % items * 4, head = to.head + first + row;
-        if (head >= problem.h || feature >= problem.e)
+        if (head >= problem.h)
             continue;
         const received_parts<WIDTH> parts = {rows + first + row, received + row, rank, shares.share, feature};
         const output_item<1> out = merge_item<1>(parts, shares.blocks);

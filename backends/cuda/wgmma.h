@@ -68,21 +68,36 @@ DEVICE void send_bytes(uint32_t to, uint32_t from, uint32_t bytes, uint32_t mail
                  : "memory");
 }
 
+/* A warpgroup gives registers away, until each thread has so many, or waits until it can have so many. */
+template <int EACH> DEVICE void give_registers()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(EACH));
+}
+
+template <int EACH> DEVICE void take_registers()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(EACH));
+}
+
 #if COPES_SM90A
 
 /* Sums as operands of an instruction that changes them, and their places in its text. */
 #define COPES_SUMS_8(c, i)                                                                                             \
     "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]),        \
         "+f"(c[i + 7])
-#define COPES_SUMS_32(c, i) COPES_SUMS_8(c, i), COPES_SUMS_8(c, i + 8), COPES_SUMS_8(c, i + 16), COPES_SUMS_8(c, i + 24)
+#define COPES_SUMS_16(c, i) COPES_SUMS_8(c, i), COPES_SUMS_8(c, i + 8)
+#define COPES_SUMS_32(c, i) COPES_SUMS_16(c, i), COPES_SUMS_16(c, i + 16)
+#define COPES_SUMS_48(c, i) COPES_SUMS_32(c, i), COPES_SUMS_16(c, i + 32)
 #define COPES_SUMS_64(c, i) COPES_SUMS_32(c, i), COPES_SUMS_32(c, i + 32)
+#define COPES_PLACES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define COPES_PLACES_32                                                                                                \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                           \
+    COPES_PLACES_16                                                                                                    \
+    ", "                                                                                                               \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define COPES_PLACES_64 COPES_PLACES_32 COPES_LATER_PLACES
-#define COPES_LATER_PLACES                                                                                             \
-    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                               \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define COPES_PLACES_48                                                                                                \
+    COPES_PLACES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define COPES_PLACES_64                                                                                                \
+    COPES_PLACES_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 /* c = a b^T, or c += a b^T, of 64 x 16 and 64 x 16 elements in shared memory. Lane 4 g + t of warp w has c[4 j + 2 h + i]: row
  * 16 w + g + 8 h, column 8 j + 2t + i. */
@@ -117,23 +132,45 @@ DEVICE void send_bytes(uint32_t to, uint32_t from, uint32_t bytes, uint32_t mail
 COPES_PRODUCTS(bf16, "bf16")
 COPES_PRODUCTS(f16, "f16")
 
+/* c = a b^T, or c += a b^T, of 64 x 16 elements in registers, as above, and 32, 64 or 96 x 16 in shared memory. */
+#define COPES_MULTIPLY_BY_COLUMNS(SUMS, COLUMNS, FACTORS)                                                              \
+    DEVICE void multiply_columns(float(&c)[SUMS], const uint32_t(&a)[4], uint64_t b, bool add)                         \
+    {                                                                                                                  \
+        if (add)                                                                                                       \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 {" COPES_PLACES_##SUMS         \
+                         "}, " FACTORS ", 1, 1, 1, 0;"                                                                 \
+                         : COPES_SUMS_##SUMS(c, 0)                                                                     \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                        \
+        else                                                                                                           \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 {" COPES_PLACES_##SUMS         \
+                         "}, " FACTORS ", 0, 1, 1, 0;"                                                                 \
+                         : COPES_SUMS_##SUMS(c, 0)                                                                     \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                        \
+    }
+
+COPES_MULTIPLY_BY_COLUMNS(16, "32", "{%16, %17, %18, %19}, %20")
+COPES_MULTIPLY_BY_COLUMNS(32, "64", "{%32, %33, %34, %35}, %36")
+COPES_MULTIPLY_BY_COLUMNS(48, "96", "{%48, %49, %50, %51}, %52")
+
 /* Registers that products are to take are ready. */
 DEVICE void begin_products()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-/* Waits for the products begun. */
-DEVICE void end_products(float (&c)[32])
+/* Sums are there from here on, and not before. */
+template <int N> DEVICE void bring_sums(float (&c)[N])
 {
-    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;"
-                 : COPES_SUMS_32(c, 0)::"memory");
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(c[i]));
 }
 
-DEVICE void end_products(float (&c)[64])
+/* Waits for the products begun, and their sums. */
+template <typename... Sums> DEVICE void end_products(Sums &...sums)
 {
-    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;"
-                 : COPES_SUMS_64(c, 0)::"memory");
+    asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
+    (bring_sums(sums), ...);
 }
 
 #endif

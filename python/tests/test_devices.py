@@ -91,11 +91,18 @@ def test_encodings_of_a_large_tensor_are_those_of_its_parts(kind, act, dtype):
     assert torch.equal(encode(x, theta, **where), wanted)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", ULP, ids=str)
 @pytest.mark.parametrize("lse", [False, True], ids=["", "lse"])
 @pytest.mark.parametrize(
     "shape",
-    [(1, 20011, 32, 128, 1), (8, 4096, 32, 128, 1), (3, 3001, 72, 128, 1), (2, 2111, 16, 64, 1), (2, 3001, 47, 64, 2)],
+    [
+        (1, 20011, 32, 128, 1),
+        (8, 4096, 32, 128, 1),
+        (3, 3001, 72, 128, 1),
+        (2, 2111, 16, 64, 1),
+        (2, 3001, 44, 64, 1),
+        (2, 3001, 47, 64, 2),
+    ],
     ids=str,
 )
 def test_decoding(shape, lse, dtype):
@@ -105,7 +112,7 @@ def test_decoding(shape, lse, dtype):
         torch.randn(size)
         for size in ((b, 1, h, 16), (b, m, h, rank), (b, m, h, rank), (b, 1, 16, d), (b, m, rank, d), (b, m, rank, d))
     ]
-    factors[0] *= 4  # scores to 16, twice what float32's bound is for
+    factors[0] *= 1 if dtype == torch.float32 else 4  # scores to 4 or 16: float32's bound is for no more than 8
     factors = [factor.to(dtype) for factor in factors]
     lengths = torch.tensor([m - 5 - 700 * i for i in range(b)], dtype=torch.int32).clamp(min=0)
     for kv_len in (None, lengths):
@@ -116,4 +123,5 @@ def test_decoding(shape, lse, dtype):
             torch.testing.assert_close(got[1].cpu(), wanted[1], rtol=1e-5, atol=1e-5)
             got, wanted = got[0], wanted[0]
         for entry, want in zip(got.cpu(), wanted, strict=True):
-            assert ((entry - want).abs() <= 4 * ULP[dtype] * want.abs().amax(-1, keepdim=True) + LEAST[dtype]).all()
+            bound = 1e-6 if dtype == torch.float32 else 2 * ULP[dtype]  # of each of the two
+            assert ((entry - want).abs() <= 2 * bound * want.abs().amax(-1, keepdim=True) + LEAST[dtype]).all()
