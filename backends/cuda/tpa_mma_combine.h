@@ -124,7 +124,7 @@ DEVICE void finish_outputs(const copes_tpa_problem &problem, const cluster_cut &
     const int blocks = cut.cluster, rank = blockIdx.x % blocks;
     for (int item = rank * blockDim.x + threadIdx.x; item < block.items(); item += blockDim.x * blocks) {
         const int tile = item / block.ITEMS, g = item % 32 / 4, t = item % 4, row = tile * WARP_HEADS + g;
-        const output_item<2> out = merge_item<2>(cluster_parts<T, WIDTH>{block, item, row}, blocks);
+        const output_item<2> out = merge_item<2>(cluster_parts<T, WIDTH>{block, item, row}, blocks, blocks);
         int feature[2];
         tensor_product<T, WIDTH>::features_of(item % block.ITEMS / 32, t, feature);
         for (int half = 0; half < 2; half++)

@@ -52,15 +52,16 @@ DEVICE void add_parts(output_item<ROWS> &to, const Parts &parts, int first, int 
     }
 }
 
-template <int ROWS, typename Parts> DEVICE output_item<ROWS> merge_item(const Parts &parts, int count)
+/* An item of `blocks` parts, of which the first `count` are there. */
+template <int ROWS, typename Parts> DEVICE output_item<ROWS> merge_item(const Parts &parts, int blocks, int count)
 {
     output_item<ROWS> item = {};
     for (int row = 0; row < ROWS; row++)
         item.row[row].most = -INFINITY;
-    if (count <= 4)
+    if (blocks <= 4)
         add_parts<4>(item, parts, 0, count);
     else
-        for (int first = 0; first < count; first += 8)
+        for (int first = 0; first < blocks; first += 8)
             add_parts<8>(item, parts, first, count - first);
     return item;
 }

@@ -134,6 +134,8 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
               float *partials)
 {
 #if COPES_SM90A
+    if (threadIdx.x == READERS)
+        prefetch_maps(maps);
     uint32_t head_group;
     const uint32_t n = divide(blockIdx.y, plan.by_group, &head_group);
     const int blocks = plan.cut.cluster,
@@ -151,8 +153,12 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
         }
         copy_block<T, WIDTH>(maps, problem, plan, memory, task, shares);
         arrive_at_cluster(blocks);
-        await_cluster(blocks);
-        arrive_at_cluster(blocks);
+        if constexpr (is_single<T>) { /* has too few registers to go on */
+            await_cluster(blocks);
+            arrive_at_cluster(blocks);
+            await_cluster(blocks);
+            return;
+        }
     } else {
         if constexpr (is_single<T>)
             take_registers<240>();
@@ -166,9 +172,13 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
         send_rows<WIDTH>(shares, memory.rows, memory.ring.stages, memory.received);
         await(memory.received, 0);
         arrive_at_cluster(blocks);
-        finish_rows<T, WIDTH>(problem, plan.cut.cache, {task.b, task.n, task.head, task.part, partials, plan.pairs},
-                              shares, at_shared<gathered_row<WIDTH>>(memory.rows),
-                              at_shared<gathered_row<WIDTH>>(memory.ring.stages));
+    }
+    finish_rows<T, WIDTH>(problem, plan.cut.cache, {task.b, task.n, task.head, task.part, partials, plan.pairs}, shares,
+                          at_shared<gathered_row<WIDTH>>(memory.rows),
+                          at_shared<gathered_row<WIDTH>>(memory.ring.stages), copies);
+    if (copies) {
+        await_cluster(blocks);
+        arrive_at_cluster(blocks);
     }
     await_cluster(blocks);
 #endif

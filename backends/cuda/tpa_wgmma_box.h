@@ -41,6 +41,14 @@ struct cache_maps {
     CUtensorMap ak, bk, av, bv;
 };
 
+DEVICE void prefetch_maps(const cache_maps &maps)
+{
+    prefetch_map(&maps.bk);
+    prefetch_map(&maps.ak);
+    prefetch_map(&maps.av);
+    prefetch_map(&maps.bv);
+}
+
 /* The ring of slots, and its barriers: a slot is full, and empty again; and one of fewer keys has come. */
 struct box_ring {
     uint32_t full, empty, partial, stages;

@@ -172,20 +172,24 @@ template <int WIDTH> struct received_parts {
     }
 };
 
-/* Finishes the block's share of the rows, of which the others' parts have come: the work of all groups. */
+/* Finishes the block's share of the rows, of which the others' parts have come: the work of all groups. A warp that has
+ * nothing else to do goes through it beforehand, without parts and without results, so that the instructions are near when
+ * they are needed. */
 template <typename T, int WIDTH>
 DEVICE void finish_rows(const copes_tpa_problem &problem, const cache_cut &cut, const output_place &to,
-                        const row_shares &shares, const gathered_row<WIDTH> *rows, const gathered_row<WIDTH> *received)
+                        const row_shares &shares, const gathered_row<WIDTH> *rows, const gathered_row<WIDTH> *received,
+                        bool rehearsal)
 {
-    constexpr int items = WIDTH / 4; /* of a row */
-    const int rank = (int)cluster_rank(), first = rank * shares.share, count = shares.of(rank);
-    for (int item = threadIdx.x; item < count * items; item += READERS) {
+    constexpr int items = WIDTH / 4, nowhere = 1 << 16; /* of a row; past its last feature */
+    const int rank = rehearsal ? 0 : (int)cluster_rank(), first = rank * shares.share, count = shares.of(rank);
+    const int blocks = shares.blocks;
+    for (int item = threadIdx.x % READERS; item < count * items; item += READERS) {
         const int row = item / items, feature = item % items * 4, head = to.head + first + row;
         if (head >= problem.h)
             continue;
         const received_parts<WIDTH> parts = {rows + first + row, received + row, rank, shares.share, feature};
-        const output_item<1> out = merge_item<1>(parts, shares.blocks);
-        const int features[4] = {feature, feature + 1, feature + 2, feature + 3};
+        const output_item<1> out = merge_item<1>(parts, blocks, rehearsal ? 0 : blocks);
+        const int place = rehearsal ? nowhere : feature, features[4] = {place, place + 1, place + 2, place + 3};
         put_output<T, 4>(problem, cut, to, head, features, out.row[0], out.o);
     }
 }
