@@ -233,22 +233,23 @@ DEVICE turn operator*(const turn &a, const turn &b)
  * which it works between multiples of a quarter, and in an order in which sine and cosine take one operation least. */
 inline constexpr uint32_t ZERO_PHASE = 3u << 29;
 
-/* By polynomials on an eighth of a turn (Cephes's coefficients, scaled to turns). The integer is scaled exactly, so that
- * no rounded angle comes first. About an even quarter the angle is turned round, which leaves one sign for both, or its
- * opposite. `poison` is 0, or NaN to show in both. EXACTLY: with 2 pi in two parts, for float32 results. */
+/* By polynomials on an eighth of a turn: Cephes's, scaled to turns, or minimax ones of a term less. The integer is scaled
+ * exactly, so that no rounded angle comes first. About an even quarter the angle is turned round, which leaves one sign
+ * for both, or its opposite. `poison` is 0, or NaN to show in both. EXACTLY: for float32 results, to 1.3 ulp, with 2 pi
+ * in two parts; else to 2.4 ulp. */
 template <bool EXACTLY> DEVICE turn turn_of(uint32_t place, float poison)
 {
     const bool odd = (place & 1u << 30) == 0;
     const int32_t from_quarter = (int32_t)multiply_add(place, 4, 0u - 4 * ZERO_PHASE);
     const float t = fmaf((float)from_quarter, odd ? 0x1p-34f : -0x1p-34f, poison), z = t * t;
-    float sine = fmaf(0x1.507834p+5f, z, -0x1.32d2ccp+6f);
-    sine = fmaf(sine, z, 0x1.466bc6p+6f);
-    sine = fmaf(sine, z, -0x1.4abbcep+5f);
+    float sine = EXACTLY ? fmaf(0x1.507834p+5f, z, -0x1.32d2ccp+6f) : -0x1.2dc84cp+6f;
+    sine = fmaf(sine, z, EXACTLY ? 0x1.466bc6p+6f : 0x1.466004p+6f);
+    sine = fmaf(sine, z, EXACTLY ? -0x1.4abbcep+5f : -0x1.4abbbep+5f);
     sine = EXACTLY ? fmaf(t, 0x1.921fb6p+2f, fmaf(t, -0x1.777a5cp-23f, t * (sine * z)))
                    : t * fmaf(sine, z, 0x1.921fb6p+2f);
-    float cosine = fmaf(0x1.dacc30p+5f, z, -0x1.55c9e0p+6f);
-    cosine = fmaf(cosine, z, 0x1.03c1e8p+6f);
-    cosine = fmaf(fmaf(cosine, z, -0x1.3bd3ccp+4f), z, 1);
+    float cosine = EXACTLY ? fmaf(0x1.dacc30p+5f, z, -0x1.55c9e0p+6f) : -0x1.4e844ap+6f;
+    cosine = fmaf(cosine, z, EXACTLY ? 0x1.03c1e8p+6f : 0x1.03b090p+6f);
+    cosine = fmaf(fmaf(cosine, z, EXACTLY ? -0x1.3bd3ccp+4f : -0x1.3bd39cp+4f), z, 1);
     constexpr uint32_t SIGN = 1u << 31;
     return {__uint_as_float(__float_as_uint(odd ? sine : cosine) ^ (place & SIGN)),
             __uint_as_float(__float_as_uint(odd ? cosine : sine) ^ (~place & SIGN))};
