@@ -124,6 +124,21 @@ DEVICE uint32_t pack_f16(float low, float high)
     return *reinterpret_cast<const uint32_t *>(&pair);
 }
 
+/* Of either half of two words, the larger magnitude: `most` has magnitudes already. */
+DEVICE uint32_t larger_bf16(uint32_t most, uint32_t word)
+{
+    const __nv_bfloat162 larger = __hmax2(*reinterpret_cast<const __nv_bfloat162 *>(&most),
+                                          __habs2(*reinterpret_cast<const __nv_bfloat162 *>(&word)));
+    return *reinterpret_cast<const uint32_t *>(&larger);
+}
+
+DEVICE uint32_t larger_f16(uint32_t most, uint32_t word)
+{
+    const __half2 larger =
+        __hmax2(*reinterpret_cast<const __half2 *>(&most), __habs2(*reinterpret_cast<const __half2 *>(&word)));
+    return *reinterpret_cast<const uint32_t *>(&larger);
+}
+
 DEVICE float2 unpack_f16(uint32_t word)
 {
     return __half22float2(*reinterpret_cast<const __half2 *>(&word));

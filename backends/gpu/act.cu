@@ -17,13 +17,13 @@ template <typename T, int V> DEVICE void act_unit(copes_act act, const T *src, c
     const raw<T, V> first = raw<T, V>::read(src);
     if (saved != nullptr) {
         const raw<T, V> second = raw<T, V>::read(saved);
+        first.unpack(x[0]);
         second.unpack(y[0]);
+        activation_gradient_all<T, 1>(act, &second, x, y);
+    } else {
+        first.unpack(x[0]);
+        activate_all<T, 1>(act, &first, x);
     }
-    first.unpack(x[0]);
-    if (saved == nullptr)
-        activate_all<T, 1>(act, x);
-    else
-        activation_gradient_all<T, 1>(act, x, y);
     raw<T, V>::write(dst, x[0]);
 }
 

@@ -177,45 +177,80 @@ template <typename T> DEVICE float activation_gradient_usual(copes_act act, floa
     }
 }
 
-/* Are all elements of the first COUNT vectors? */
-template <typename T, int COUNT, int ROOM, int V> DEVICE bool are_usual(const float (&x)[ROOM][V])
+/* Are all elements of COUNT vectors? A NaN may be passed over, which the short way keeps, or not. */
+template <typename T, int COUNT, int V> DEVICE bool are_usual(const raw<T, V> *vectors)
 {
-    float most = 0;
+    uint32_t most = 0;
 #pragma unroll
-    for (int i = 0; i < COUNT * V; i++)
-        most = fmaxf(most, fabsf(x[i / V][i % V])); /* passes over a NaN, which the short way keeps */
-    return most < USUAL<T>;
+    for (int i = 0; i < COUNT; i++)
+        most = vectors[i].larger(most);
+    float both[2] = {0, 0};
+    storage<T>::unpack(most, both);
+    return both[0] < USUAL<T> && both[1] < USUAL<T>;
 }
 
-/* The activation of a thread's elements, COUNT vectors of them. A constant `act` leaves one loop of these. */
-template <typename T, int COUNT, int ROOM, int V> DEVICE void activate_all(copes_act act, float (&x)[ROOM][V])
+/* One by one in the first place, through which the elements move: an index known only at run time would put them into
+ * memory, and a call for each would take registers from everything else. */
+template <int COUNT, int ROOM, int V> DEVICE void activate_all_rarely(copes_act act, float (&x)[ROOM][V])
 {
-    const bool sigmoidal = act == COPES_SILU || act == COPES_SIGMOID;
-    if (sigmoidal && are_usual<T, COUNT>(x)) {
+#pragma unroll 1
+    for (int turn = 0; turn < COUNT * V; turn++) {
+        const float last = activate_rarely(act, x[0][0]);
+#pragma unroll
+        for (int i = 1; i < COUNT * V; i++)
+            x[(i - 1) / V][(i - 1) % V] = x[i / V][i % V];
+        x[COUNT - 1][V - 1] = last;
+    }
+}
+
+template <int COUNT, int ROOM, int V>
+DEVICE void activation_gradient_all_rarely(copes_act act, float (&g)[ROOM][V], float (&x)[ROOM][V])
+{
+#pragma unroll 1
+    for (int turn = 0; turn < COUNT * V; turn++) {
+        const float last = activation_gradient_rarely(act, g[0][0], x[0][0]), last_x = x[0][0];
+#pragma unroll
+        for (int i = 1; i < COUNT * V; i++) {
+            g[(i - 1) / V][(i - 1) % V] = g[i / V][i % V];
+            x[(i - 1) / V][(i - 1) % V] = x[i / V][i % V];
+        }
+        g[COUNT - 1][V - 1] = last;
+        x[COUNT - 1][V - 1] = last_x;
+    }
+}
+
+/* The activation of a thread's elements x, COUNT vectors of them, which `vectors` has as they lie in memory. A constant
+ * `act` leaves one loop of these. */
+template <typename T, int COUNT, int ROOM, int V>
+DEVICE void activate_all(copes_act act, const raw<T, V> *vectors, float (&x)[ROOM][V])
+{
+    if (act != COPES_SILU && act != COPES_SIGMOID) {
+#pragma unroll
+        for (int i = 0; i < COUNT * V; i++)
+            x[i / V][i % V] = activate(act, x[i / V][i % V]);
+    } else if (are_usual<T, COUNT>(vectors)) {
 #pragma unroll
         for (int i = 0; i < COUNT * V; i++)
             x[i / V][i % V] = activate_usual<T>(act, x[i / V][i % V]);
     } else {
-#pragma unroll
-        for (int i = 0; i < COUNT * V; i++)
-            x[i / V][i % V] = sigmoidal ? activate_rarely(act, x[i / V][i % V]) : activate(act, x[i / V][i % V]);
+        activate_all_rarely<COUNT>(act, x);
     }
 }
 
-/* From the gradients g of the activation's values to those of its arguments x. */
+/* From the gradients g of the activation's values to those of its arguments x, which `vectors` has, too. */
 template <typename T, int COUNT, int ROOM, int V>
-DEVICE void activation_gradient_all(copes_act act, float (&g)[ROOM][V], const float (&x)[ROOM][V])
+DEVICE void activation_gradient_all(copes_act act, const raw<T, V> *vectors, float (&g)[ROOM][V], float (&x)[ROOM][V])
 {
-    const bool sigmoidal = act == COPES_SILU || act == COPES_SIGMOID;
-    if (sigmoidal && are_usual<T, COUNT>(x)) {
+    if (act != COPES_SILU && act != COPES_SIGMOID) {
+#pragma unroll
+        for (int i = 0; i < COUNT * V; i++)
+            g[i / V][i % V] = activation_gradient(act, g[i / V][i % V], x[i / V][i % V]);
+    } else if (are_usual<T, COUNT>(vectors)) {
 #pragma unroll
         for (int i = 0; i < COUNT * V; i++)
             g[i / V][i % V] = activation_gradient_usual<T>(act, g[i / V][i % V], x[i / V][i % V]);
     } else {
-#pragma unroll
-        for (int i = 0; i < COUNT * V; i++)
-            g[i / V][i % V] = sigmoidal ? activation_gradient_rarely(act, g[i / V][i % V], x[i / V][i % V])
-                                        : activation_gradient(act, g[i / V][i % V], x[i / V][i % V]);
+        activation_gradient_all_rarely<COUNT>(act, g, x);
     }
 }
 

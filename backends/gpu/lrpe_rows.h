@@ -145,20 +145,21 @@ template <encoding E, int V> DEVICE void decode(float (&g)[2][V], const turn (&t
 }
 
 template <typename T, activation A, int COUNT, int V>
-DEVICE void activate_row(copes_act act, float (&x)[2][V], int lanes)
+DEVICE void activate_row(copes_act act, const raw_vectors<T, COUNT> &vectors, float (&x)[2][V], int lanes)
 {
     if (A == activation::softmax)
         softmax_row<T, COUNT>(x, lanes);
     if (A == activation::silu || A == activation::elementwise)
-        activate_all<T, COUNT>(A == activation::silu ? COPES_SILU : act, x);
+        activate_all<T, COUNT>(A == activation::silu ? COPES_SILU : act, vectors.part, x);
 }
 
 /* From the gradient g of the activation's value to that of its argument x, which a softmax overwrites. */
 template <typename T, activation A, int COUNT, int V>
-DEVICE void activation_gradient_row(copes_act act, float (&x)[2][V], float (&g)[2][V], int lanes)
+DEVICE void activation_gradient_row(copes_act act, const raw_vectors<T, COUNT> &vectors, float (&x)[2][V],
+                                    float (&g)[2][V], int lanes)
 {
     if (A == activation::silu || A == activation::elementwise)
-        activation_gradient_all<T, COUNT>(A == activation::silu ? COPES_SILU : act, g, x);
+        activation_gradient_all<T, COUNT>(A == activation::silu ? COPES_SILU : act, vectors.part, g, x);
     if (A == activation::softmax) {
         softmax_row<T, COUNT>(x, lanes);
         softmax_gradient_row<COUNT>(x, g, lanes);
@@ -181,18 +182,19 @@ DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &wor
     constexpr int V = vector_length<T>, PLAIN = plain_vectors<E>;
     float y[2][V], x[2][V];
     words.src.unpack(y);
-    if (BACKWARD) {
+    if constexpr (BACKWARD) {
         decode<E>(y, turns, turned && at.turned);
         words.x.unpack(x);
         if (A == activation::softmax) {
             blank<PLAIN>(at, x, -INFINITY);
             blank<PLAIN>(at, y, 0);
         }
-        activation_gradient_row<T, A, PLAIN>(act, x, y, lanes);
+        if constexpr (A != activation::none)
+            activation_gradient_row<T, A, PLAIN>(act, words.x, x, y, lanes);
     } else {
         if (A == activation::softmax)
             blank<PLAIN>(at, y, -INFINITY);
-        activate_row<T, A, PLAIN>(act, y, lanes);
+        activate_row<T, A, PLAIN>(act, words.src, y, lanes);
         encode<E>(y, turns, turned && at.turned);
     }
     if (!live)

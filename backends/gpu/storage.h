@@ -25,6 +25,7 @@ template <typename T> inline constexpr int vector_length = 16 / (int)sizeof(T);
 
 template <typename T> struct storage;
 
+/* unpack, pack: a word's elements. larger: of two words', the magnitudes that are larger, the first's being magnitudes. */
 template <> struct storage<f32> {
     static constexpr copes_dtype dtype = COPES_F32;
     static constexpr int per_word = 1;
@@ -35,6 +36,10 @@ template <> struct storage<f32> {
     DEVICE uint32_t pack(const float *x)
     {
         return __float_as_uint(x[0]);
+    }
+    DEVICE uint32_t larger(uint32_t most, uint32_t word)
+    {
+        return __float_as_uint(fmaxf(__uint_as_float(most), fabsf(__uint_as_float(word))));
     }
 };
 
@@ -50,6 +55,10 @@ template <> struct storage<bf16> {
     {
         return pack_bf16(x[0], x[1]);
     }
+    DEVICE uint32_t larger(uint32_t most, uint32_t word)
+    {
+        return larger_bf16(most, word);
+    }
 };
 
 template <> struct storage<f16> {
@@ -64,6 +73,10 @@ template <> struct storage<f16> {
     DEVICE uint32_t pack(const float *x)
     {
         return pack_f16(x[0], x[1]);
+    }
+    DEVICE uint32_t larger(uint32_t most, uint32_t word)
+    {
+        return larger_f16(most, word);
     }
 };
 
@@ -87,6 +100,14 @@ template <typename T, int V> struct raw {
             storage<T>::unpack(words.z, x + 2 * N);
             storage<T>::unpack(words.w, x + 3 * N);
         }
+    }
+    /* The larger magnitudes of `most` and of all words. */
+    __device__ __forceinline__ uint32_t larger(uint32_t most) const
+    {
+        most = storage<T>::larger(storage<T>::larger(most, words.x), words.y);
+        if constexpr (WORDS == 4)
+            most = storage<T>::larger(storage<T>::larger(most, words.z), words.w);
+        return most;
     }
     DEVICE void write(T *p, const float (&x)[V])
     {
@@ -137,13 +158,21 @@ template <typename T> struct raw<T, 1> {
     {
         return {read_anywhere<T>(p)};
     }
-    __device__ __forceinline__ void unpack(float (&x)[1]) const
+    __device__ __forceinline__ uint32_t word() const
     {
         uint32_t word = 0;
         memcpy(&word, &element, sizeof element);
+        return word;
+    }
+    __device__ __forceinline__ void unpack(float (&x)[1]) const
+    {
         float both[2];
-        storage<T>::unpack(word, both);
+        storage<T>::unpack(word(), both);
         x[0] = both[0];
+    }
+    __device__ __forceinline__ uint32_t larger(uint32_t most) const
+    {
+        return storage<T>::larger(most, word());
     }
     DEVICE void write(T *p, const float (&x)[1])
     {

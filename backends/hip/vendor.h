@@ -77,6 +77,23 @@ DEVICE uint32_t pack_f16(float low, float high)
     return bits_of((_Float16)low) | bits_of((_Float16)high) << 16;
 }
 
+/* Of either half of two words, the larger magnitude: `most` has magnitudes already, whose order is that of their bits. */
+DEVICE uint32_t larger_half(uint32_t most, uint32_t word)
+{
+    const uint32_t low = word & 0x7fffu, high = word & 0x7fff0000u;
+    return max(most & 0x7fffu, low) | max(most & 0x7fff0000u, high);
+}
+
+DEVICE uint32_t larger_bf16(uint32_t most, uint32_t word)
+{
+    return larger_half(most, word);
+}
+
+DEVICE uint32_t larger_f16(uint32_t most, uint32_t word)
+{
+    return larger_half(most, word);
+}
+
 DEVICE float2 unpack_f16(uint32_t word)
 {
     return make_float2((float)__builtin_bit_cast(_Float16, (uint16_t)word),
