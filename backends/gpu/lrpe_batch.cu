@@ -50,8 +50,8 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
 #pragma unroll
     for (int i = 0; i < SHARES; i++) {
         const int token = min((int)threadIdx.y + i * (int)blockDim.y, left);
-        words[i].src.read(src_row + (token * (int)src.n + entry * (int)src.b), BACKWARD ? at.encoded : at.plain);
-        words[i].x.read(x_row + (token * (int)x.n + entry * (int)x.b), at.plain);
+        words[i].src.read(src_row, token * src.n + entry * src.b, BACKWARD ? at.encoded : at.plain);
+        words[i].x.read(x_row, token * x.n + entry * x.b, at.plain);
     }
     const block_turns<V> made(tiling.turns, dynamic_shared());
     make_turns<sizeof(T) == 4>(tiling.turns, made, place.head, place.token);
@@ -61,16 +61,16 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
     for (int i = 0; i < SHARES; i++) {
         const int token = (int)threadIdx.y + i * (int)blockDim.y;
         turn turns[V];
-        made.read((unsigned)min(token, left), at.there ? threadIdx.x : 0, turns);
-        transform_row(act, words[i], at, true, live && token <= left, turns, tiling.shape.lanes,
-                      dst_row + (token * (int)dst.n + entry * (int)dst.b));
+        made.read((unsigned)token, at.there ? threadIdx.x : 0, turns);
+        transform_row(act, words[i], at, true, live && token <= left, turns, tiling.shape.lanes, dst_row,
+                      token * dst.n + entry * dst.b);
     }
 }
 
 /* The number of blocks; 0: this kernel does not take the problem. Batch entries share a block's angles, in groups of
  * one size, of `most` at most, and tokens fill it up. `together`: the tokens that its threads have at a time. */
-static int64_t find_tiling(const copes_lrpe_problem &problem, int angles_of_token, int share, int most,
-                           batch_tiling *tiling, int *together)
+static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, int most, batch_tiling *tiling,
+                           int *together)
 {
     const row_shape &shape = tiling->shape;
     const int groups = (shape.b + most - 1) / most;
@@ -79,12 +79,11 @@ static int64_t find_tiling(const copes_lrpe_problem &problem, int angles_of_toke
     while (*together > 1 && *together * tiling->entries * shape.lanes > MOST_THREADS)
         --*together;
     const int tokens = *together * share, tiles = (shape.n + tokens - 1) / tokens;
-    tiling->turns = turn_plan(problem, angles_of_token);
+    tiling->turns = turn_plan(problem, shape.units, v);
     tiling->turns.tokens = tokens;
     tiling->order = block_order(problem, tiles);
-    const bool near = tensor_rows(problem.src).is_near(tiling->entries, tokens) &&
-                      tensor_rows(problem.x).is_near(tiling->entries, tokens) &&
-                      tensor_rows(problem.dst).is_near(tiling->entries, tokens);
+    const bool near = is_near(problem.src, tiling->entries, tokens) && is_near(problem.x, tiling->entries, tokens) &&
+                      is_near(problem.dst, tiling->entries, tokens);
     const double blocks = (double)tiles * groups * (double)problem.h;
     const bool fits = tiling->entries * shape.lanes <= MOST_THREADS && block_turns_bytes(tiling->turns) <= MOST_BYTES &&
                       blocks <= INT32_MAX;
@@ -98,8 +97,7 @@ bool run_lrpe_batch(const queue &to, const copes_lrpe_problem &problem, copes_st
     if (!find_shape<T, E>(problem, A == activation::softmax, &tiling.shape) || !turn_plan::fits(problem))
         return false;
     int together;
-    const int64_t blocks = find_tiling(problem, tiling.shape.units * vector_length<T>,
-                                       problem.backward ? shares<A, true> : shares<A, false>,
+    const int64_t blocks = find_tiling(problem, vector_length<T>, problem.backward ? shares<A, true> : shares<A, false>,
                                        most_entries<T, E, A>(problem), &tiling, &together);
     if (blocks == 0)
         return false;

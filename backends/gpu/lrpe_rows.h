@@ -12,6 +12,8 @@
 namespace COPES_GPU
 {
 
+enum { MOST_LANES = 256 }; /* threads of a row */
+
 /* Vectors of a unit before the encoding; after it there are two. */
 template <encoding E> inline constexpr int plain_vectors = E == encoding::cosine ? 1 : 2;
 
@@ -68,11 +70,12 @@ template <typename T, int COUNT> struct raw_vectors {
     static constexpr int V = vector_length<T>;
     raw<T, V> part[COUNT > 0 ? COUNT : 1];
 
-    __device__ __forceinline__ void read(const T *row, const int (&place)[2])
+    /* Of the row that is `row` elements on. */
+    __device__ __forceinline__ void read(const T *rows, int row, const int (&place)[2])
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            part[i] = raw<T, V>::read(row + place[i]);
+            part[i] = raw<T, V>::read(rows + (row + place[i]));
     }
     __device__ __forceinline__ void unpack(float (&x)[2][V]) const
     {
@@ -174,10 +177,10 @@ template <typename T, encoding E, activation A, bool BACKWARD> struct row_words 
 };
 
 /* All that happens to a row between its reading and its writing. Every lane of the row must come here; `turned`: its
- * token has angles, `live`: the lane has something to write. */
+ * token has angles, `live`: the lane has something to write, to the row that is `row` elements on. */
 template <typename T, encoding E, activation A, bool BACKWARD>
 DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &words, const unit_places &at, bool turned,
-                          bool live, const turn (&turns)[vector_length<T>], int lanes, T *dst)
+                          bool live, const turn (&turns)[vector_length<T>], int lanes, T *rows, int row)
 {
     constexpr int V = vector_length<T>, PLAIN = plain_vectors<E>;
     float y[2][V], x[2][V];
@@ -200,36 +203,41 @@ DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &wor
     if (!live)
         return;
     const int *const place = BACKWARD ? at.plain : at.encoded;
-    raw<T, V>::write(dst + place[0], y[0]);
+    raw<T, V>::write(rows + (row + place[0]), y[0]);
     if (at.second || (E == encoding::cosine && !BACKWARD))
-        raw<T, V>::write(dst + place[1], y[1]);
+        raw<T, V>::write(rows + (row + place[1]), y[1]);
 }
 
 /* The rows of a tensor: a block finds its first in 64 bits, and a thread its own from there in 32. */
 struct tensor_rows {
     void *data;
-    int64_t b, n, h;
+    int64_t h;
+    int b, n;
 
     explicit tensor_rows(const copes_view &view)
-        : data(view.data), b(view.stride[0]), n(view.stride[1]), h(view.stride[2])
+        : data(view.data), h(view.stride[2]), b((int)view.stride[0]), n((int)view.stride[1])
     {
-    }
-
-    /* Can a thread take so many steps from its block's first row in 32 bits? */
-    bool is_near(int64_t entries, int64_t tokens) const
-    {
-        return data == nullptr || (entries * (b < 0 ? -b : b) + tokens * (n < 0 ? -n : n)) <= INT32_MAX;
     }
 };
+
+/* Can a thread take so many steps from its block's first row, and to any feature there, in 32 bits? */
+inline bool is_near(const copes_view &view, int64_t entries, int64_t tokens)
+{
+    constexpr int64_t FEATURES = 4 * MOST_LANES * vector_length<f16>;
+    const int64_t b = view.stride[0], n = view.stride[1];
+    return view.data == nullptr || entries * (b < 0 ? -b : b) + tokens * (n < 0 ? -n : n) + FEATURES <= INT32_MAX;
+}
 
 /* A block's first row: its head, token and batch entry. */
 struct block_place {
     int head, token, entry;
 };
 
+/* In bytes, so that the compiler finds it once, and does not scale a thread's way from there in 64 bits. */
 template <typename T> DEVICE T *first_row(const tensor_rows &rows, const block_place &place)
 {
-    return static_cast<T *>(rows.data) + (place.head * rows.h + place.token * rows.n + place.entry * rows.b);
+    const int64_t way = place.head * rows.h + (int64_t)place.token * rows.n + (int64_t)place.entry * rows.b;
+    return reinterpret_cast<T *>(static_cast<char *>(rows.data) + way * (int)sizeof(T));
 }
 
 /* Blocks over (heads, tiles of tokens, groups of batch entries), the nearest in memory first. */
@@ -260,7 +268,6 @@ DEVICE block_place find_block(const block_order &order)
 struct row_shape {
     int b, n, d, k, units, lanes;
 };
-enum { MOST_LANES = 256 };
 
 template <typename T, encoding E> bool find_shape(const copes_lrpe_problem &problem, bool softmax, row_shape *shape)
 {

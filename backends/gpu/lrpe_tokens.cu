@@ -133,7 +133,7 @@ template <typename T> struct row_walk {
     int64_t step;
 
     __device__ __forceinline__ row_walk(const tensor_rows &rows, const block_place &place, int token, int together)
-        : row(first_row<T>(rows, place) + token * (int)rows.n), step(together * rows.n)
+        : row(first_row<T>(rows, place) + token * rows.n), step((int64_t)together * rows.n)
     {
     }
     __device__ __forceinline__ T *next()
@@ -165,8 +165,8 @@ __global__ void LAUNCH_BOUNDS(MOST_LANES, 1)
             const T *const src_row = src_rows.next(), *const x_row = x_rows.next();
             if (token_ahead > left)
                 continue;
-            next[i].src.read(src_row, BACKWARD ? at.encoded : at.plain);
-            next[i].x.read(x_row, at.plain);
+            next[i].src.read(src_row, 0, BACKWARD ? at.encoded : at.plain);
+            next[i].x.read(x_row, 0, at.plain);
         }
     };
     read_ahead();
@@ -188,30 +188,30 @@ __global__ void LAUNCH_BOUNDS(MOST_LANES, 1)
             const bool inside = (uint32_t)(place.token + token - tiling.turns.prefix) < (uint32_t)tiling.turns.length;
             unit.next(turns);
             transform_row(act, words[i], at, inside, at.there && token <= left, turns, tiling.shape.lanes,
-                          dst_rows.next());
+                          dst_rows.next(), 0);
         }
     }
 }
 
 /* The number of blocks; 0: this kernel does not take the problem, among others where a token before the grid would have
  * a position below any. */
-static int64_t find_tiling(const queue &to, const copes_lrpe_problem &problem, int angles_of_token,
-                           size_t bytes_of_angle, token_tiling *tiling, int *together)
+static int64_t find_tiling(const queue &to, const copes_lrpe_problem &problem, int v, size_t bytes_of_angle,
+                           token_tiling *tiling, int *together)
 {
     const row_shape &shape = tiling->shape;
     *together = THREADS / shape.lanes > 0 ? THREADS / shape.lanes : 1;
     const int64_t rows = (int64_t)shape.n * problem.h / *together, wanted = rows / ENOUGH_BLOCKS / to.multiprocessors;
-    const int64_t room = MOST_BYTES / (angles_of_token * (int64_t)bytes_of_angle);
+    const int64_t room = MOST_BYTES / (shape.units * v * (int64_t)bytes_of_angle);
     const int rounds = (int)std::min({wanted, room, (int64_t)MOST_ROUNDS}) / LEAST_ROUNDS * LEAST_ROUNDS;
     if (problem.b != 1 || problem.grid_rank != 1 || rounds < LEAST_ROUNDS ||
         problem.offset[0] - problem.prefix < INT32_MIN)
         return 0;
-    tiling->turns = turn_plan(problem, angles_of_token);
+    tiling->turns = turn_plan(problem, shape.units, v);
     tiling->turns.tokens = rounds;
     const int tokens = rounds * *together, tiles = (shape.n + tokens - 1) / tokens;
     tiling->order = block_order(problem, tiles);
-    const bool near = tensor_rows(problem.src).is_near(0, tokens) && tensor_rows(problem.x).is_near(0, tokens) &&
-                      tensor_rows(problem.dst).is_near(0, tokens);
+    const bool near =
+        is_near(problem.src, 0, tokens) && is_near(problem.x, 0, tokens) && is_near(problem.dst, 0, tokens);
     const double blocks = (double)tiles * (double)problem.h;
     return near && blocks <= INT32_MAX ? (int64_t)blocks : 0;
 }
@@ -223,8 +223,7 @@ bool run_lrpe_tokens(const queue &to, const copes_lrpe_problem &problem, copes_s
     int together;
     if (!find_shape<T, E>(problem, A == activation::softmax, &tiling.shape) || !turn_plan::fits(problem))
         return false;
-    const int64_t blocks =
-        find_tiling(to, problem, tiling.shape.units * vector_length<T>, sizeof(way_of<T, A>), &tiling, &together);
+    const int64_t blocks = find_tiling(to, problem, vector_length<T>, sizeof(way_of<T, A>), &tiling, &together);
     if (blocks == 0)
         return false;
     *status = launch(to, problem.backward ? lrpe_tokens<T, E, A, true> : lrpe_tokens<T, E, A, false>, (unsigned)blocks,

@@ -19,9 +19,10 @@ struct turn_plan {
     int prefix, length, grid_rank;
     int end[COPES_MAX_GRID], theta_shift[COPES_MAX_GRID]; /* of the segments; from an angle to its theta */
     int offset[COPES_MAX_GRID];
-    divider grid[COPES_MAX_GRID];
-    divider angles; /* a token's, in shared memory: V a unit */
-    int tokens;     /* of a block */
+    divider grid[COPES_MAX_GRID], inner[COPES_MAX_GRID]; /* inner: tokens from one place of a dimension to the next */
+    divider angles;                                      /* a token's, in shared memory: V a unit */
+    divider firsts;                                      /* of which 16 bytes of every unit come first */
+    int tokens;                                          /* of a block */
 
     static bool fits(const copes_lrpe_problem &problem)
     {
@@ -37,52 +38,58 @@ struct turn_plan {
     }
 
     turn_plan() = default;
-    turn_plan(const copes_lrpe_problem &problem, int angles_of_token)
+    turn_plan(const copes_lrpe_problem &problem, int units, int v)
         : theta(problem.theta.data), theta_dtype(problem.theta_dtype),
           plain(theta_dtype == COPES_F32 && reinterpret_cast<uintptr_t>(theta) % 4 == 0),
           theta_head((int)problem.theta.stride[0]), theta_step((int)problem.theta.stride[1]),
-          prefix((int)problem.prefix), length((int)problem.length), grid_rank(problem.grid_rank),
-          angles(angles_of_token), tokens(1)
+          prefix((int)problem.prefix), length((int)problem.length), grid_rank(problem.grid_rank), angles(units * v),
+          firsts(units * (16 / (int)sizeof(turn))), tokens(1)
     {
-        for (int j = 0; j < grid_rank; j++) {
+        int64_t tokens_of_place = 1;
+        for (int j = grid_rank - 1; j >= 0; j--) {
+            const int64_t places = problem.grid[j] > 0 ? problem.grid[j] : 1;
             end[j] = (int)problem.segment[j].end;
             theta_shift[j] = (int)(problem.segment[j].theta_begin - problem.segment[j].begin);
             offset[j] = (int)problem.offset[j];
-            grid[j] = divider(problem.grid[j] > 0 ? problem.grid[j] : 1);
+            grid[j] = divider(places);
+            inner[j] = divider(tokens_of_place);
+            tokens_of_place *= places;
         }
     }
 };
 
+/* The turns of a block's tokens, each token's in an order in which a warp's reads of units meet no bank twice. */
 template <int V> struct block_turns {
-    float *cosine, *sine;
+    static constexpr int N = 16 / (int)sizeof(turn);
+    turn *turns;
     unsigned units;
 
     __device__ __forceinline__ block_turns(const turn_plan &plan, char *memory)
-        : cosine(reinterpret_cast<float *>(memory)), sine(cosine + plan.tokens * plan.angles.divisor),
-          units(plan.angles.divisor / V)
+        : turns(reinterpret_cast<turn *>(memory)), units(plan.angles.divisor / V)
     {
     }
-    __device__ __forceinline__ unsigned place(unsigned token, unsigned unit, unsigned i) const
+    __device__ __forceinline__ void read(unsigned token, unsigned unit, turn (&to)[V]) const
     {
-        return unit_place<V, 4, unsigned>(units, token, unit, i);
-    }
-    __device__ __forceinline__ void read(unsigned token, unsigned unit, turn (&turns)[V]) const
-    {
+        const float4 *from = reinterpret_cast<const float4 *>(turns + unit_place<V, N>(units, token, unit, 0u));
 #pragma unroll
-        for (unsigned i = 0; i < V; i += 4) {
-            const float4 c = *reinterpret_cast<const float4 *>(cosine + place(token, unit, i));
-            const float4 s = *reinterpret_cast<const float4 *>(sine + place(token, unit, i));
-            turns[i] = turn{c.x, s.x};
-            turns[i + 1] = turn{c.y, s.y};
-            turns[i + 2] = turn{c.z, s.z};
-            turns[i + 3] = turn{c.w, s.w};
+        for (unsigned i = 0; i < V; i += N, from += units) {
+            const float4 both = *from;
+            to[i] = turn{both.x, both.y};
+            to[i + 1] = turn{both.z, both.w};
         }
+    }
+    /* The angle that has place `at` of a token's. */
+    __device__ __forceinline__ unsigned angle_at(const turn_plan &plan, unsigned at) const
+    {
+        uint32_t rest;
+        const unsigned first = divide(at, plan.firsts, &rest) * N;
+        return rest / N * V + first + rest % N;
     }
 };
 
 inline size_t block_turns_bytes(const turn_plan &plan)
 {
-    return (size_t)plan.tokens * plan.angles.divisor * 2 * sizeof(float);
+    return (size_t)plan.tokens * plan.angles.divisor * sizeof(turn);
 }
 
 /* The dimension of the grid that turns angle k; the grid's rank: none does, and the angle is 0. */
@@ -95,16 +102,46 @@ DEVICE int dimension_of(const turn_plan &plan, int k)
     return j;
 }
 
-/* The position in dimension j of the token that is `rest` after the grid's first. */
-DEVICE int32_t position_of(const turn_plan &plan, uint32_t rest, int j)
+/* A dimension of the grid. */
+struct turn_dimension {
+    divider inner, places;
+    int offset;
+
+    __device__ __forceinline__ turn_dimension(const turn_plan &plan, int j)
+        : inner(plan.inner[j]), places(plan.grid[j]), offset(plan.offset[j])
+    {
+    }
+    /* The position of the token that is `rest` after the grid's first. */
+    __device__ __forceinline__ int32_t position_of(uint32_t rest) const
+    {
+        uint32_t here;
+        divide(rest / inner, places, &here);
+        return offset + (int32_t)here;
+    }
+};
+
+/* Makes one angle's turns of tokens `token`, `token` + `together` .. of the block, whose first is `first`, beginning at
+ * `to`. */
+template <bool EXACTLY>
+DEVICE void make_turns_of_angle(const turn_plan &plan, const angle_step &step, int j, int first, int token,
+                                int together, turn *to)
 {
-    uint32_t here = rest;
-    if (plan.grid_rank == 1)
-        return plan.offset[0] + (int32_t)rest;
+    const int apart = together * (int)plan.angles.divisor;
+    const uint32_t begin = (uint32_t)(first - plan.prefix), length = (uint32_t)plan.length;
+    if (plan.grid_rank == 1 && j == 0 && begin < length && plan.tokens <= (int)(length - begin)) {
+        const uint64_t turns = (uint64_t)step.high << 32 | step.low, way = turns * (uint32_t)together;
+        uint64_t phase = turns * (uint64_t)(int64_t)(plan.offset[0] + (int)begin + token);
+        for (int t = token; t < plan.tokens; t += together, to += apart, phase += way)
+            *to = turn_of<EXACTLY>(ZERO_PHASE + (uint32_t)(phase >> 32), step.poison);
+        return;
+    }
+    const turn_dimension dimension(plan, min(j, plan.grid_rank - 1));
 #pragma unroll 1
-    for (int i = plan.grid_rank - 1; i > 0 && i >= j; i--)
-        rest = divide(rest, plan.grid[i], &here);
-    return plan.offset[j] + (int32_t)(j > 0 ? here : rest);
+    for (int t = token; t < plan.tokens; t += together, to += apart) {
+        const uint32_t rest = begin + (uint32_t)t;
+        const bool turned = j < plan.grid_rank && rest < length;
+        *to = turned ? turn_at<EXACTLY>(step, dimension.position_of(rest)) : turn{1, 0};
+    }
 }
 
 /* Fills the block's turns for tokens first .. of a head, and waits for all threads. */
@@ -118,18 +155,11 @@ DEVICE void make_turns(const turn_plan &plan, const block_turns<V> &turns, int h
         token = divide(thread, plan.angles, &begin);
         together = threads / plan.angles;
     }
-    for (uint32_t k = begin; k < angles && token < together; k += threads) {
-        const int j = dimension_of(plan, (int)k);
-        const bool any = j < plan.grid_rank;
-        const angle_step step = any ? plan.step(head, (int)k, j) : angle_step{0, 0, 0};
-        uint32_t place = turns.place(token, k / V, k % V);
-        for (uint32_t t = token; t < (uint32_t)plan.tokens; t += together, place += together * angles) {
-            const uint32_t rest = (uint32_t)(first + (int)t - plan.prefix);
-            const bool turned = any && rest < (uint32_t)plan.length;
-            const turn at = turned ? turn_at<EXACTLY>(step, position_of(plan, rest, j)) : turn{1, 0};
-            turns.cosine[place] = at.cosine;
-            turns.sine[place] = at.sine;
-        }
+    for (uint32_t at = begin; at < angles && token < together; at += threads) {
+        const int k = (int)turns.angle_at(plan, at), j = dimension_of(plan, k);
+        const angle_step step = j < plan.grid_rank ? plan.step(head, k, j) : angle_step{0, 0, 0};
+        make_turns_of_angle<EXACTLY>(plan, step, j, first, (int)token, (int)together,
+                                     turns.turns + (token * angles + at));
     }
     __syncthreads();
 }
