@@ -7,24 +7,33 @@
 #include "backends/gpu/lrpe_rows.h"
 #include "backends/gpu/lrpe_turns.h"
 
+#include <algorithm>
+
 namespace COPES_GPU
 {
 
-enum { ROWS = 16, FEW_ENTRIES = 4, MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block; rows at a time */
+enum { MANY_ENTRIES = 16, MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block */
 
 /* Tokens of a thread: as many as its registers hold without keeping other blocks out. */
-template <activation A, bool BACKWARD> inline constexpr int shares = BACKWARD && A != activation::none ? 2 : 3;
+template <typename T, encoding E, activation A, bool BACKWARD>
+inline constexpr int shares = BACKWARD                                  ? (A == activation::none ? 3 : 2)
+                              : sizeof(T) == 4 || E == encoding::cosine ? 4
+                                                                        : 3;
 
-/* Batch entries that a block has at most. Memory that is read and written at fewer places at a time is up to 2 %
- * faster, measured where it is large beside the caches. A block makes more turns for its rows then, which a grid's
- * divisions, a logistic function, or a softmax in 16 bits or backward leave no room for. */
-template <typename T, encoding E, activation A> int most_entries(const copes_lrpe_problem &problem)
+/* Batch entries that a block has, or a few more. Memory that is read and written at fewer places at a time is up to 3 %
+ * faster where the tensors do not fit the caches. A block makes more turns for its rows then, for which arithmetic leaves
+ * the less room the more there is of it: least with a grid's divisions, or backward with twice the turns of rotate. */
+template <typename T, encoding E, activation A> int entries_wanted(const copes_lrpe_problem &problem)
 {
-    constexpr double large = 0x1p29;                                             /* bytes */
-    const double elements = (double)problem.d * (E == encoding::cosine ? 3 : 2); /* of a row, read and written */
-    const double bytes = (double)problem.b * (double)problem.n * (double)problem.h * elements * sizeof(T);
-    const bool light = A == activation::none || (A == activation::softmax && sizeof(T) == 4 && !problem.backward);
-    return light && problem.grid_rank == 1 && bytes > large ? FEW_ENTRIES : ROWS;
+    constexpr bool exact = sizeof(T) == 4, softmax = A == activation::softmax, none = A == activation::none;
+    const bool line = problem.grid_rank == 1;
+    const bool heavy = problem.backward && E == encoding::cosine && !none && !exact;
+    const double large = line ? 200e6 : 1e9; /* bytes */
+    if (heavy || (double)copes_lrpe_bytes(&problem) < large)
+        return MANY_ENTRIES;
+    if (line && (none || (softmax && exact)))
+        return 2;
+    return problem.grid_rank > 2 || (exact && !softmax) ? 6 : 4;
 }
 
 struct batch_tiling {
@@ -38,7 +47,7 @@ template <typename T, encoding E, activation A, bool BACKWARD>
 __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PARAMETER tensor_rows x,
                            GPU_PARAMETER tensor_rows dst, GPU_PARAMETER batch_tiling tiling)
 {
-    constexpr int V = vector_length<T>, SHARES = shares<A, BACKWARD>;
+    constexpr int V = vector_length<T>, SHARES = shares<T, E, A, BACKWARD>;
     block_place place = find_block(tiling.order);
     place.token *= tiling.turns.tokens;
     place.entry *= tiling.entries;
@@ -67,15 +76,26 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
     }
 }
 
-/* The number of blocks; 0: this kernel does not take the problem. Batch entries share a block's angles, in groups of
- * one size, of `most` at most, and tokens fill it up. `together`: the tokens that its threads have at a time. */
-static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, int most, batch_tiling *tiling,
+/* Batch entries of a block, `most` at most: as many as wanted, or up to twice that if it leaves fewer of the last group
+ * idle. */
+static int choose_entries(int b, int wanted, int most)
+{
+    int best = std::min(wanted, most);
+    for (int entries = best; entries < 2 * wanted && entries <= most; entries++)
+        if ((b + entries - 1) / entries * entries < (b + best - 1) / best * best)
+            best = entries;
+    return best;
+}
+
+/* The number of blocks; 0: this kernel does not take the problem. Batch entries share a block's angles, and tokens fill
+ * it up until there is a thread for every angle. `together`: the tokens that its threads have at a time. */
+static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, int wanted, batch_tiling *tiling,
                            int *together)
 {
     const row_shape &shape = tiling->shape;
-    const int groups = (shape.b + most - 1) / most;
-    tiling->entries = (shape.b + groups - 1) / groups;
-    *together = ROWS / tiling->entries;
+    tiling->entries = choose_entries(shape.b, std::min(wanted, shape.b), MOST_THREADS / shape.lanes);
+    const int groups = (shape.b + tiling->entries - 1) / tiling->entries;
+    *together = (v + tiling->entries - 1) / tiling->entries;
     while (*together > 1 && *together * tiling->entries * shape.lanes > MOST_THREADS)
         --*together;
     const int tokens = *together * share, tiles = (shape.n + tokens - 1) / tokens;
@@ -85,8 +105,7 @@ static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, 
     const bool near = is_near(problem.src, tiling->entries, tokens) && is_near(problem.x, tiling->entries, tokens) &&
                       is_near(problem.dst, tiling->entries, tokens);
     const double blocks = (double)tiles * groups * (double)problem.h;
-    const bool fits = tiling->entries * shape.lanes <= MOST_THREADS && block_turns_bytes(tiling->turns) <= MOST_BYTES &&
-                      blocks <= INT32_MAX;
+    const bool fits = block_turns_bytes(tiling->turns) <= MOST_BYTES && blocks <= INT32_MAX;
     return near && fits ? (int64_t)blocks : 0;
 }
 
@@ -97,8 +116,9 @@ bool run_lrpe_batch(const queue &to, const copes_lrpe_problem &problem, copes_st
     if (!find_shape<T, E>(problem, A == activation::softmax, &tiling.shape) || !turn_plan::fits(problem))
         return false;
     int together;
-    const int64_t blocks = find_tiling(problem, vector_length<T>, problem.backward ? shares<A, true> : shares<A, false>,
-                                       most_entries<T, E, A>(problem), &tiling, &together);
+    const int64_t blocks =
+        find_tiling(problem, vector_length<T>, problem.backward ? shares<T, E, A, true> : shares<T, E, A, false>,
+                    entries_wanted<T, E, A>(problem), &tiling, &together);
     if (blocks == 0)
         return false;
     const dim3 threads((unsigned)tiling.shape.lanes, (unsigned)together, (unsigned)tiling.entries);
