@@ -21,7 +21,16 @@ struct token_tiling {
 };
 
 /* Tokens that a thread reads at once, while it works on as many: as its registers allow. */
-template <activation A> inline constexpr int ahead = A == activation::none ? 4 : A == activation::softmax ? 1 : 2;
+template <encoding E, activation A, bool BACKWARD>
+inline constexpr int ahead = A == activation::none      ? 4
+                             : A == activation::softmax ? (E == encoding::cosine ? 1 : 2)
+                                                        : (E == encoding::cosine && !BACKWARD ? 4 : 2);
+
+/* Blocks of MOST_LANES threads that registers leave room for on a multiprocessor: more where shuffles are waited for. */
+template <typename T, encoding E, activation A, bool BACKWARD>
+inline constexpr int least_blocks = A == activation::softmax && E == encoding::cosine ? (BACKWARD ? 3 : 4)
+                                    : A == activation::none && sizeof(T) == 4         ? 1
+                                                                                      : 2;
 
 /* How far an angle turns: in phases, whose sum is exact, so that a sine near 0 is, too. */
 template <bool EXACTLY> struct way_by_phase {
@@ -145,11 +154,11 @@ template <typename T> struct row_walk {
 };
 
 template <typename T, encoding E, activation A, bool BACKWARD>
-__global__ void LAUNCH_BOUNDS(MOST_LANES, 1)
+__global__ void LAUNCH_BOUNDS(MOST_LANES, (least_blocks<T, E, A, BACKWARD>))
     lrpe_tokens(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PARAMETER tensor_rows x,
                 GPU_PARAMETER tensor_rows dst, GPU_PARAMETER token_tiling tiling)
 {
-    constexpr int V = vector_length<T>, AHEAD = ahead<A>;
+    constexpr int V = vector_length<T>, AHEAD = ahead<E, A, BACKWARD>;
     const int together = (int)blockDim.y, rounds = tiling.turns.tokens;
     block_place place = find_block(tiling.order);
     place.token *= rounds * together;
