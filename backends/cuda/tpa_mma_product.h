@@ -56,15 +56,10 @@ template <typename T, int WIDTH> struct tensor_product {
         }
     }
 
-    /* The largest of a lane's coefficients of all ranks, in f16. Whether two of a word are of one rank does not matter. */
+    /* The largest of a lane's coefficients of all ranks. Whether two of a word are of one rank does not matter. */
     static __device__ __forceinline__ float largest_coefficient(const warp_place &w, uint32_t piece, int rank)
     {
-        __half2 top = __float2half2_rn(0);
-        const auto take = [&](uint32_t word) {
-            __half2 x;
-            memcpy(&x, &word, sizeof x);
-            top = __hmax2(top, __habs2(x));
-        };
+        uint32_t most = 0;
         for (int r = 0; r < rank; r += rank % 2 == 0 ? 2 : 1) {
 #pragma unroll 1
             for (int i = 0; i < TILES / 2; i++) {
@@ -72,17 +67,19 @@ template <typename T, int WIDTH> struct tensor_product {
                 if (rank % 2 > 0) {
                     read_coefficients(a, w, piece, 16 * i, rank, r);
                     for (int k = 0; k < 4; k++)
-                        take(a[k]);
+                        most = storage<T>::larger(most, a[k]);
                     continue;
                 }
                 for (int k = 0; k < 8; k++) {
                     const int wanted = w.first + w.g + k % 2 * 8, head = wanted < w.heads ? wanted : w.heads - 1;
                     const int key = 16 * i + k / 4 * 8 + 2 * w.t + k / 2 % 2;
-                    take(read_shared_32(piece + 2 * ((key * w.heads + head) * rank + r)));
+                    most = storage<T>::larger(most, read_shared_32(piece + 2 * ((key * w.heads + head) * rank + r)));
                 }
             }
         }
-        return fmaxf(__low2float(top), __high2float(top));
+        float both[2];
+        storage<T>::unpack(most, both);
+        return fmaxf(both[0], both[1]);
     }
 
     /* dot += the first two parts of the query times a stage's rows; each part has sums of its own, so that fewer

@@ -79,16 +79,21 @@ def test_encodings_at_batch_1(kind, act, dtype):
         compare(lambda x: copes.lrpe_rotate(x, theta_of(x, k), rotary_dim=2 * k, pairing=pairing, **where), x, g)
 
 
-@pytest.mark.parametrize("act, dtype", [("none", torch.bfloat16), ("softmax", torch.float32)], ids=str)
+@pytest.mark.parametrize(
+    "act, dtype",
+    [("none", torch.bfloat16), ("silu", torch.bfloat16), ("silu", torch.float32), ("softmax", torch.float32)],
+    ids=str,
+)
 @pytest.mark.parametrize("kind", ["rotate", "cosine"])
 def test_encodings_of_a_large_tensor_are_those_of_its_parts(kind, act, dtype):
+    """Kernels have two, four or six batch entries in a block where tensors are large, and all of these parts."""
     encode = copes.lrpe_rotate if kind == "rotate" else copes.lrpe_cosine
     torch.manual_seed(0)
-    x = torch.randn(10, 9001, 12, 128, device="cuda", dtype=dtype)
+    x = torch.randn(19, 4501, 12, 128, device="cuda", dtype=dtype)
     theta = theta_of(x, 64 if kind == "rotate" else 128)
-    where = {"act": act, "dim": -1 if act == "softmax" else None, "offset": 2**31 - 9001}
-    wanted = torch.cat([encode(part, theta, **where) for part in x.split(5)])
-    assert torch.equal(encode(x, theta, **where), wanted)
+    where = {"act": act, "dim": -1 if act == "softmax" else None, "offset": 2**31 - 4501}
+    wanted = torch.cat([encode(part, theta, **where) for part in x.split(2)[:-1]])
+    assert torch.equal(encode(x, theta, **where)[:-1], wanted)
 
 
 @pytest.mark.parametrize("dtype", ULP, ids=str)
