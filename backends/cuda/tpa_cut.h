@@ -26,9 +26,9 @@ struct block_task {
 /* Gives a block its keys: the blocks of a cluster share out what a query token sees, or a part of fixed length of it, in
  * units of UNIT keys; place: of a block among the token's. */
 template <int UNIT>
-DEVICE void take_keys(block_task &task, const copes_tpa_problem &problem, const cluster_cut &cut, uint32_t place)
+DEVICE void take_keys(block_task &task, const key_range &keys, const cluster_cut &cut, uint32_t place)
 {
-    const int64_t visible = visible_keys(problem, task.b, task.n);
+    const int64_t visible = keys.visible(task.b, task.n);
     const uint32_t units = (uint32_t)((visible + UNIT - 1) / UNIT);
     const int64_t shared_out = (int64_t)((units + cut.cluster - 1) / cut.by_cluster) * UNIT;
     const int64_t length = cut.cache.parts > 1 ? (int64_t)((uint32_t)cut.cache.part / cut.by_cluster) : shared_out;

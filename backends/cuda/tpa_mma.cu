@@ -23,7 +23,7 @@ struct block_memory {
     uint32_t place, n;
     const uint32_t token = divide(blockIdx.x, plan.cut.by_place, &place), b = divide(token, plan.cut.by_n, &n);
     block_task task = {b, n, (int64_t)(place / plan.cut.by_cluster), (int)blockIdx.y * plan.head_tiles * WARP_HEADS};
-    take_keys<UNIT>(task, problem, plan.cut, place);
+    take_keys<UNIT>(task, key_range(problem), plan.cut, place);
     return task;
 }
 

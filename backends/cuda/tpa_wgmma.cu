@@ -36,10 +36,11 @@ template <typename T, int WIDTH, int PARTS> DEVICE block_memory memory_of_block(
 
 /* The work of the warp that asks for the cache. */
 template <typename T, int WIDTH>
-DEVICE void copy_block(const cache_maps &maps, const copes_tpa_problem &problem, const wgmma_plan &plan,
-                       const block_memory &memory, block_task &task, const row_shares &shares)
+DEVICE void copy_block(const cache_maps &maps, const wgmma_plan &plan, const block_memory &memory, block_task &task,
+                       const row_shares &shares)
 {
     if (threadIdx.x % 32 == 0) {
+#pragma unroll 1 /* short code comes sooner */
         for (int slot = 0; slot < plan.slots; slot++) {
             open_mailbox(memory.ring.full + slot * 8, 32);
             open_mailbox(memory.ring.empty + slot * 8, plan.tiles * 4);
@@ -52,7 +53,7 @@ DEVICE void copy_block(const cache_maps &maps, const copes_tpa_problem &problem,
     }
     __syncwarp();
     pass_some(THREADS);
-    take_keys<BOX_KEYS>(task, problem, plan.cut, blockIdx.x);
+    take_keys<BOX_KEYS>(task, plan.keys, plan.cut, blockIdx.x);
     copy_boxes<T, WIDTH>(maps, memory.ring, task, plan.tiles);
 }
 
@@ -74,15 +75,15 @@ DEVICE group_place place_of_thread(const wgmma_plan &plan, const block_memory &m
 
 /* The work of a warpgroup: its heads over some of the block's stages. */
 template <typename T, int WIDTH, int PARTS>
-DEVICE void attend_block(const copes_tpa_problem &problem, const wgmma_plan &plan, const block_memory &memory,
-                         block_task &task, const group_place &w, group_outputs<T, WIDTH> &out)
+DEVICE void attend_block(const wgmma_plan &plan, const block_memory &memory, block_task &task, const group_place &w,
+                         group_outputs<T, WIDTH> &out)
 {
     constexpr int slots = SLOTS_OF_STAGE<T>;
     const bool alike = plan.tiles == 1;
     const uint32_t query = memory.query + w.tile * block_layout<T, WIDTH, PARTS>::QUERY;
     const query_former<T, WIDTH, PARTS> former(plan.query, (int)task.b, (int)task.n, task.head, plan.tiles, w,
                                                memory.bq, query);
-    take_keys<BOX_KEYS>(task, problem, plan.cut, blockIdx.x);
+    take_keys<BOX_KEYS>(task, plan.keys, plan.cut, blockIdx.x);
     out.clear();
     end_copies();
     wait_for_copies<0>();
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
             if (threadIdx.x >= THREADS)
                 return;
         }
-        copy_block<T, WIDTH>(maps, problem, plan, memory, task, shares);
+        copy_block<T, WIDTH>(maps, plan, memory, task, shares);
         arrive_at_cluster(blocks);
         if constexpr (is_single<T>) { /* has too few registers to go on */
             await_cluster(blocks);
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
             take_registers<240>();
         const group_place w = place_of_thread<T, WIDTH, PARTS>(plan, memory, group);
         group_outputs<T, WIDTH> out;
-        attend_block<T, WIDTH, PARTS>(problem, plan, memory, task, w, out);
+        attend_block<T, WIDTH, PARTS>(plan, memory, task, w, out);
         arrive_at_cluster(blocks);
         gather_rows<T, WIDTH>(plan, task.count, w, out, at_shared<gathered_row<WIDTH>>(memory.rows));
         synchronize_some(READERS);
@@ -254,6 +255,7 @@ bool run_wgmma_tpa(const queue &to, const copes_tpa_problem &problem, void *work
         return false;
     plan.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
     plan.query = source_of<T>(problem);
+    plan.keys = key_range(problem);
     *status = run_plan<T>(to, problem, plan, workspace);
     return true;
 }

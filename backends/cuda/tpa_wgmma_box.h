@@ -106,8 +106,10 @@ template <typename T, int WIDTH>
 DEVICE void copy_half(const half_source &from, uint32_t half, int tiles, uint32_t barrier)
 {
     typedef stage_layout<T, WIDTH> layout;
+#pragma unroll 1 /* short code comes sooner */
     for (int i = 0; i < layout::PIECES; i++)
         copy_box(half + i * FEATURE_PIECE, from.features, i * (128 / (int)sizeof(T)), from.row, from.b, barrier);
+#pragma unroll 1
     for (int i = 0; i < tiles; i++)
         copy_box(half + layout::HEADS + i * HEAD_PIECE<T>, from.heads, from.head + i * TILE_HEADS, from.row, from.b,
                  barrier);

@@ -16,6 +16,7 @@ inline constexpr int MOST_RANKS = 64, MOST_ALONG_GRID = 65535; /* blocks, along 
 
 struct wgmma_plan {
     query_source query; /* first, as a block reads it first */
+    key_range keys;     /* and near to it what tells the copies where to begin */
     cluster_cut cut;
     int head_groups; /* blocks, or clusters of them, that a query token's heads are shared out among */
     divider by_group;

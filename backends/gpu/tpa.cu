@@ -76,7 +76,7 @@ DEVICE tpa_task task_of(const tpa_call &argument, int64_t index)
     task.b = index / problem.n;
     task.heads = (int)(problem.h - task.h < HEADS ? problem.h - task.h : (int64_t)HEADS);
     task.width = (int)(problem.e - task.e < WIDTH ? problem.e - task.e : WIDTH);
-    task.visible = visible_keys(problem, task.b, task.n);
+    task.visible = key_range(problem).visible(task.b, task.n);
     task.begin = task.part * cut.cache.part;
     task.end = task.begin + cut.cache.part < task.visible ? task.begin + cut.cache.part : task.visible;
     return task;

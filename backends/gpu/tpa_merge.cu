@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ merged_parts parts;
     const int64_t h = blockIdx.y, b = blockIdx.z / problem.n, n = blockIdx.z % problem.n;
     const int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x, step = problem.e + 2;
-    const int64_t visible = visible_keys(problem, b, n), used = (visible + cut.part - 1) / cut.part;
+    const int64_t visible = key_range(problem).visible(b, n), used = (visible + cut.part - 1) / cut.part;
     const float *partial = partial_at(problem, cut, partials, blockIdx.z * problem.h + h, 0);
     row_state row = {-INFINITY, 0};
     float o = 0;

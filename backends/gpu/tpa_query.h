@@ -8,19 +8,32 @@
 namespace COPES_GPU
 {
 
-/* Keys 0 .. visible - 1 are seen by query token n of batch entry b. */
-DEVICE int64_t visible_keys(const copes_tpa_problem &problem, int64_t b, int64_t n)
-{
-    int64_t visible = problem.m;
-    if (problem.kv_len.data != nullptr) {
-        const int32_t *lengths = static_cast<const int32_t *>(problem.kv_len.data);
-        const int64_t length = read_anywhere<int32_t>(lengths + b * problem.kv_len.stride[0]);
-        visible = length < 0 ? 0 : length < visible ? length : visible;
+/* How much of the cache query tokens see. */
+struct key_range {
+    int64_t m, n, length_step;
+    const int32_t *lengths; /* nullptr: all is there */
+    bool causal;
+
+    key_range() = default;
+    __host__ __device__ __forceinline__ explicit key_range(const copes_tpa_problem &problem)
+        : m(problem.m), n(problem.n), length_step(problem.kv_len.stride[0]),
+          lengths(static_cast<const int32_t *>(problem.kv_len.data)), causal(problem.causal)
+    {
     }
-    if (problem.causal)
-        visible = visible - problem.n + n + 1;
-    return visible > 0 ? visible : 0;
-}
+
+    /* Keys 0 .. visible - 1 are seen by query token `token` of batch entry b. */
+    __device__ __forceinline__ int64_t visible(int64_t b, int64_t token) const
+    {
+        int64_t visible = m;
+        if (lengths != nullptr) {
+            const int64_t length = read_anywhere<int32_t>(lengths + b * length_step);
+            visible = length < 0 ? 0 : length < visible ? length : visible;
+        }
+        if (causal)
+            visible = visible - n + token + 1;
+        return visible > 0 ? visible : 0;
+    }
+};
 
 /* The output of head h begins here. */
 template <typename T> DEVICE T *output_at(const copes_tpa_problem &problem, int64_t b, int64_t n, int64_t h)
