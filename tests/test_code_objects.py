@@ -28,6 +28,7 @@ VECTORS = {
     r"sequence_columns<.*, [48], ": True,
     r"tpa_(fma|parts)<.*, [48]>": False,
 }
+BOUNDS = r"(?:__launch_bounds__|LAUNCH_BOUNDS)\((?:[^()]|\([^()]*\))*\)\s+"  # which may have parentheses inside
 LOAD = re.compile(r"\b(global|flat|buffer)_load_(dwordx4|b128)\b")
 STORE = re.compile(r"\b(global|flat|buffer)_store_(dwordx4|b128)\b")
 
@@ -91,7 +92,7 @@ def plain_names(mangled):
 
 def declared(sources):
     text = "\n".join(pathlib.Path(path).read_text(encoding="utf-8") for path in sources)
-    return set(re.findall(r"__global__ void\s+(?:(?:__launch_bounds__|LAUNCH_BOUNDS)\([^)]*\)\s+)?(\w+)\(", text))
+    return set(re.findall(rf"__global__ void\s+(?:{BOUNDS})?(\w+)\(", text))
 
 
 def faults_of(arch, kernels, accesses, names):
