@@ -84,6 +84,7 @@ template <typename T, int WIDTH> DEVICE void copy_features(const query_source &q
 struct query_ranks {
     uint32_t low, high;
 
+    query_ranks() = default;
     __device__ __forceinline__ query_ranks(const query_source &query, int b, int n, int head, int t, int rank)
     {
         const char *from = query.of_head(b, n, head);
@@ -112,9 +113,10 @@ template <typename T, int WIDTH, int PARTS> struct query_former {
     /* Starts to read the factors. */
     __device__ __forceinline__ query_former(const query_source &source, int batch, int token, int block_head, int,
                                             const group_place &place, uint32_t factors, uint32_t matrix)
-        : query(source), b(batch), n(token), head(block_head + place.head()), w(place), bq(factors), to(matrix),
-          first((copy_features<T, WIDTH>(source, batch, token, factors), source), b, n, head, place.t, 0)
+        : query(source), b(batch), n(token), head(block_head + place.head()), w(place), bq(factors), to(matrix)
     {
+        copy_features<T, WIDTH>(query, b, n, bq);
+        first = query_ranks(query, b, n, head, w.t, 0);
     }
 
     /* Half of a row, in units of log 2. */

@@ -133,24 +133,20 @@ COPES_PRODUCTS(bf16, "bf16")
 COPES_PRODUCTS(f16, "f16")
 
 /* c = a b^T, or c += a b^T, of 64 x 16 elements in registers, as above, and 32, 64 or 96 x 16 in shared memory. */
-#define COPES_MULTIPLY_BY_COLUMNS(SUMS, COLUMNS, FACTORS)                                                              \
+#define COPES_MULTIPLY_BY_COLUMNS(SUMS, COLUMNS, FACTORS, ADD)                                                         \
     DEVICE void multiply_columns(float(&c)[SUMS], const uint32_t(&a)[4], uint64_t b, bool add)                         \
     {                                                                                                                  \
-        if (add)                                                                                                       \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 {" COPES_PLACES_##SUMS         \
-                         "}, " FACTORS ", 1, 1, 1, 0;"                                                                 \
-                         : COPES_SUMS_##SUMS(c, 0)                                                                     \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                        \
-        else                                                                                                           \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 {" COPES_PLACES_##SUMS         \
-                         "}, " FACTORS ", 0, 1, 1, 0;"                                                                 \
-                         : COPES_SUMS_##SUMS(c, 0)                                                                     \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                        \
+        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " ADD                                                       \
+                     ", 0;\n\t"                                                                                        \
+                     "wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 {" COPES_PLACES_##SUMS             \
+                     "}, " FACTORS ", p, 1, 1, 0;\n\t}"                                                                \
+                     : COPES_SUMS_##SUMS(c, 0)                                                                         \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));                             \
     }
 
-COPES_MULTIPLY_BY_COLUMNS(16, "32", "{%16, %17, %18, %19}, %20")
-COPES_MULTIPLY_BY_COLUMNS(32, "64", "{%32, %33, %34, %35}, %36")
-COPES_MULTIPLY_BY_COLUMNS(48, "96", "{%48, %49, %50, %51}, %52")
+COPES_MULTIPLY_BY_COLUMNS(16, "32", "{%16, %17, %18, %19}, %20", "%21")
+COPES_MULTIPLY_BY_COLUMNS(32, "64", "{%32, %33, %34, %35}, %36", "%37")
+COPES_MULTIPLY_BY_COLUMNS(48, "96", "{%48, %49, %50, %51}, %52", "%53")
 
 /* Registers that products are to take are ready. */
 DEVICE void begin_products()
