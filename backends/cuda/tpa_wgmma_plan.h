@@ -114,7 +114,7 @@ inline bool plan_of(const queue &to, const copes_tpa_problem &problem, wgmma_pla
         (double)(problem.b * problem.n * plan->head_groups),
         (double)to.multiprocessors,
         bytes,
-        /* measured: 14 clocks a key of 128 features and one tile, whose bytes take 35; in float32 57, and they 67 */
+        /* measured: 14 clocks a key of 128 features and one tile, whose bytes take 35; in float32 52 to 57, and they 67 */
         (is_single<T> ? 4.25 : 1) * (WIDTH + 128) * plan->tiles / bytes,
         1,
         (is_single<T> ? 1.7e5 : 1e5) / bytes, /* measured: 9,000 and 5,500 clocks, for its query and its outputs */
