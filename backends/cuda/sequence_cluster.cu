@@ -36,7 +36,7 @@ template <typename U> DEVICE void run_cluster(const copes_lrpe_problem &problem,
     step_place place = {0, 0};
     for (int i = 0; i < U::AHEAD && !exchanges; i++, place.next<U>(tiling)) {
         const bool written = i >= tiling.steps + tiling.skew;
-        load.template copy<false>(place, written, 0);
+        load.copy(place, load.fresh.tokens(), written ? load.again.tokens() : 0);
         load.advance(written, 1);
     }
     if (threadIdx.x == U::THREADS)
@@ -81,7 +81,6 @@ template <typename U> bool cut(const queue &to, const copes_lrpe_problem &proble
           .tiles = (int)(units / U::LANES),
           .pairs = (int)pairs,
           .batch = (int)problem.b,
-          .full = (int)(problem.n / step),
           .x_step = tokens * problem.x.stride[1],
           .g_step = tokens * problem.src.stride[1],
           .to_step = tokens * problem.dst.stride[1]};

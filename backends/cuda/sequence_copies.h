@@ -11,7 +11,7 @@ namespace COPES_GPU
 /* A thread's pieces of one tensor or two, token by token and slab after slab. */
 template <typename U> struct strand {
     typedef typename U::T T;
-    const worker<U> &w;
+    const worker<U> w;
     slab_walk walk;
     int step = 0;
     const T *x = nullptr, *g = nullptr; /* the next token's */
@@ -30,9 +30,10 @@ template <typename U> struct strand {
             x = w.piece(w.problem.x, walk);
         g = w.piece(w.problem.src, walk);
     }
-    __device__ __forceinline__ bool has(int ahead, int t) const
+    /* The thread's, from the next step on. */
+    __device__ __forceinline__ int tokens() const
     {
-        return (step + ahead) * U::BATCH + t < w.tokens;
+        return more() ? w.tokens - step * U::BATCH : 0;
     }
     __device__ __forceinline__ void next_token()
     {
@@ -50,11 +51,11 @@ template <typename U> struct strand {
         if (more())
             open();
     }
-    __device__ __forceinline__ void copy_gradient(uint32_t to) const
+    __device__ __forceinline__ void copy_gradient(bool there, uint32_t to) const
     {
-        copy_ahead<U::AROUND>(to, g);
+        copy_ahead<U::AROUND>(to, g, there);
         if (U::WIDE == 2)
-            copy_ahead<U::AROUND>(to + U::PIECE, g + w.problem.d);
+            copy_ahead<U::AROUND>(to + U::PIECE, g + w.problem.d, there);
     }
 };
 
@@ -74,61 +75,56 @@ DEVICE uint32_t gradient_piece(const worker<U> &w, uint32_t base, step_place at,
 }
 
 template <typename U> struct loader {
-    const worker<U> &w;
+    const worker<U> w;
     strand<U> fresh, again;
 
     __device__ __forceinline__ explicit loader(const worker<U> &w) : w(w), fresh(w), again(w)
     {
     }
     /* What a token past the end has adds nothing to a column. */
-    __device__ __forceinline__ void fill(uint32_t x, uint32_t g) const
+    __device__ __forceinline__ void fill(step_place to, int tokens) const
     {
         const float masked[2] = {-INFINITY, -INFINITY};
         const uint32_t word = U::R == role::given ? 0 : storage<typename U::T>::pack(masked);
-        write_shared(x, make_uint4(word, word, word, word));
-        for (int i = 0; U::BACKWARD && i < U::WIDE; i++)
-            write_shared(g + i * U::PIECE, make_uint4(0, 0, 0, 0));
+#pragma unroll 1
+        for (int t = max(tokens, 0); t < U::BATCH; t++) {
+            const uint32_t x = w.copied + kept_piece<U>(to.slot, t), g = gradient_piece(w, w.copied, to, t, false);
+            write_shared(x, make_uint4(word, word, word, word));
+            for (int i = 0; U::BACKWARD && i < U::WIDE; i++)
+                write_shared(g + i * U::PIECE, make_uint4(0, 0, 0, 0));
+        }
     }
-    /* FULL: a step of which the thread has every token. */
-    template <bool FULL> __device__ __forceinline__ void copy_fresh(step_place to, int ahead)
+    __device__ __forceinline__ void copy_fresh(step_place to, int tokens)
     {
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++) {
             const uint32_t x = w.copied + kept_piece<U>(to.slot, t), g = gradient_piece(w, w.copied, to, t, false);
-            if (!FULL && !fresh.has(ahead, t)) {
-                fill(x, g);
-            } else if (U::BACKWARD) {
-                copy_ahead<U::AROUND>(x, fresh.x);
-                fresh.copy_gradient(g);
+            const bool there = t < tokens;
+            if (U::BACKWARD) {
+                copy_ahead<U::AROUND>(x, fresh.x, there);
+                fresh.copy_gradient(there, g);
             } else {
-                copy_ahead<U::AROUND>(x, fresh.g);
+                copy_ahead<U::AROUND>(x, fresh.g, there);
             }
             fresh.next_token();
         }
+        if (tokens < U::BATCH)
+            fill(to, tokens);
     }
-    __device__ __forceinline__ void copy_again(step_place to)
+    __device__ __forceinline__ void copy_again(step_place to, int tokens)
     {
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++) {
-            if (again.has(0, t))
-                again.copy_gradient(gradient_piece(w, w.copied, to, t, true));
+            again.copy_gradient(t < tokens, gradient_piece(w, w.copied, to, t, true));
             again.next_token();
         }
     }
-    /* For so many steps what is read is copied alike: of every token, or none. 0: the next one has some. */
-    __device__ __forceinline__ int alike() const
+    /* Starts a step's copies: of so many tokens at most what is read, and what is copied again to be written. */
+    __device__ __forceinline__ void copy(step_place to, int fresh_tokens, int again_tokens)
     {
-        const int full = w.tiling.full - fresh.step;
-        return !fresh.more() ? w.tiling.steps : full > 0 ? full : 0;
-    }
-    /* The copies of the step that is `ahead` of the last advance; of one that is to be written at the same time, where
-     * those are copied again, and steps taken one by one. */
-    template <bool FULL> __device__ __forceinline__ void copy(step_place to, bool written, int ahead)
-    {
-        if (fresh.more())
-            copy_fresh<FULL>(to, ahead);
-        if (U::AGAIN && written && again.more())
-            copy_again(to);
+        copy_fresh(to, fresh_tokens);
+        if (U::AGAIN)
+            copy_again(to, again_tokens);
         end_copies();
     }
     __device__ __forceinline__ void advance(bool written, int steps)

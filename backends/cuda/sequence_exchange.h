@@ -11,10 +11,38 @@
 namespace COPES_GPU
 {
 
+DEVICE float first_of(float found)
+{
+    return found;
+}
+DEVICE float first_of(float2 found)
+{
+    return found.x;
+}
+DEVICE float last_of(float found)
+{
+    return found;
+}
+DEVICE float last_of(float2 found)
+{
+    return found.y;
+}
+
+/* Merges what was found of a column in two places. */
+template <typename Merge> DEVICE float merged(Merge merge, float a, float b)
+{
+    return merge(a, b);
+}
+template <typename Merge> DEVICE float2 merged(Merge merge, float2 a, float2 b)
+{
+    return {merge(a.x, b.x), merge(a.y, b.y)};
+}
+
 template <typename U> struct exchange {
     typedef typename U::T T;
+    typedef typename block_memory<U>::found found;
     static constexpr int EACH = U::COLUMNS > 32 ? U::COLUMNS / 32 : 1; /* columns of a lane */
-    const worker<U> &w;
+    const worker<U> w;
     block_memory<U> &memory;
     const int lane = (int)threadIdx.x % 32;
     slab_walk prepared, current;
@@ -102,7 +130,7 @@ template <typename U> struct exchange {
     }
 
     /* The lane's columns of this block's warps, merged. */
-    template <typename Merge> __device__ __forceinline__ void merge_warps(Merge merge, float2 (&all)[EACH]) const
+    template <typename Merge> __device__ __forceinline__ void merge_warps(Merge merge, found (&all)[EACH]) const
     {
         wait_for_block(shared_address(&memory.summed), round % 2);
 #pragma unroll
@@ -113,18 +141,18 @@ template <typename U> struct exchange {
             all[j] = memory.partial[0][i];
 #pragma unroll
             for (int warp = 1; warp < U::WARPS; warp++)
-                all[j] = merge(all[j], memory.partial[warp][i]);
+                all[j] = merged(merge, all[j], memory.partial[warp][i]);
         }
     }
     /* Those of all blocks. Mailboxes alternate: a block sends its third message only when every other has read its
      * first, since each has to have sent its second by then. */
-    template <typename Merge> __device__ __forceinline__ void merge_ranks(Merge merge, float2 (&all)[EACH]) const
+    template <typename Merge> __device__ __forceinline__ void merge_ranks(Merge merge, found (&all)[EACH]) const
     {
         const int ranks = w.tiling.ranks;
         const uint32_t mail = shared_address(&memory.mail[round % 2]);
-        float2 *letters = block_memory<U>::ranks(w.tiling, round % 2);
+        found *letters = block_memory<U>::ranks(w.tiling, round % 2);
         if (lane == 0)
-            expect_mail(mail, ranks * U::COLUMNS * sizeof(float2));
+            expect_mail(mail, ranks * U::COLUMNS * sizeof(found));
 #pragma unroll
         for (int j = 0; j < EACH; j++)
             for (int rank = 0, i = lane + 32 * j; rank < ranks && i < U::COLUMNS; rank++)
@@ -138,10 +166,10 @@ template <typename U> struct exchange {
             all[j] = letters[i];
 #pragma unroll 4
             for (int rank = 1; rank < ranks; rank++)
-                all[j] = merge(all[j], letters[rank * U::COLUMNS + i]);
+                all[j] = merged(merge, all[j], letters[rank * U::COLUMNS + i]);
         }
     }
-    template <typename Merge> __device__ __forceinline__ void merge_all(Merge merge, float2 (&all)[EACH])
+    template <typename Merge> __device__ __forceinline__ void merge_all(Merge merge, found (&all)[EACH])
     {
         merge_warps(merge, all);
         if (w.tiling.ranks > 1)
@@ -157,37 +185,37 @@ template <typename U> struct exchange {
     }
     __device__ __forceinline__ void agree_on_most()
     {
-        float2 all[EACH];
-        merge_all([](float2 a, float2 b) { return make_float2(fmaxf(a.x, b.x), 0); }, all);
+        found all[EACH];
+        merge_all([](float a, float b) { return fmaxf(a, b); }, all);
 #pragma unroll
         for (int j = 0; j < EACH; j++)
             if (lane + 32 * j < U::COLUMNS)
-                memory.finished[0][lane + 32 * j] = all[j].x;
+                memory.finished[0][lane + 32 * j] = first_of(all[j]);
         tell(true);
     }
     /* False if they have to be taken again, exactly. */
     template <bool EXACT> __device__ __forceinline__ bool agree_on_sums()
     {
-        float2 all[EACH];
+        found all[EACH];
         bool bad = false;
-        merge_all([](float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }, all);
+        merge_all([](float a, float b) { return a + b; }, all);
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             const int i = lane + 32 * j;
             if (i >= U::COLUMNS)
                 continue;
             const float reference = memory.reference[current.slab % block_memory<U>::SETS][i];
-            bad = bad || fabsf(all[j].x) == INFINITY || !(fabsf(reference) < WILD);
+            bad = bad || fabsf(first_of(all[j])) == INFINITY || !(fabsf(reference) < WILD);
             finish<EXACT>(i, reference, all[j]);
         }
         const bool again = __any_sync(0xffffffffu, bad) && !EXACT && U::R != role::given;
         tell(again);
         return !again;
     }
-    template <bool EXACT> __device__ __forceinline__ void finish(int i, float reference, float2 sums)
+    template <bool EXACT> __device__ __forceinline__ void finish(int i, float reference, found sums)
     {
         const float most = EXACT ? memory.finished[0][i] : reference;
-        float shift = EXACT ? shift_of(most) : most, scale = U::R == role::given ? 1 : 1 / sums.x;
+        float shift = EXACT ? shift_of(most) : most, scale = U::R == role::given ? 1 : 1 / first_of(sums);
         float *lse = w.problem.lse.data == nullptr ? nullptr : w.lse(current, i / U::N, i % U::N);
         if (w.kept()) { /* a sum of 1, but for what rounding took from the logarithm */
             const float given = read_scalar(lse);
@@ -196,9 +224,9 @@ template <typename U> struct exchange {
         }
         memory.finished[0][i] = shift;
         memory.finished[1][i] = scale;
-        memory.finished[2][i] = sums.y * scale * scale;
+        memory.finished[2][i] = last_of(sums) * scale * scale;
         if (U::R == role::forward && lse != nullptr && w.rank == 0)
-            write_scalar(lse, EXACT ? most + logf(sums.x) : (most + log2f(sums.x)) * (1 / LOG2_E));
+            write_scalar(lse, EXACT ? most + logf(first_of(sums)) : (most + log2f(first_of(sums))) * (1 / LOG2_E));
     }
 };
 

@@ -7,10 +7,10 @@
 namespace COPES_GPU
 {
 
-/* What the threads with tokens do. Between what begins and ends slabs, and what their last tokens ask for, steps are all
- * alike: those are taken in runs, in which there is no branch for a warp to wait at. */
+/* What the threads with tokens do. Steps are taken in runs, from one beginning of a slab to the next, be it copied, read
+ * or written: in a run there is no branch for a warp to wait at. */
 template <typename U> struct stream {
-    const worker<U> &w;
+    const worker<U> w;
     loader<U> &load;
     reader<U> reading;
     writer<U> writing;
@@ -24,64 +24,56 @@ template <typename U> struct stream {
     __device__ __forceinline__ void run()
     {
         while (writing.more()) {
-            const int alike = U::STRAIGHT ? length_of_run() : 0;
-            if (alike > 0)
-                take(alike);
+            const bool reads = reading.more(), writes = unwritten == 0;
+            if (writes)
+                writing.begin();
+            if (reads)
+                reading.begin();
+            if (reads && writes && !writing.exact)
+                take<true>(true, true);
             else
-                take_one();
+                take<false>(reads, writes);
         }
     }
-    /* Steps to come that read and write and copy all tokens. */
-    __device__ __forceinline__ int length_of_run()
+    /* Is what is copied now to be written at once, when it has come? */
+    __device__ __forceinline__ bool copies_again() const
     {
-        if (unwritten > 0 || !reading.more())
-            return 0;
-        writing.begin();
-        reading.begin();
-        const int all = w.tiling.steps, left = min(all - reading.step, all - writing.step);
-        return writing.exact ? 0 : min(load.alike(), left);
+        return U::AGAIN && unwritten <= U::AHEAD;
     }
-    __device__ __forceinline__ void take(int steps)
+    __device__ __forceinline__ int length_of_run() const
     {
-        const int tokens = writing.tokens();
+        int length = w.tiling.steps - (unwritten == 0 ? writing.step : 0);
+        if (unwritten > 0)
+            length = min(length, U::AGAIN && unwritten > U::AHEAD ? unwritten - U::AHEAD : unwritten);
+        length = min(length, w.tiling.steps - max(reading.step, load.fresh.step));
+        return copies_again() ? min(length, w.tiling.steps - load.again.step) : length;
+    }
+    /* One run. BOTH: of steps that are read and written, and not exactly, as nearly all are. */
+    template <bool BOTH> __device__ __forceinline__ void take(bool reads, bool writes)
+    {
+        const int steps = length_of_run(), written = writing.tokens();
+        const int fresh = load.fresh.tokens(), again = copies_again() ? load.again.tokens() : 0;
 #pragma unroll 1
         for (int i = 0; i < steps; i++) {
             wait_for_copies<U::AHEAD - 1>();
             meet<U>(); /* what neighbours copied is there */
-            writing.template write<false>(oldest, i, tokens - i * U::BATCH);
-            reading.read(newest, i);
+            if (!BOTH && writing.exact)
+                writing.template write<true>(oldest, i, written - i * U::BATCH);
+            else if (BOTH || writes)
+                writing.template write<false>(oldest, i, written - i * U::BATCH);
+            if (BOTH || reads)
+                reading.read(newest, i);
             meet<U>(); /* neighbours have read what is to be copied over */
-            load.template copy<true>(oldest, true, i);
+            load.copy(oldest, fresh - i * U::BATCH, again - i * U::BATCH);
             next_place();
         }
-        writing.advance(steps);
-        reading.advance(steps);
-        load.advance(true, steps);
-    }
-    __device__ __forceinline__ void take_one()
-    {
-        wait_for_copies<U::AHEAD - 1>();
-        meet<U>();
-        if (unwritten > 0) {
-            unwritten--;
-        } else {
-            writing.begin();
-            if (writing.exact)
-                writing.template write<true>(oldest, 0, writing.tokens());
-            else
-                writing.template write<false>(oldest, 0, writing.tokens());
-            writing.advance(1);
-        }
-        if (reading.more()) {
-            reading.begin();
-            reading.read(newest, 0);
-            reading.advance(1);
-        }
-        meet<U>();
-        const bool written = unwritten < U::AHEAD; /* what is copied now */
-        load.template copy<false>(oldest, written, 0);
-        load.advance(written, 1);
-        next_place();
+        load.advance(copies_again(), steps);
+        if (reads)
+            reading.advance(steps);
+        if (writes)
+            writing.advance(steps);
+        else
+            unwritten -= steps;
     }
     __device__ __forceinline__ void next_place()
     {

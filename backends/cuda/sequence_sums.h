@@ -99,18 +99,27 @@ template <typename U> struct open_columns {
 #pragma unroll
         for (int i = 0; i < U::N; i++)
             sum[i] = beyond != 0 ? -INFINITY : sum[i];
-        int first = w.lane * U::N + merge_warp<U>(sum, plus);
+        int first = 0;
+        if (U::R != role::given)
+            first = merge_warp<U>(sum, plus);
         if (U::BACKWARD)
-            merge_warp<U>(dot, plus);
-        give(first);
+            first = merge_warp<U>(dot, plus);
+        give(w.lane * U::N + first);
     }
     __device__ __forceinline__ void give(int first) const
     {
         block_memory<U> &memory = *block_memory<U>::get();
 #pragma unroll
         for (int i = 0; i < left_of<U>; i++)
-            memory.partial[threadIdx.x / 32][first + i] = make_float2(sum[i], dot[i]);
+            memory.partial[threadIdx.x / 32][first + i] = found(i);
         arrive(shared_address(&memory.summed));
+    }
+    __device__ __forceinline__ auto found(int i) const
+    {
+        if constexpr (U::SUMS == 2)
+            return make_float2(sum[i], dot[i]);
+        else
+            return U::R == role::given ? dot[i] : sum[i];
     }
     /* Gives largest elements instead. */
     __device__ __forceinline__ void publish_most()

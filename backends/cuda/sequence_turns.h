@@ -46,7 +46,7 @@ struct turn_set {
 };
 
 template <typename U> struct unit_turns {
-    const worker<U> &w;
+    const worker<U> w;
     turn_set now;
     turn first[U::SPAN][U::V], ways[U::V];
 

@@ -30,20 +30,20 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRAD
     /* Forward, narrow slabs, which are those of long sequences, and rotations go through fewer and larger steps. */
     static constexpr bool NARROW = !BACKWARD && TURNED && LANE_COUNT < 8;
     static constexpr bool STRIDES = !BACKWARD && TURNED && (LANE_COUNT < 8 || C != coding::cosine);
-    static constexpr int WARPS = !TURNED ? 15 : STRIDES ? 8 : 11; /* as registers allow, with one more that exchanges */
-    static constexpr int THREADS = 32 * WARPS, LANES = LANE_COUNT, ROWS = THREADS / LANES;
+    static constexpr int LANES = LANE_COUNT;
+    static constexpr int WARPS = !TURNED ? (LANES < 8 ? 15 : 16) : STRIDES ? 8 : 11; /* and one that exchanges */
+    static constexpr int THREADS = 32 * WARPS, ROWS = THREADS / LANES;
     static constexpr int N = vector_length<T>, V = C == coding::cosine ? N : N / 2; /* columns, and their angles */
     static constexpr int COLUMNS = LANES * N, ANGLES = TURNED ? LANES * V : 1;      /* of a slab */
-    static constexpr int WIDE = C == coding::cosine ? 2 : 1;                        /* pieces of a gradient's unit */
+    static constexpr int SUMS = R == role::backward ? 2 : 1; /* of a column: of terms, and of those times gradients */
+    static constexpr int WIDE = C == coding::cosine ? 2 : 1; /* pieces of a gradient's unit */
     static constexpr int KEPT = !BACKWARD || AGAIN ? 1 : 1 + WIDE, PASSING = AGAIN ? 2 : 0;
     /* Does the L2 cache keep what neighbours will ask for? Not for long where it has the gradient to keep, nor as far
      * as halves that lie apart would ask it to. */
     static constexpr bool AROUND = !AGAIN && (C != coding::half || LANES > 4);
     static constexpr int BATCH = AGAIN ? 1 : STRIDES ? 4 : 2; /* tokens of a step */
     static constexpr int SPAN = BACKWARD ? 1 : 2;             /* tokens with one way for their turns */
-    /* Are steps taken in runs without a branch? Backward, registers bind; of narrow slabs those of cosine alone gain. */
-    static constexpr bool STRAIGHT = !BACKWARD && (LANE_COUNT >= 8 || C == coding::cosine);
-    static constexpr int AHEAD = KEPT > 1 ? 2 : 3; /* steps whose copies are under way */
+    static constexpr int AHEAD = KEPT > 1 ? 2 : 3;            /* steps whose copies are under way */
     /* Blocks of a cluster: narrow slabs that take more are slower than the kernel that reads them twice. */
     static constexpr int MOST_RANKS = NARROW ? 8 : 16;
     static constexpr uint32_t PIECE = 16 * THREADS, SLOT = BATCH * KEPT * PIECE, STAGE = BATCH * PASSING * PIECE;
@@ -58,7 +58,6 @@ struct cluster_tiling {
     int slots; /* of the ring: a slab's steps, the skew, and those of copies under way */
     int tiles, pairs, batch;
     int clusters;
-    int full; /* steps in which every thread has all tokens */
     int64_t x_step, g_step,
         to_step;       /* elements from a thread's token to its next: of x, what else is read, the result */
     int whole, rounds; /* pairs that a cluster takes through all of the batch, and its slabs of those */
@@ -69,7 +68,9 @@ struct cluster_tiling {
 template <typename U> struct block_memory {
     static constexpr int SETS = 4; /* slabs whose turns and references may be in use at once */
 
-    float2 partial[U::WARPS][U::COLUMNS]; /* each warp's sums */
+    typedef std::conditional_t<U::SUMS == 2, float2, float> found; /* the sums of a column */
+
+    found partial[U::WARPS][U::COLUMNS]; /* each warp's */
     float reference[SETS][U::COLUMNS];
     float finished[3][U::COLUMNS]; /* what to subtract, the factor, and that times the gradient's mean */
     bool repeat;                   /* this slab's statistics, exactly */
@@ -79,7 +80,7 @@ template <typename U> struct block_memory {
 
     static size_t bytes(const cluster_tiling &t)
     {
-        return sizeof(block_memory) + RING_ALIGNMENT + ring_bytes(t) + 2 * t.ranks * U::COLUMNS * sizeof(float2) +
+        return sizeof(block_memory) + RING_ALIGNMENT + ring_bytes(t) + 2 * t.ranks * U::COLUMNS * sizeof(found) +
                SETS * turns_of(t) * sizeof(turn);
     }
     static constexpr uint32_t RING_ALIGNMENT = 512;
@@ -99,9 +100,9 @@ template <typename U> struct block_memory {
     {
         return (shared_address(get()->rest) + RING_ALIGNMENT - 1) / RING_ALIGNMENT * RING_ALIGNMENT;
     }
-    DEVICE float2 *ranks(const cluster_tiling &t, uint32_t set)
+    DEVICE found *ranks(const cluster_tiling &t, uint32_t set)
     {
-        return reinterpret_cast<float2 *>(get()->rest + RING_ALIGNMENT + ring_bytes(t)) + set * t.ranks * U::COLUMNS;
+        return reinterpret_cast<found *>(get()->rest + RING_ALIGNMENT + ring_bytes(t)) + set * t.ranks * U::COLUMNS;
     }
     DEVICE turn *turns(const cluster_tiling &t, int set)
     {
@@ -156,9 +157,10 @@ struct slab_walk {
     }
 };
 
-/* Where a thread is. Units whose halves lie apart are copied to shared memory in pieces of 16 bytes all the same, by
- * two neighbouring threads for each other: the first halves of a warp's units, then the second, in an order in which
- * neither the copies nor the reading meets a bank twice. */
+/* Where a thread is. It is held by value: the compiler loses sight of what is behind references, and would read the
+ * kernel's arguments from memory in every step. Units whose halves lie apart are copied to shared memory in pieces of 16
+ * bytes all the same, by two neighbouring threads for each other: the first halves of a warp's units, then the second,
+ * in an order in which neither the copies nor the reading meets a bank twice. */
 template <typename U> struct worker {
     typedef typename U::T T;
     static constexpr uint32_t APART = 256 + 64; /* the bits in which the second half's place differs from the first's */

@@ -32,7 +32,7 @@ template <typename U> DEVICE void read_gradient(uint32_t place, uint4 (&words)[U
 }
 
 template <typename U> struct reader {
-    const worker<U> &w;
+    const worker<U> w;
     slab_walk walk;
     int step = 0, begun = 0; /* of the slab; slabs */
     open_columns<U> columns;
@@ -118,7 +118,7 @@ template <typename U> struct finished_columns {
 
 template <typename U> struct writer {
     typedef typename U::T T;
-    const worker<U> &w;
+    const worker<U> w;
     slab_walk walk;
     int step = 0, begun = 0; /* of the slab; slabs */
     uint32_t round = 0;      /* of what is agreed on */

@@ -77,7 +77,7 @@ DEVICE void copy_features(uint32_t to, const char *from, int64_t key_step, int w
             const int key = first + i * step;
             const uint32_t place = to + key * ROW + 16 * (chunk ^ swizzle_of(key));
             if (whole)
-                copy_ahead<16>(place, row);
+                copy_ahead<true>(place, row);
             else
                 copy_async(place, row, key < last ? 16 : 0);
             row += step * key_step;
