@@ -29,7 +29,7 @@ template <typename U> struct stream {
                 writing.begin();
             if (reads)
                 reading.begin();
-            if (reads && writes && !writing.exact)
+            if (U::STRAIGHT && reads && writes && !writing.exact)
                 take<true>(true, true);
             else
                 take<false>(reads, writes);

@@ -44,6 +44,8 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRAD
     static constexpr int BATCH = AGAIN ? 1 : STRIDES ? 4 : 2; /* tokens of a step */
     static constexpr int SPAN = BACKWARD ? 1 : 2;             /* tokens with one way for their turns */
     static constexpr int AHEAD = KEPT > 1 ? 2 : 3;            /* steps whose copies are under way */
+    /* Have steps that both read and write a loop of their own? Rotations lose by it backward. */
+    static constexpr bool STRAIGHT = !BACKWARD || C == coding::none || C == coding::cosine;
     /* Blocks of a cluster: narrow slabs that take more are slower than the kernel that reads them twice. */
     static constexpr int MOST_RANKS = NARROW ? 8 : 16;
     static constexpr uint32_t PIECE = 16 * THREADS, SLOT = BATCH * KEPT * PIECE, STAGE = BATCH * PASSING * PIECE;
