@@ -8,7 +8,7 @@ namespace COPES_GPU
 {
 
 /* What the threads with tokens do. Steps are taken in runs, from one beginning of a slab to the next, be it copied, read
- * or written: in a run there is no branch for a warp to wait at. */
+ * or written. A run of steps that are both read and written has no branch for a warp to wait at, where that is faster. */
 template <typename U> struct stream {
     const worker<U> w;
     loader<U> &load;
