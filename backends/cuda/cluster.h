@@ -29,10 +29,10 @@ DEVICE void synchronize_cluster()
 }
 
 /* What lies at a place of shared memory, in the cluster's block of a rank. */
-template <typename Value> DEVICE const Value *in_cluster(const Value *here, uint32_t rank)
+template <typename Value> DEVICE Value *in_cluster(Value *here, uint32_t rank)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    const Value *there;
+    Value *there;
     asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(here), "r"(rank));
     return there;
 #else

@@ -23,26 +23,51 @@ inline int largest_cluster(const queue &to)
     return size;
 }
 
-/* Enqueues a kernel whose blocks, `cluster` of them along x at a time, form clusters. */
+/* Enqueues a kernel, with one attribute or none. */
 template <typename... Parameters>
-copes_status launch_clusters(const queue &to, void (*kernel)(Parameters...), dim3 blocks, int cluster, dim3 threads,
-                             size_t shared, std::type_identity_t<Parameters>... arguments)
+copes_status launch_as(const cudaLaunchAttribute *attribute, const queue &to, void (*kernel)(Parameters...),
+                       dim3 blocks, dim3 threads, size_t shared, std::type_identity_t<Parameters>... arguments)
 {
     const void *function = reinterpret_cast<const void *>(kernel);
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {(unsigned)cluster, 1, 1};
+    cudaLaunchAttribute attributes[1] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = blocks;
     config.blockDim = threads;
     config.dynamicSmemBytes = shared;
     config.stream = to.stream;
-    config.attrs = &attribute;
-    config.numAttrs = cluster > 1;
-    cudaError_t error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    if (error == cudaSuccess && cluster > 8) /* more than any device has to have */
-        error = cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    config.attrs = attributes;
+    if (attribute != nullptr)
+        attributes[config.numAttrs++] = *attribute;
+    const cudaError_t error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     return status_of(error == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, arguments...) : error, "launch");
+}
+
+/* Enqueues a kernel whose blocks, `cluster` of them along x at a time, form clusters. */
+template <typename... Parameters>
+copes_status launch_clusters(const queue &to, void (*kernel)(Parameters...), dim3 blocks, int cluster, dim3 threads,
+                             size_t shared, std::type_identity_t<Parameters>... arguments)
+{
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {(unsigned)cluster, 1, 1};
+    if (cluster > 8) { /* more than any device has to have */
+        const void *function = reinterpret_cast<const void *>(kernel);
+        const cudaError_t error = cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+        if (error != cudaSuccess)
+            return status_of(error, "launch");
+    }
+    return launch_as(cluster > 1 ? &attribute : nullptr, to, kernel, blocks, threads, shared, arguments...);
+}
+
+/* Enqueues a kernel all of whose blocks run at once. */
+template <typename... Parameters>
+copes_status launch_together(const queue &to, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared,
+                             std::type_identity_t<Parameters>... arguments)
+{
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+    return launch_as(&attribute, to, kernel, blocks, threads, shared, arguments...);
 }
 
 } // namespace COPES_GPU

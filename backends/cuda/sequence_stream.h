@@ -14,8 +14,8 @@ template <typename U> struct stream {
     loader<U> &load;
     reader<U> reading;
     writer<U> writing;
-    int unwritten; /* steps before the first that is written */
-    step_place newest = {0, 0}, oldest = {U::AHEAD * U::SLOT, 0};
+    int unwritten;                                    /* steps before the first that is written */
+    uint32_t newest = 0, oldest = U::AHEAD * U::SLOT; /* places in the ring */
 
     __device__ __forceinline__ stream(const worker<U> &w, loader<U> &load)
         : w(w), load(load), reading(w), writing(w), unwritten(w.tiling.steps + w.tiling.skew)
@@ -29,56 +29,43 @@ template <typename U> struct stream {
                 writing.begin();
             if (reads)
                 reading.begin();
-            if (U::STRAIGHT && reads && writes && !writing.exact)
+            if (U::STRAIGHT && reads && writes)
                 take<true>(true, true);
             else
                 take<false>(reads, writes);
         }
     }
-    /* Is what is copied now to be written at once, when it has come? */
-    __device__ __forceinline__ bool copies_again() const
-    {
-        return U::AGAIN && unwritten <= U::AHEAD;
-    }
     __device__ __forceinline__ int length_of_run() const
     {
         int length = w.tiling.steps - (unwritten == 0 ? writing.step : 0);
         if (unwritten > 0)
-            length = min(length, U::AGAIN && unwritten > U::AHEAD ? unwritten - U::AHEAD : unwritten);
-        length = min(length, w.tiling.steps - max(reading.step, load.fresh.step));
-        return copies_again() ? min(length, w.tiling.steps - load.again.step) : length;
+            length = min(length, unwritten);
+        return min(length, w.tiling.steps - max(reading.step, load.step));
     }
-    /* One run. BOTH: of steps that are read and written, and not exactly, as nearly all are. */
+    /* One run. BOTH: of steps that are read and written, as nearly all are. */
     template <bool BOTH> __device__ __forceinline__ void take(bool reads, bool writes)
     {
-        const int steps = length_of_run(), written = writing.tokens();
-        const int fresh = load.fresh.tokens(), again = copies_again() ? load.again.tokens() : 0;
+        const int steps = length_of_run(), written = writing.tokens(), copied = load.tokens();
 #pragma unroll 1
         for (int i = 0; i < steps; i++) {
             wait_for_copies<U::AHEAD - 1>();
             meet<U>(); /* what neighbours copied is there */
-            if (!BOTH && writing.exact)
-                writing.template write<true>(oldest, i, written - i * U::BATCH);
-            else if (BOTH || writes)
-                writing.template write<false>(oldest, i, written - i * U::BATCH);
+            if (BOTH || writes)
+                writing.write(oldest, i, written - i * U::BATCH);
             if (BOTH || reads)
                 reading.read(newest, i);
             meet<U>(); /* neighbours have read what is to be copied over */
-            load.copy(oldest, fresh - i * U::BATCH, again - i * U::BATCH);
-            next_place();
+            load.copy(oldest, copied - i * U::BATCH);
+            newest = next_slot<U>(w.tiling, newest);
+            oldest = next_slot<U>(w.tiling, oldest);
         }
-        load.advance(copies_again(), steps);
+        load.advance(steps);
         if (reads)
             reading.advance(steps);
         if (writes)
             writing.advance(steps);
         else
             unwritten -= steps;
-    }
-    __device__ __forceinline__ void next_place()
-    {
-        newest.next<U>(w.tiling);
-        oldest.next<U>(w.tiling);
     }
 };
 

@@ -3,7 +3,7 @@
  * A term is 2^(x log2 e - reference), one fused operation and one exponential, where the reference is about that of a
  * column's largest element and the same for all of its tokens, so that its rounding cancels and sums of terms can be
  * added as they are. It is found in a few tokens. Where one of the others turns out too large for it, or where log2 e
- * times the largest is near where a float's spacing is 1, the slab is done over exactly, by e^(x - most), and
+ * times the largest is near where a float's spacing is 1, the slab is done over at the end, exactly, by e^(x - most), and
  * slowly. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_SUMS_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_SUMS_H
@@ -15,7 +15,38 @@ namespace COPES_GPU
 {
 
 constexpr float LEAST = -0x1p+126f, WILD = 0x1p+22f;
-constexpr float SLACK = 8; /* what a term may exceed 1 by, as a power of two: exponents round by 2^-22 there */
+/* What a term may exceed 1 by, as a power of two: exponents round by 2^-22 or 2^-21 there. */
+template <typename T> inline constexpr float SLACK = sizeof(T) == 2 ? 16 : 8;
+
+/* The sums of a column, one or both. */
+template <typename Merge> DEVICE float merged(float a, float b, Merge merge)
+{
+    return merge(a, b);
+}
+template <typename Merge> DEVICE float2 merged(float2 a, float2 b, Merge merge)
+{
+    return {merge(a.x, b.x), merge(a.y, b.y)};
+}
+template <typename Found> DEVICE Found plus(Found a, Found b)
+{
+    return merged(a, b, [](float x, float y) { return x + y; });
+}
+DEVICE float first_of(float found)
+{
+    return found;
+}
+DEVICE float first_of(float2 found)
+{
+    return found.x;
+}
+DEVICE float last_of(float found)
+{
+    return found;
+}
+DEVICE float last_of(float2 found)
+{
+    return found.y;
+}
 
 /* e^x relative to what is subtracted. */
 template <bool EXACT> DEVICE float term(float x, float shift)
@@ -63,7 +94,7 @@ template <typename U> struct open_columns {
         for (int i = 0; i < U::N; i++) {
             sum[i] = dot[i] = 0;
             reference[i] = U::R == role::given ? 0 : references[i];
-            limits[i] = (reference[i] + SLACK) * (1 / LOG2_E);
+            limits[i] = (SLACK<T> + reference[i]) * (1 / LOG2_E);
         }
         limit = pack16<T>(limits);
         beyond = 0;
@@ -92,39 +123,30 @@ template <typename U> struct open_columns {
                 dot[i] = fmaf(e, g[i / U::V][i % U::V], dot[i]);
         }
     }
-    /* Gives the sums to the exchange; infinity tells that an element was too large. */
-    __device__ __forceinline__ void publish(const worker<U> &w)
+    /* Puts the sums of the warp's rows where the block's are merged; infinity tells that an element was too large. */
+    template <typename Merge> __device__ __forceinline__ void put(const worker<U> &w, Merge merge)
     {
-        const auto plus = [](float a, float b) { return a + b; };
+        block_memory<U> &memory = *block_memory<U>::get();
 #pragma unroll
         for (int i = 0; i < U::N; i++)
             sum[i] = beyond != 0 ? -INFINITY : sum[i];
         int first = 0;
         if (U::R != role::given)
-            first = merge_warp<U>(sum, plus);
+            first = merge_warp<U>(sum, merge);
         if (U::BACKWARD)
-            first = merge_warp<U>(dot, plus);
-        give(w.lane * U::N + first);
-    }
-    __device__ __forceinline__ void give(int first) const
-    {
-        block_memory<U> &memory = *block_memory<U>::get();
+            first = merge_warp<U>(dot, merge);
 #pragma unroll
         for (int i = 0; i < left_of<U>; i++)
-            memory.partial[threadIdx.x / 32][first + i] = found(i);
+            memory.partial[threadIdx.x / 32][w.lane * U::N + first + i] = block_memory<U>::found_of(sum[i], dot[i]);
+    }
+    /* Gives them to the warp that exchanges. */
+    __device__ __forceinline__ void publish(const worker<U> &w, int slab)
+    {
+        const block_memory<U> &memory = *block_memory<U>::get();
+        if (slab > 0)
+            wait_for_block(shared_address(&memory.taken), (slab - 1) % 2);
+        put(w, [](float a, float b) { return a + b; });
         arrive(shared_address(&memory.summed));
-    }
-    __device__ __forceinline__ auto found(int i) const
-    {
-        if constexpr (U::SUMS == 2)
-            return make_float2(sum[i], dot[i]);
-        else
-            return U::R == role::given ? dot[i] : sum[i];
-    }
-    /* Gives largest elements instead. */
-    __device__ __forceinline__ void publish_most()
-    {
-        give((int)threadIdx.x % U::LANES * U::N + merge_warp<U>(sum, [](float a, float b) { return fmaxf(a, b); }));
     }
 };
 

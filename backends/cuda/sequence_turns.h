@@ -17,10 +17,11 @@ template <typename U> DEVICE int turn_place(int span, int lane, int i)
 template <typename U> DEVICE void prepare_turns(const worker<U> &w, const slab_walk &at, int set)
 {
     const int lane = (int)threadIdx.x % 32;
-    angle_step *steps = block_memory<U>::get()->step[set];
+    angle_step *steps = block_memory<U>::steps(w.tiling, set);
     for (int i = lane; i < U::ANGLES; i += 32) {
-        const int64_t k = (int64_t)at.tile() * U::ANGLES + i;
-        steps[i] = step_of(w.problem, at.head(), k, dimension_of(w.problem, k));
+        const head_unit u = w.find(at.pair, i / U::V);
+        const int64_t k = (int64_t)u.unit * U::V + i % U::V;
+        steps[i] = step_of(w.problem, u.head, k, dimension_of(w.problem, k));
     }
     __syncwarp();
     turn *turns = block_memory<U>::turns(w.tiling, set);
@@ -36,11 +37,11 @@ struct turn_set {
     int pair = -1, set = -1;
 
     /* True where a slab of another pair begins. */
-    __device__ __forceinline__ bool follow(int next)
+    __device__ __forceinline__ bool follow(int next, int sets)
     {
         const bool other = next != pair;
         pair = next;
-        set = other ? (set + 1) % 4 : set;
+        set = other ? (set + 1) % sets : set;
         return other;
     }
 };
@@ -55,9 +56,9 @@ template <typename U> struct unit_turns {
     }
     __device__ __forceinline__ void open(const slab_walk &at)
     {
-        if (!U::TURNED || !now.follow(at.pair))
+        if (!U::TURNED || !now.follow(at.pair, w.tiling.sets))
             return;
-        const angle_step *steps = block_memory<U>::get()->step[now.set] + w.lane * U::V;
+        const angle_step *steps = block_memory<U>::steps(w.tiling, now.set) + w.lane * U::V;
 #pragma unroll
         for (int i = 0; i < U::V; i++) {
             const angle_step step = steps[i];

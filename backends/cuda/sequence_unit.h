@@ -12,43 +12,45 @@ namespace COPES_GPU
 /* Which features are turned together, if any. */
 enum class coding { none, half, interleaved, cosine };
 
-/* Where the gradient is while its slab is under way: on chip beside x, or in the L2 cache, to be read from there
- * again, where no encoding is undone. */
-enum class gradient { resting, passing };
+/* The blocks that have a slab together: those of a cluster, or all that the device runs at once. */
+enum class scope { cluster, device };
 
 /* One instance of the kernel: a unit is a thread's part of a token, 16 bytes of columns, and LANES of them are a slab's
  * width. */
-template <typename Type, coding CODING, role ROLE, int LANE_COUNT, gradient GRADIENT> struct unit_of {
+template <typename Type, coding CODING, role ROLE, int LANE_COUNT, scope SCOPE = scope::cluster> struct unit_of {
     typedef Type T;
     static constexpr coding C = CODING;
     static constexpr role R = ROLE;
+    static constexpr bool WHOLE = SCOPE == scope::device;
     static constexpr bool BACKWARD = R != role::forward, TURNED = C != coding::none;
-    static constexpr bool AGAIN = BACKWARD && GRADIENT == gradient::passing;
     static constexpr encoding E = C == coding::cosine        ? encoding::cosine
                                   : C == coding::interleaved ? encoding::interleaved
                                                              : encoding::half;
     /* Forward, narrow slabs, which are those of long sequences, and rotations go through fewer and larger steps. */
-    static constexpr bool NARROW = !BACKWARD && TURNED && LANE_COUNT < 8;
-    static constexpr bool STRIDES = !BACKWARD && TURNED && (LANE_COUNT < 8 || C != coding::cosine);
+    static constexpr bool NARROW = !WHOLE && !BACKWARD && TURNED && LANE_COUNT < 8;
+    static constexpr bool STRIDES = !BACKWARD && TURNED && (WHOLE || LANE_COUNT < 8 || C != coding::cosine);
     static constexpr int LANES = LANE_COUNT;
-    static constexpr int WARPS = !TURNED ? (LANES < 8 ? 15 : 16) : STRIDES ? 8 : 11; /* and one that exchanges */
-    static constexpr int THREADS = 32 * WARPS, ROWS = THREADS / LANES;
+    static constexpr int WARPS = !TURNED ? (LANES < 8 ? 15 : 16) : STRIDES || WHOLE ? 8 : 11; /* that have tokens */
+    static constexpr int OTHERS = WHOLE ? 3 : 1;                                              /* warps that exchange */
+    static constexpr int THREADS = 32 * WARPS, BLOCK = THREADS + 32 * OTHERS, ROWS = THREADS / LANES;
     static constexpr int N = vector_length<T>, V = C == coding::cosine ? N : N / 2; /* columns, and their angles */
     static constexpr int COLUMNS = LANES * N, ANGLES = TURNED ? LANES * V : 1;      /* of a slab */
     static constexpr int SUMS = R == role::backward ? 2 : 1; /* of a column: of terms, and of those times gradients */
-    static constexpr int WIDE = C == coding::cosine ? 2 : 1; /* pieces of a gradient's unit */
-    static constexpr int KEPT = !BACKWARD || AGAIN ? 1 : 1 + WIDE, PASSING = AGAIN ? 2 : 0;
-    /* Does the L2 cache keep what neighbours will ask for? Not for long where it has the gradient to keep, nor as far
-     * as halves that lie apart would ask it to. */
-    static constexpr bool AROUND = !AGAIN && (C != coding::half || LANES > 4);
-    static constexpr int BATCH = AGAIN ? 1 : STRIDES ? 4 : 2; /* tokens of a step */
-    static constexpr int SPAN = BACKWARD ? 1 : 2;             /* tokens with one way for their turns */
-    static constexpr int AHEAD = KEPT > 1 ? 2 : 3;            /* steps whose copies are under way */
+    static constexpr int FINISHED = SUMS; /* what of a column is made of those: the factor, and the gradient's offset */
+    static constexpr bool MAY_REDO = R != role::given || WHOLE; /* slabs that it cannot agree on */
+    static constexpr int WIDE = C == coding::cosine ? 2 : 1;    /* pieces of a gradient's unit */
+    static constexpr int KEPT = BACKWARD ? 1 + WIDE : 1;        /* pieces of a token */
+    /* Does the L2 cache keep what neighbours will ask for? Not as far as halves that lie apart would ask it to; and if all
+     * of the device has one slab, the next is of other tokens. */
+    static constexpr bool AROUND = C != coding::half || LANES > (WHOLE ? 8 : 4);
+    static constexpr int BATCH = WHOLE && R == role::given ? 1 : STRIDES ? 4 : 2; /* tokens of a step */
+    static constexpr int SPAN = BACKWARD ? 1 : 2;  /* tokens with one way for their turns */
+    static constexpr int AHEAD = KEPT > 1 ? 2 : 3; /* steps whose copies are under way */
     /* Have steps that both read and write a loop of their own? Rotations lose by it backward. */
     static constexpr bool STRAIGHT = !BACKWARD || C == coding::none || C == coding::cosine;
     /* Blocks of a cluster: narrow slabs that take more are slower than the kernel that reads them twice. */
     static constexpr int MOST_RANKS = NARROW ? 8 : 16;
-    static constexpr uint32_t PIECE = 16 * THREADS, SLOT = BATCH * KEPT * PIECE, STAGE = BATCH * PASSING * PIECE;
+    static constexpr uint32_t PIECE = 16 * THREADS, SLOT = BATCH * KEPT * PIECE;
 };
 
 /* How the work is cut at run time. A head's columns of one tile are a pair of the two, and its slabs one for each batch
@@ -58,41 +60,60 @@ struct cluster_tiling {
     int steps; /* of a thread through a slab */
     int skew;  /* steps in which the cluster comes to agree */
     int slots; /* of the ring: a slab's steps, the skew, and those of copies under way */
-    int tiles, pairs, batch;
+    int units; /* of a head */
+    int pairs, batch;
+    int sets; /* of turns that may be in use at once */
     int clusters;
     int64_t x_step, g_step,
         to_step;       /* elements from a thread's token to its next: of x, what else is read, the result */
     int whole, rounds; /* pairs that a cluster takes through all of the batch, and its slabs of those */
+    uint64_t *totals;  /* of what the blocks of a device find, in memory */
 };
 
-/* A block's dynamic shared memory: this, then the ring, the stages, the columns that each rank sends, and the turns
- * from a thread's first step to its others. */
+/* A block's dynamic shared memory: this, then the ring, the columns that each rank sends, and the turns from a thread's first step to its others. */
 template <typename U> struct block_memory {
-    static constexpr int SETS = 4; /* slabs whose turns and references may be in use at once */
+    static constexpr int SETS = 8;    /* slabs whose references may be in use at once */
+    static constexpr int OPEN = 4;    /* slabs that are agreed on at once, at most */
+    static constexpr int MOST = 8192; /* slabs of a cluster */
 
     typedef std::conditional_t<U::SUMS == 2, float2, float> found; /* the sums of a column */
 
     found partial[U::WARPS][U::COLUMNS]; /* each warp's */
     float reference[SETS][U::COLUMNS];
-    float finished[3][U::COLUMNS]; /* what to subtract, the factor, and that times the gradient's mean */
-    bool repeat;                   /* this slab's statistics, exactly */
-    uint64_t summed, agreed, prepared[2], mail[2];
-    angle_step step[SETS][U::ANGLES];
+    float finished[OPEN][U::FINISHED][U::COLUMNS];
+    bool skipped[OPEN];        /* is a slab to be done over? */
+    uint32_t unfit[MOST / 32]; /* a bit for each */
+    uint64_t summed, taken, agreed[OPEN], prepared[SETS], done[OPEN], mail[2];
     alignas(16) char rest[];
 
     static size_t bytes(const cluster_tiling &t)
     {
-        return sizeof(block_memory) + RING_ALIGNMENT + ring_bytes(t) + 2 * t.ranks * U::COLUMNS * sizeof(found) +
-               SETS * turns_of(t) * sizeof(turn);
+        return sizeof(block_memory) + RING_ALIGNMENT + ring_bytes(t) +
+               2 * mailed_ranks(t) * U::COLUMNS * sizeof(found) + t.sets * (turns_of(t) * sizeof(turn) + steps_bytes());
     }
     static constexpr uint32_t RING_ALIGNMENT = 512;
+    __host__ __device__ static int mailed_ranks(const cluster_tiling &t)
+    {
+        return U::WHOLE ? 0 : t.ranks;
+    }
+    __host__ __device__ static constexpr int steps_bytes()
+    {
+        return U::TURNED ? (U::ANGLES * (int)sizeof(angle_step) + 15) / 16 * 16 : 0;
+    }
     __host__ __device__ static int ring_bytes(const cluster_tiling &t)
     {
-        return t.slots * U::SLOT + U::AHEAD * U::STAGE;
+        return t.slots * U::SLOT;
     }
     __host__ __device__ static int turns_of(const cluster_tiling &t)
     {
         return U::TURNED ? t.steps * (U::BATCH / U::SPAN) * U::ANGLES : 0;
+    }
+    DEVICE found found_of(float sum, float dot)
+    {
+        if constexpr (U::SUMS == 2)
+            return make_float2(sum, dot);
+        else
+            return U::R == role::given ? dot : sum;
     }
     DEVICE block_memory *get()
     {
@@ -104,11 +125,20 @@ template <typename U> struct block_memory {
     }
     DEVICE found *ranks(const cluster_tiling &t, uint32_t set)
     {
-        return reinterpret_cast<found *>(get()->rest + RING_ALIGNMENT + ring_bytes(t)) + set * t.ranks * U::COLUMNS;
+        return reinterpret_cast<found *>(get()->rest + RING_ALIGNMENT + ring_bytes(t)) +
+               set * mailed_ranks(t) * U::COLUMNS;
     }
     DEVICE turn *turns(const cluster_tiling &t, int set)
     {
         return reinterpret_cast<turn *>(ranks(t, 2)) + set * turns_of(t);
+    }
+    DEVICE angle_step *steps(const cluster_tiling &t, int set)
+    {
+        return reinterpret_cast<angle_step *>(reinterpret_cast<char *>(turns(t, t.sets)) + set * steps_bytes());
+    }
+    __device__ __forceinline__ bool fits(int slab) const
+    {
+        return (unfit[slab / 32] >> slab % 32 & 1) == 0;
     }
 };
 
@@ -119,9 +149,14 @@ struct slab_walk {
     const cluster_tiling &tiling;
     int slab, b, pair;
 
-    __device__ __forceinline__ explicit slab_walk(const cluster_tiling &tiling)
-        : tiling(tiling), slab(0), b(0), pair(cluster())
+    __device__ __forceinline__ explicit slab_walk(const cluster_tiling &tiling) : tiling(tiling)
     {
+        restart();
+    }
+    __device__ __forceinline__ void restart()
+    {
+        slab = b = 0;
+        pair = cluster();
         if (tiling.rounds == 0)
             share();
     }
@@ -149,14 +184,11 @@ struct slab_walk {
             pair += tiling.clusters;
         }
     }
-    __device__ __forceinline__ int head() const
-    {
-        return pair / tiling.tiles;
-    }
-    __device__ __forceinline__ int tile() const
-    {
-        return pair - head() * tiling.tiles;
-    }
+};
+
+/* Which of a head's units a lane of a slab has. */
+struct head_unit {
+    int head, unit;
 };
 
 /* Where a thread is. It is held by value: the compiler loses sight of what is behind references, and would read the
@@ -173,11 +205,10 @@ template <typename U> struct worker {
     int tokens;      /* the thread's, of a slab */
     uint32_t mine;   /* the thread's first piece in the ring */
     uint32_t copied; /* the first piece that the thread copies there */
-    uint32_t staged; /* from a place in the ring to that in the stages */
 
     __device__ __forceinline__ worker(const copes_lrpe_problem &problem, const cluster_tiling &tiling)
-        : problem(problem), tiling(tiling), rank((int)cluster_rank()), lane((int)threadIdx.x % U::LANES),
-          row((int)threadIdx.x / U::LANES), count(slab_walk(tiling).count()), staged(tiling.slots * U::SLOT)
+        : problem(problem), tiling(tiling), rank(U::WHOLE ? (int)blockIdx.x : (int)cluster_rank()),
+          lane((int)threadIdx.x % U::LANES), row((int)threadIdx.x / U::LANES), count(slab_walk(tiling).count())
     {
         const uint32_t warp = block_memory<U>::ring() + threadIdx.x / 32 * 512, pair = threadIdx.x % 32 / 2;
         const bool odd = threadIdx.x % 2 != 0;
@@ -193,32 +224,39 @@ template <typename U> struct worker {
     {
         return tiling.ranks * U::ROWS;
     }
-    /* The feature that column i of a lane's unit is. */
-    __device__ __forceinline__ int64_t feature(int tile, int lane, int i) const
+    __device__ __forceinline__ head_unit find(int pair, int lane) const
     {
-        const int64_t unit = (int64_t)tile * U::LANES + lane;
-        if (U::C != coding::half)
-            return unit * U::N + i;
-        return unit * U::V + (i < U::V ? i : problem.k + i - U::V);
+        const int at = pair * U::LANES + lane, head = at / tiling.units;
+        return {head, at - head * tiling.units};
     }
-    __device__ __forceinline__ T *head(const copes_view &view, const slab_walk &at) const
+    /* The feature that column i of a unit is. */
+    __device__ __forceinline__ int64_t feature(int unit, int i) const
     {
-        return static_cast<T *>(view.data) + at.b * view.stride[0] + at.head() * view.stride[2];
+        if (U::C != coding::half)
+            return (int64_t)unit * U::N + i;
+        return (int64_t)unit * U::V + (i < U::V ? i : problem.k + i - U::V);
+    }
+    /* Column i of a lane's unit in a slab's first token. */
+    __device__ __forceinline__ T *column(const copes_view &view, const slab_walk &at, int lane, int i) const
+    {
+        const head_unit u = find(at.pair, lane);
+        return static_cast<T *>(view.data) + at.b * view.stride[0] + u.head * view.stride[2] + feature(u.unit, i);
     }
     /* The thread's unit of its first token in a slab, and the piece of it, or of its neighbour's, that it copies. */
     __device__ __forceinline__ T *unit(const copes_view &view, const slab_walk &at) const
     {
-        return head(view, at) + first_token() * view.stride[1] + feature(at.tile(), lane, 0);
+        return column(view, at, lane, 0) + first_token() * view.stride[1];
     }
     __device__ __forceinline__ const T *piece(const copes_view &view, const slab_walk &at) const
     {
         const bool odd = U::C == coding::half && lane % 2 != 0;
-        return head(view, at) + first_token() * view.stride[1] + feature(at.tile(), lane - odd, odd ? U::V : 0);
+        return column(view, at, lane - odd, odd ? U::V : 0) + first_token() * view.stride[1];
     }
     __device__ __forceinline__ float *lse(const slab_walk &at, int lane, int i) const
     {
-        return static_cast<float *>(problem.lse.data) + at.b * problem.lse.stride[0] +
-               at.head() * problem.lse.stride[1] + feature(at.tile(), lane, i) * problem.lse.stride[2];
+        const head_unit u = find(at.pair, lane);
+        return static_cast<float *>(problem.lse.data) + at.b * problem.lse.stride[0] + u.head * problem.lse.stride[1] +
+               feature(u.unit, i) * problem.lse.stride[2];
     }
     __device__ __forceinline__ bool kept() const
     {
@@ -226,16 +264,11 @@ template <typename U> struct worker {
     }
 };
 
-/* Where a step's unit is: its place in the ring, and of those that pass through, the stage. */
-struct step_place {
-    uint32_t slot, stage;
-
-    template <typename U> __device__ __forceinline__ void next(const cluster_tiling &t)
-    {
-        slot = slot + U::SLOT == t.slots * U::SLOT ? 0 : slot + U::SLOT;
-        stage = stage + U::STAGE == U::AHEAD * U::STAGE ? 0 : stage + U::STAGE;
-    }
-};
+/* The place in the ring after another. */
+template <typename U> DEVICE uint32_t next_slot(const cluster_tiling &t, uint32_t slot)
+{
+    return slot + U::SLOT == t.slots * U::SLOT ? 0 : slot + U::SLOT;
+}
 
 /* Waits for the warp, where neighbours copy for each other. */
 template <typename U> DEVICE void meet()

@@ -43,7 +43,8 @@ template <typename U> struct reader {
     }
     __device__ __forceinline__ void open()
     {
-        wait_for_block(shared_address(&block_memory<U>::get()->prepared[walk.slab % 2]), walk.slab / 2 % 2);
+        wait_for_block(shared_address(&block_memory<U>::get()->prepared[walk.slab % block_memory<U>::SETS]),
+                       walk.slab / block_memory<U>::SETS % 2);
         columns.open(w, walk.slab);
         if (U::BACKWARD)
             turns.open(walk);
@@ -60,19 +61,19 @@ template <typename U> struct reader {
         }
     }
     /* The step that is `ahead` of the last advance. */
-    __device__ __forceinline__ void read(step_place at, int ahead)
+    __device__ __forceinline__ void read(uint32_t slot, int ahead)
     {
         uint4 words[U::BATCH];
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++)
-            words[t] = read_unit<U>(w.mine + kept_piece<U>(at.slot, t));
+            words[t] = read_unit<U>(w.mine + kept_piece<U>(slot, t));
         columns.look(words);
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++) {
             float g[2][U::V];
             if (U::BACKWARD) {
                 uint4 wide[U::WIDE];
-                read_gradient<U>(gradient_piece(w, w.mine, at, t, false), wide);
+                read_gradient<U>(w.mine + gradient_piece<U>(slot, t), wide);
                 unpack_gradient(wide, turns, step + ahead, t, g);
             }
             columns.template add<false>(words[t], g);
@@ -83,7 +84,7 @@ template <typename U> struct reader {
         step += steps;
         if (step < w.tiling.steps)
             return;
-        columns.publish(w);
+        columns.publish(w, walk.slab);
         step = 0;
         walk.next();
     }
@@ -93,14 +94,20 @@ template <typename U> struct reader {
 template <typename U> struct finished_columns {
     float shift[U::N], scale[U::N], offset[U::N];
 
-    __device__ __forceinline__ void read(const worker<U> &w)
+    /* Waits until the blocks have agreed. */
+    __device__ __forceinline__ void obtain(const worker<U> &w, int slab)
     {
+        constexpr int OPEN = block_memory<U>::OPEN;
         const block_memory<U> &memory = *block_memory<U>::get();
+        wait_for_block(shared_address(&memory.agreed[slab % OPEN]), slab / OPEN % 2);
+        const float *reference = memory.reference[slab % block_memory<U>::SETS];
+        const auto &finished = memory.finished[slab % OPEN];
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
-            shift[i] = memory.finished[0][w.lane * U::N + i];
-            scale[i] = memory.finished[1][w.lane * U::N + i];
-            offset[i] = U::BACKWARD ? -memory.finished[2][w.lane * U::N + i] : 0;
+            const int column = w.lane * U::N + i;
+            shift[i] = U::R == role::given ? 0 : reference[column];
+            scale[i] = U::R == role::given ? 1 : finished[0][column];
+            offset[i] = U::BACKWARD ? finished[U::FINISHED - 1][column] : 0;
         }
     }
     /* From a token, and the gradient of its softmax, to what is written. */
@@ -116,33 +123,37 @@ template <typename U> struct finished_columns {
     }
 };
 
+template <typename U, typename T>
+DEVICE void write_token(const worker<U> &w, T *to, const float (&x)[2][U::V], bool there)
+{
+    const uint4 words = pack16<T>(x[0]);
+    if (U::C == coding::half) {
+        write_if(there, to, words.x, words.y);
+        write_if(there, to + w.problem.k, words.z, words.w);
+    } else {
+        write_if(there, to, words);
+    }
+    if (!U::BACKWARD && U::C == coding::cosine)
+        write_if(there, to + w.problem.d, pack16<T>(x[1]));
+}
+
 template <typename U> struct writer {
     typedef typename U::T T;
     const worker<U> w;
     slab_walk walk;
     int step = 0, begun = 0; /* of the slab; slabs */
-    uint32_t round = 0;      /* of what is agreed on */
-    bool exact = false;
-    T *to = nullptr; /* the next token's */
+    bool skips = false;      /* this slab, which is to be done over */
+    T *to = nullptr;         /* the next token's */
     finished_columns<U> columns;
     unit_turns<U> turns;
 
     __device__ __forceinline__ explicit writer(const worker<U> &w) : w(w), walk(w.tiling), turns(w)
     {
     }
-    /* Waits until the cluster has agreed. True if something is to be given to the exchange again. */
-    __device__ __forceinline__ bool obtain()
-    {
-        const block_memory<U> &memory = *block_memory<U>::get();
-        wait_for_block(shared_address(&memory.agreed), round++ % 2);
-        columns.read(w);
-        return U::R != role::given && memory.repeat;
-    }
     __device__ __forceinline__ void open()
     {
-        exact = obtain();
-        if (exact)
-            repeat();
+        columns.obtain(w, walk.slab);
+        skips = U::MAY_REDO && block_memory<U>::get()->skipped[walk.slab % block_memory<U>::OPEN];
         turns.open(walk);
         to = w.unit(w.problem.dst, walk);
     }
@@ -153,7 +164,7 @@ template <typename U> struct writer {
     /* The thread's, from the next step on. */
     __device__ __forceinline__ int tokens() const
     {
-        return w.tokens - step * U::BATCH;
+        return skips ? 0 : w.tokens - step * U::BATCH;
     }
     __device__ __forceinline__ void begin()
     {
@@ -170,102 +181,27 @@ template <typename U> struct writer {
         step = 0;
         walk.next();
     }
-    /* The step that is `ahead` of the last advance, as far as it is of `tokens`. EXACTLY: terms need care. */
-    template <bool EXACTLY> __device__ __forceinline__ void write(step_place at, int ahead, int tokens)
+    /* The step that is `ahead` of the last advance, as far as it is of `tokens`. */
+    __device__ __forceinline__ void write(uint32_t slot, int ahead, int tokens)
     {
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++) {
             float x[2][U::V], g[2][U::V];
-            unpack16<T>(read_unit<U>(w.mine + kept_piece<U>(at.slot, t)), x[0]);
+            unpack16<T>(read_unit<U>(w.mine + kept_piece<U>(slot, t)), x[0]);
             if (U::BACKWARD) {
                 uint4 wide[U::WIDE];
-                read_gradient<U>(gradient_piece(w, w.mine, at, t, true), wide);
+                read_gradient<U>(w.mine + gradient_piece<U>(slot, t), wide);
                 unpack_gradient(wide, turns, step + ahead, t, g);
             }
-            columns.template apply<EXACTLY>(x, g);
+            columns.template apply<false>(x, g);
             if (!U::BACKWARD && U::TURNED) {
                 turn here[U::V];
                 turns.at(step + ahead, t, here);
                 encode<U::E>(x, here, true);
             }
-            write_token(x, t < tokens);
+            write_token(w, to, x, t < tokens);
             to += w.tiling.to_step;
         }
-    }
-    __device__ __forceinline__ void write_token(const float (&x)[2][U::V], bool there) const
-    {
-        const uint4 words = pack16<T>(x[0]);
-        if (U::C == coding::half) {
-            write_if(there, to, words.x, words.y);
-            write_if(there, to + w.problem.k, words.z, words.w);
-        } else {
-            write_if(there, to, words);
-        }
-        if (!U::BACKWARD && U::C == coding::cosine)
-            write_if(there, to + w.problem.d, pack16<T>(x[1]));
-    }
-
-    /* Takes the slab's statistics once more, from memory: first the largest elements, then the sums relative to
-     * those. */
-    __device__ __forceinline__ void repeat()
-    {
-        open_columns<U> c;
-        if (!w.kept()) {
-            fill(c, -INFINITY);
-            for_tokens([&](int, const uint4 &words) {
-                float x[U::N];
-                unpack16<T>(words, x);
-#pragma unroll
-                for (int i = 0; i < U::N; i++)
-                    c.sum[i] = fmaxf(c.sum[i], x[i]);
-            });
-            c.publish_most();
-            obtain();
-        }
-        fill(c, 0);
-#pragma unroll
-        for (int i = 0; i < U::N; i++)
-            c.reference[i] = w.kept() ? read_scalar(w.lse(walk, w.lane, i)) : shift_of(columns.shift[i]);
-        turns.open(walk);
-        for_tokens([&](int token, const uint4 &words) { add_exactly(c, token, words); });
-        c.publish(w);
-        obtain();
-    }
-    __device__ __forceinline__ void fill(open_columns<U> &c, float value) const
-    {
-#pragma unroll
-        for (int i = 0; i < U::N; i++) {
-            c.sum[i] = value;
-            c.dot[i] = 0;
-        }
-        c.beyond = 0;
-    }
-    __device__ __forceinline__ uint4 read_memory(const T *from) const
-    {
-        const uint2 a = *reinterpret_cast<const uint2 *>(from);
-        const uint2 b = *reinterpret_cast<const uint2 *>(from + (U::C == coding::half ? w.problem.k : U::N / 2));
-        return make_uint4(a.x, a.y, b.x, b.y);
-    }
-    template <typename Take> __device__ __forceinline__ void for_tokens(Take take) const
-    {
-        const copes_view &view = U::BACKWARD ? w.problem.x : w.problem.src;
-        const T *from = w.unit(view, walk);
-#pragma unroll 1
-        for (int token = 0; token < w.tokens; token++, from += U::BACKWARD ? w.tiling.x_step : w.tiling.g_step)
-            take(token, read_memory(from));
-    }
-    __device__ __forceinline__ void add_exactly(open_columns<U> &c, int token, const uint4 &words)
-    {
-        float g[2][U::V];
-        if (U::BACKWARD) {
-            const T *from = w.unit(w.problem.src, walk) + token * w.tiling.g_step;
-            uint4 wide[U::WIDE];
-#pragma unroll
-            for (int i = 0; i < U::WIDE; i++)
-                wide[i] = read_memory(from + i * w.problem.d);
-            unpack_gradient(wide, turns, token / U::BATCH, token % U::BATCH, g);
-        }
-        c.template add<true>(words, g);
     }
 };
 

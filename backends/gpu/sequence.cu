@@ -265,15 +265,16 @@ template <typename T> copes_status run_sequence_any(const queue &to, const copes
                                          : run_encoding<T, encoding::interleaved>(to, problem, given);
 }
 
-template <typename T> size_t sequence_workspace(const queue &, const copes_lrpe_problem &, bool)
+template <typename T> size_t sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given)
 {
-    return 0;
+    return fast_sequence_workspace<T>(to, problem, given);
 }
 
-template <typename T> copes_status run_sequence(const queue &to, const copes_lrpe_problem &problem, bool given, void *)
+template <typename T>
+copes_status run_sequence(const queue &to, const copes_lrpe_problem &problem, bool given, void *workspace)
 {
     copes_status status = COPES_OK;
-    if (run_sequence_fast<T>(to, problem, given, &status))
+    if (run_sequence_fast<T>(to, problem, given, workspace, &status))
         return status;
     return run_sequence_any<T>(to, problem, given);
 }

@@ -13,10 +13,13 @@ namespace COPES_GPU
 /* given: backward from the softmax itself, instead of from its argument. */
 enum class role { forward, backward, given };
 
-/* One of the kernels for a problem, or, in `fast`, false where a vendor's own does not take it. */
+/* One of the kernels for a problem, or, in `fast`, false where a vendor's own does not take it, and the bytes of workspace
+ * that it asks for. */
 template <typename T> copes_status run_sequence_any(const queue &to, const copes_lrpe_problem &problem, bool given);
 template <typename T>
-bool run_sequence_fast(const queue &to, const copes_lrpe_problem &problem, bool given, copes_status *status);
+bool run_sequence_fast(const queue &to, const copes_lrpe_problem &problem, bool given, void *workspace,
+                       copes_status *status);
+template <typename T> size_t fast_sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given);
 
 /* Of part of a column: its largest element, and relative to that the sum of e^(x - most) and of that times g. */
 struct column {

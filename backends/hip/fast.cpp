@@ -6,9 +6,14 @@
 namespace COPES_GPU
 {
 
-template <typename T> bool run_sequence_fast(const queue &, const copes_lrpe_problem &, bool, copes_status *)
+template <typename T> bool run_sequence_fast(const queue &, const copes_lrpe_problem &, bool, void *, copes_status *)
 {
     return false;
+}
+
+template <typename T> size_t fast_sequence_workspace(const queue &, const copes_lrpe_problem &, bool)
+{
+    return 0;
 }
 
 template <typename T> bool fast_tpa_workspace(const queue &, const copes_tpa_problem &, size_t *)
@@ -22,7 +27,8 @@ template <typename T> bool run_fast_tpa(const queue &, const copes_tpa_problem &
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template bool run_sequence_fast<T>(const queue &, const copes_lrpe_problem &, bool, copes_status *);               \
+    template bool run_sequence_fast<T>(const queue &, const copes_lrpe_problem &, bool, void *, copes_status *);       \
+    template size_t fast_sequence_workspace<T>(const queue &, const copes_lrpe_problem &, bool);                       \
     FAST_TPA_INSTANTIATE(T)
 INSTANTIATE(f32)
 INSTANTIATE(f16)
