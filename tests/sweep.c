@@ -81,13 +81,13 @@ static int64_t element_count(const check_case *c)
 }
 
 /* One case in tests_every(), and then no huge ones: they are for rare roundings, and smaller ones are shared between
- * threads, too. */
+ * threads, too. None that are for GPUs. */
 static void thin_out(case_list *list)
 {
     const size_t step = (size_t)tests_every();
     size_t kept = 0;
     for (size_t i = 0; i < list->count; i += step) {
-        if (step == 1 || element_count(&list->cases[i]) < HUGE_CASE) {
+        if (!list->cases[i].large && (step == 1 || element_count(&list->cases[i]) < HUGE_CASE)) {
             list->cases[kept++] = list->cases[i];
         }
     }

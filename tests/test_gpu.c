@@ -10,7 +10,8 @@
 
 static const DLDevice gpu = {GPU_DEVICE_TYPE, 0};
 
-/* A call of every family and both directions, small enough to be many at once. */
+/* A call of every family and both directions, small enough to be many at once; and two that all blocks of a device may
+ * share, which have to wait for their turn then. */
 static const bench_case cases[] = {
     {.op = BENCH_ACT, .act = COPES_SILU, .batch = 2, .head = 3, .dim = 64, .n = 333, .type = CHECK_BF16},
     {.op = BENCH_ACT, .act = COPES_SOFTMAX, .batch = 2, .head = 3, .dim = 128, .n = 333, .type = CHECK_F16},
@@ -50,6 +51,23 @@ static const bench_case cases[] = {
      .dim = 64,
      .n = 513,
      .type = CHECK_F16},
+    {.op = BENCH_ACT,
+     .act = COPES_SOFTMAX,
+     .over_tokens = true,
+     .batch = 2,
+     .head = 1,
+     .dim = 128,
+     .n = 24001,
+     .type = CHECK_BF16},
+    {.op = BENCH_ROTATE,
+     .act = COPES_SOFTMAX,
+     .over_tokens = true,
+     .backward = true,
+     .batch = 3,
+     .head = 1,
+     .dim = 64,
+     .n = 24001,
+     .type = CHECK_F32},
     {.op = BENCH_TPA, .batch = 3, .head = 32, .dim = 128, .ranks = {16, 1, 1}, .n = 1000, .type = CHECK_BF16},
     {.op = BENCH_TPA, .batch = 2, .head = 5, .dim = 36, .ranks = {16, 1, 1}, .n = 77, .type = CHECK_F32},
 };

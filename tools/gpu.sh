@@ -55,7 +55,7 @@ build() {
 sanitize() {
     local tool
     for tool in memcheck racecheck initcheck synccheck; do
-        step "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$copes" check --device "$device" --every 8 --cases 20
+        step "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$copes" check --device "$device" --every 8 --cases 20 --large
     done
 }
 
@@ -63,7 +63,7 @@ sanitize() {
 export LD_LIBRARY_PATH=$programs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 copes=$programs/copes
 "$copes" devices
-step check "$copes" check --device "$device"
+step check "$copes" check --device "$device" --large
 grep -a -e '^act' -e '^lrpe' -e '^tpa' -e '^operator' "$out/check.txt" || true
 step test_gpu "$programs/test_gpu_$device"
 [ -n "$quick" ] || [ "$device" != cuda ] || ! command -v compute-sanitizer >/dev/null || sanitize

@@ -95,6 +95,19 @@ static void add_long(case_list *list, copes_kind kind, copes_act act, check_type
     }
 }
 
+/* Columns so long that all blocks of a GPU have to share a few, and enough of those for several shares in a row: with
+ * normal values, and with those that they cannot agree on at first. */
+static void add_shared_by_all(case_list *list, copes_kind kind, check_type type)
+{
+    static const form slabs = {3, {3, 24001, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const check_fill other[] = {[CHECK_F32] = CHECK_WIDE, [CHECK_F16] = CHECK_LARGE, [CHECK_BF16] = CHECK_WIDE};
+    check_case c = form_case(&slabs, kind, COPES_SOFTMAX, 1, type);
+    c.large = true;
+    add(list, c);
+    c.fill = other[type];
+    add(list, c);
+}
+
 static void add_all(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
@@ -106,6 +119,9 @@ static void add_all(case_list *list, copes_kind kind, copes_act act, check_type 
     add_fills(list, kind, act, type);
     if (type == CHECK_F32 || type == CHECK_BF16) {
         add_long(list, kind, act, type);
+    }
+    if (act == COPES_SOFTMAX && type != CHECK_F64) {
+        add_shared_by_all(list, kind, type);
     }
 }
 
