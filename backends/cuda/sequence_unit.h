@@ -53,8 +53,8 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, scope SCOPE =
     static constexpr uint32_t PIECE = 16 * THREADS, SLOT = BATCH * KEPT * PIECE;
 };
 
-/* How the work is cut at run time. A head's columns of one tile are a pair of the two, and its slabs one for each batch
- * entry. */
+/* How the work is cut at run time. The units of all heads, one head after the other, are shared out by LANES: a share is
+ * called a pair, and has one slab for each batch entry. */
 struct cluster_tiling {
     int ranks; /* blocks of a cluster */
     int steps; /* of a thread through a slab */
