@@ -12,7 +12,7 @@ static const char help[] =
     "Runs a table of cases and N random ones (default 200) of each operator on the device, and compares every element with\n"
     "a reference in extended precision, and a GPU's with the CPU's too. OP is one or more of act, lrpe_rotate, lrpe_cosine and\n"
     "tpa_decode; all if left out. Random case i is made from seed S + i (default S 1). --every N runs one case in N.\n"
-    "--large adds cases that all blocks of a GPU share. Exits 1 if an error is past the documented bounds.\n";
+    "--large adds cases that many blocks of a GPU share. Exits 1 if an error is past the documented bounds.\n";
 
 /* What the command line asks for. */
 typedef struct request {

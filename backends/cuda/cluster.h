@@ -128,23 +128,14 @@ DEVICE void send(uint32_t to, uint32_t mailbox, uint32_t rank, float value)
                  : "memory");
 }
 
-/* Starts the copy of 16 bytes to shared memory, where they are `there`. AROUND: the 128 bytes that they are of come to
- * the L2 cache at once, as other blocks are to ask for the rest. Here and below there is no branch for a warp to wait
- * at. */
-template <bool AROUND> DEVICE void copy_ahead(uint32_t to, const void *from, bool there = true)
+/* Starts the copy of 16 bytes to shared memory. AROUND: the 128 bytes that they are of come to the L2 cache at once, as
+ * other blocks are to ask for the rest. */
+template <bool AROUND> DEVICE void copy_ahead(uint32_t to, const void *from)
 {
     if constexpr (AROUND)
-        asm volatile(
-            "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t"
-            "@p cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n\t}" ::"r"(to),
-            "l"(from), "r"((uint32_t)there)
-            : "memory");
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
     else
-        asm volatile(
-            "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t"
-            "@p cp.async.cg.shared.global [%0], [%1], 16;\n\t}" ::"r"(to),
-            "l"(from), "r"((uint32_t)there)
-            : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
 /* Ends a group of the thread's copies. */
@@ -184,7 +175,7 @@ DEVICE void write_shared(uint32_t at, uint4 words)
                  : "memory");
 }
 
-/* Writes to memory where `there`. */
+/* Writes to memory where `there`, here and below with no branch for a warp to wait at. */
 DEVICE void write_if(bool there, void *to, uint4 words)
 {
     asm volatile(

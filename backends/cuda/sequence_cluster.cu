@@ -1,17 +1,19 @@
 /* Softmax over the sequence on Hopper, each element read from memory once and written once. What bounds it is memory,
  * if neither reading nor writing ever stops: so a slab, all tokens of 64 to 256 bytes' worth of columns of a head, lies
- * in the shared memory of a cluster of blocks, or of all blocks of the device, and while the blocks normalize and write
- * one slab, the next takes its place step by step.
+ * in the shared memory of a cluster of blocks, or of a group of any number of them, and while the blocks normalize and
+ * write one slab, the next takes its place step by step. Several clusters or groups work side by side.
  *
  * Each thread has a unit of 16 bytes of columns in every so many tokens, and a ring of places for them in shared memory
  * that no other warp touches. Copies go there some steps before their statistics are taken, and stay for a slab's
  * length and a few steps more, in which the blocks tell each other what they found. That is the work of warps of its own,
  * so that no other ever waits for its block. What the blocks cannot agree on so is done over at the end. */
 #include "backends/cuda/clusters.h"
-#include "backends/cuda/sequence_device.h"
+#include "backends/cuda/sequence_group.h"
 #include "backends/cuda/sequence_plan.h"
 #include "backends/cuda/sequence_redo.h"
 #include "backends/cuda/sequence_stream.h"
+
+#include <cooperative_groups.h>
 
 namespace COPES_GPU
 {
@@ -19,17 +21,19 @@ namespace COPES_GPU
 template <typename U> DEVICE void open_mailboxes()
 {
     block_memory<U> &memory = *block_memory<U>::get();
-    open_mailbox(shared_address(&memory.summed), U::THREADS);
-    open_mailbox(shared_address(&memory.taken), 32);
-    for (int i = 0; i < block_memory<U>::OPEN; i++) {
+    open_mailbox(shared_address(&memory.summed[0]), U::THREADS);
+    for (int i = 0; i < block_memory<U>::OPEN; i++)
         open_mailbox(shared_address(&memory.agreed[i]), 32);
-        if (U::WHOLE)
-            open_mailbox(shared_address(&memory.done[i]), 32);
-    }
     for (int i = 0; i < block_memory<U>::SETS; i++)
         open_mailbox(shared_address(&memory.prepared[i]), 32);
-    for (int i = 0; i < 2 && !U::WHOLE; i++)
-        open_mailbox(shared_address(&memory.mail[i]), 1);
+    if (U::GROUPED) {
+        open_mailbox(shared_address(&memory.taken[0]), 32);
+        for (int i = 0; i < block_memory<U>::OPEN; i++)
+            open_mailbox(shared_address(&memory.done[i]), 32);
+    } else {
+        for (int i = 0; i < 2; i++)
+            open_mailbox(shared_address(&memory.mail[i]), 1);
+    }
 }
 
 /* Before anything is sent to a block, its mailboxes are open. */
@@ -39,9 +43,12 @@ template <typename U> DEVICE void open_all_mailboxes(const worker<U> &w)
         open_mailboxes<U>();
     for (int i = (int)threadIdx.x; i < block_memory<U>::MOST / 32; i += U::BLOCK)
         block_memory<U>::get()->unfit[i] = 0;
-    if constexpr (U::WHOLE)
-        device_totals<U>(w).open();
-    synchronize_scope<U>();
+    if constexpr (U::GROUPED) {
+        group_totals<U>(w).open();
+        cooperative_groups::this_grid().sync();
+    } else {
+        synchronize_cluster();
+    }
 }
 
 template <typename U> DEVICE void run_cluster(const copes_lrpe_problem &problem, const cluster_tiling &tiling)
@@ -54,12 +61,14 @@ template <typename U> DEVICE void run_cluster(const copes_lrpe_problem &problem,
         load.advance(1);
     }
     open_all_mailboxes(w);
+    bool unfit = false;
     if (others)
-        run_other<U>(w);
+        unfit = run_other<U>(w);
     else
         stream<U>(w, load).run();
     if constexpr (U::MAY_REDO)
-        redo<U>(w).run();
+        if (__syncthreads_or(unfit))
+            redo<U>(w).run();
 }
 
 template <typename U>
@@ -74,9 +83,9 @@ __global__ void __launch_bounds__(U::BLOCK, 1)
 template <typename U>
 copes_status launch_cut(const queue &to, const copes_lrpe_problem &problem, const cluster_tiling &t)
 {
-    if constexpr (U::WHOLE)
-        return launch_together(to, sequence_cluster<U>, dim3((unsigned)t.ranks), U::BLOCK, block_memory<U>::bytes(t),
-                               problem, t);
+    if constexpr (U::GROUPED)
+        return launch_together(to, sequence_cluster<U>, dim3((unsigned)(t.ranks * t.clusters)), U::BLOCK,
+                               block_memory<U>::bytes(t), problem, t);
     else
         return launch_clusters(to, sequence_cluster<U>, dim3((unsigned)(t.ranks * t.clusters)), t.ranks, U::BLOCK,
                                block_memory<U>::bytes(t), problem, t);
@@ -88,10 +97,10 @@ copes_status launch_plan(const queue &to, const copes_lrpe_problem &problem, seq
     typedef instances<T, C, R> all;
     plan.tiling.totals = static_cast<uint64_t *>(workspace);
     switch (plan.kind) {
-    case cut_kind::wide: return launch_cut<typename all::wide>(to, problem, plan.tiling);
-    case cut_kind::whole: return launch_cut<typename all::whole>(to, problem, plan.tiling);
-    case cut_kind::whole_narrow: return launch_cut<typename all::whole_narrow>(to, problem, plan.tiling);
-    default: return launch_cut<typename all::narrow>(to, problem, plan.tiling);
+    case cut_kind::cluster: return launch_cut<typename all::cluster>(to, problem, plan.tiling);
+    case cut_kind::wide_group: return launch_cut<typename all::wide_group>(to, problem, plan.tiling);
+    case cut_kind::group: return launch_cut<typename all::group>(to, problem, plan.tiling);
+    default: return launch_cut<typename all::narrow_group>(to, problem, plan.tiling);
     }
 }
 
@@ -109,13 +118,14 @@ template <typename T> bool fits(const queue &to, const copes_lrpe_problem &probl
            in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
 }
 
-/* Calls `take` with the encoding and direction of a problem that fits; false where none does. */
+/* Calls `take` with the encoding and role of a problem that fits; false where none does. */
 template <typename T, typename Take>
-bool with_coding(const queue &to, const copes_lrpe_problem &problem, bool given, Take take)
+bool with_coding(const queue &to, const copes_lrpe_problem &problem, bool given, bool kept, Take take)
 {
     const auto turned = [&]<coding C>() {
-        return problem.backward ? take.template operator()<C, role::backward>()
-                                : take.template operator()<C, role::forward>();
+        return !problem.backward ? take.template operator()<C, role::forward>()
+               : kept            ? take.template operator()<C, role::kept>()
+                                 : take.template operator()<C, role::backward>();
     };
     if (!fits<T>(to, problem) || problem.b * problem.h * problem.d == 0)
         return false;
@@ -130,16 +140,17 @@ bool with_coding(const queue &to, const copes_lrpe_problem &problem, bool given,
     return given && take.template operator()<coding::none, role::given>();
 }
 
-/* Wherever the tensors start. */
+/* Wherever the tensors start, and whether there is a logarithm or not: that may be known only when it runs. */
 template <typename T> size_t fast_sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given)
 {
     copes_lrpe_problem anywhere = problem;
     anywhere.src.data = anywhere.x.data = anywhere.dst.data = nullptr;
     size_t bytes = 0;
-    with_coding<T>(to, anywhere, given, [&]<coding C, role R>() {
-        bytes = plan_of<T, C, R>(to, anywhere).workspace;
-        return true;
-    });
+    for (bool kept : {false, true})
+        with_coding<T>(to, anywhere, given, kept, [&]<coding C, role R>() {
+            bytes = std::max(bytes, plan_of<T, C, R>(to, anywhere).workspace);
+            return true;
+        });
     return bytes;
 }
 
@@ -147,7 +158,7 @@ template <typename T>
 bool run_sequence_fast(const queue &to, const copes_lrpe_problem &problem, bool given, void *workspace,
                        copes_status *status)
 {
-    return with_coding<T>(to, problem, given, [&]<coding C, role R>() {
+    return with_coding<T>(to, problem, given, problem.lse.data != nullptr, [&]<coding C, role R>() {
         sequence_plan plan = plan_of<T, C, R>(to, problem);
         if (plan.kind == cut_kind::none)
             return false;

@@ -24,73 +24,90 @@ template <typename U> struct loader {
     typedef typename U::T T;
     const worker<U> w;
     slab_walk walk;
-    int step = 0;
-    const T *x = nullptr, *g = nullptr; /* the next token's */
+    int left;                              /* steps of the slab */
+    const char *x = nullptr, *g = nullptr; /* the next token's */
 
-    __device__ __forceinline__ explicit loader(const worker<U> &w) : w(w), walk(w.tiling)
+    __device__ __forceinline__ explicit loader(const worker<U> &w) : w(w), walk(w.tiling), left(w.tiling.steps)
     {
-        open();
+        find();
     }
     __device__ __forceinline__ bool more() const
     {
         return walk.slab < w.count;
     }
-    __device__ __forceinline__ void open()
+    __device__ __forceinline__ void find()
     {
         if (U::BACKWARD)
-            x = w.piece(w.problem.x, walk);
-        g = w.piece(w.problem.src, walk);
+            x = reinterpret_cast<const char *>(w.piece(w.problem.x, walk));
+        g = reinterpret_cast<const char *>(w.piece(w.problem.src, walk));
     }
     /* The thread's, from the next step on. */
     __device__ __forceinline__ int tokens() const
     {
-        return more() ? w.tokens - step * U::BATCH : 0;
+        return more() ? w.tokens_from(left) : 0;
     }
-    /* Starts a step's copies, of so many tokens at most. */
+    /* Starts a step's copies, of so many tokens at most. What a token past the end has adds nothing to a column. */
     __device__ __forceinline__ void copy(uint32_t slot, int tokens)
     {
-#pragma unroll
-        for (int t = 0; t < U::BATCH; t++) {
-            copy_token(w.copied + kept_piece<U>(slot, t), w.copied + gradient_piece<U>(slot, t), t < tokens);
-            if (U::BACKWARD)
-                x += w.tiling.x_step;
-            g += w.tiling.g_step;
-        }
         if (tokens < U::BATCH)
-            fill(slot, tokens);
+            copy_some(slot, tokens);
+        else if (U::C != coding::half || !U::BACKWARD || w.tiling.around)
+            copy_all<true>(slot);
+        else
+            copy_all<false>(slot);
         end_copies();
     }
-    __device__ __forceinline__ void copy_token(uint32_t first, uint32_t gradient, bool there) const
+    template <bool AROUND> __device__ __forceinline__ void copy_all(uint32_t slot)
     {
-        copy_ahead<U::AROUND>(first, U::BACKWARD ? x : g, there);
-        if (U::BACKWARD)
-            copy_ahead<U::AROUND>(gradient, g, there);
-        if (U::BACKWARD && U::WIDE == 2)
-            copy_ahead<U::AROUND>(gradient + U::PIECE, g + w.problem.d, there);
+#pragma unroll
+        for (int t = 0; t < U::BATCH; t++)
+            copy_token<AROUND>(slot, t);
     }
-    /* What a token past the end has adds nothing to a column. */
-    __device__ __forceinline__ void fill(uint32_t slot, int tokens) const
+    __device__ __forceinline__ void copy_some(uint32_t slot, int tokens)
+    {
+#pragma unroll 1
+        for (int t = 0; t < U::BATCH; t++)
+            if (t < tokens)
+                copy_token<true>(slot, t);
+            else
+                fill_token(slot, t);
+    }
+    template <bool AROUND> __device__ __forceinline__ void copy_token(uint32_t slot, int t)
+    {
+        const uint32_t first = w.copied + kept_piece<U>(slot, t), gradient = w.copied + gradient_piece<U>(slot, t);
+        copy_ahead<AROUND>(first, U::BACKWARD ? x : g);
+        if (U::BACKWARD)
+            copy_ahead<AROUND>(gradient, g);
+        if (U::BACKWARD && U::WIDE == 2)
+            copy_ahead<AROUND>(gradient + U::PIECE, g + w.problem.d * sizeof(T));
+        advance_token();
+    }
+    __device__ __forceinline__ void fill_token(uint32_t slot, int t)
     {
         const float masked[2] = {-INFINITY, -INFINITY};
-        const uint32_t word = U::R == role::given ? 0 : storage<T>::pack(masked);
-#pragma unroll 1
-        for (int t = max(tokens, 0); t < U::BATCH; t++) {
-            write_shared(w.copied + kept_piece<U>(slot, t), make_uint4(word, word, word, word));
-            for (int i = 0; U::BACKWARD && i < U::WIDE; i++)
-                write_shared(w.copied + gradient_piece<U>(slot, t) + i * U::PIECE, make_uint4(0, 0, 0, 0));
-        }
+        const uint32_t word = U::TERMS ? storage<T>::pack(masked) : 0;
+        write_shared(w.copied + kept_piece<U>(slot, t), make_uint4(word, word, word, word));
+        for (int i = 0; U::BACKWARD && i < U::WIDE; i++)
+            write_shared(w.copied + gradient_piece<U>(slot, t) + i * U::PIECE, make_uint4(0, 0, 0, 0));
+        advance_token();
+    }
+    __device__ __forceinline__ void advance_token()
+    {
+        if (U::BACKWARD)
+            x += w.tiling.x.token;
+        g += w.tiling.g.token;
     }
     __device__ __forceinline__ void advance(int steps)
     {
-        if (!more())
+        left -= steps;
+        if (left > 0)
             return;
-        step += steps;
-        if (step < w.tiling.steps)
-            return;
-        step = 0;
-        walk.next();
-        if (more())
-            open();
+        const bool follows = walk.next();
+        left = more() ? w.tiling.steps : INT32_MAX;
+        x += w.tiling.x.entry;
+        g += w.tiling.g.entry;
+        if (!follows && more())
+            find();
     }
 };
 

@@ -12,12 +12,13 @@ namespace COPES_GPU
 /* One of those warps, or the only one. A lane has some columns, 32 apart. */
 template <typename U> struct exchange {
     typedef typename block_memory<U>::found found;
-    static constexpr int EACH = U::COLUMNS > 32 ? U::COLUMNS / 32 : 1, OPEN = block_memory<U>::OPEN;
+    static constexpr int EACH = U::COLUMNS > 32 ? U::COLUMNS / 32 : 1;
     const worker<U> w;
     block_memory<U> &memory;
     const int lane = (int)threadIdx.x % 32;
     slab_walk current;
-    float reference[EACH], scale[EACH];
+    float reference[EACH], scale[EACH]; /* of the lane's columns */
+    bool unfit = false;                 /* was a slab? */
 
     __device__ __forceinline__ explicit exchange(const worker<U> &w)
         : w(w), memory(*block_memory<U>::get()), current(w.tiling)
@@ -31,7 +32,7 @@ template <typename U> struct exchange {
     /* What this block's threads found of the lane's columns. */
     __device__ __forceinline__ void gather(found (&all)[EACH]) const
     {
-        wait_for_block(shared_address(&memory.summed), current.slab % 2);
+        wait_for_slab(memory.summed, current.slab);
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             const int i = lane + 32 * j;
@@ -42,11 +43,6 @@ template <typename U> struct exchange {
             for (int warp = 1; warp < U::WARPS; warp++)
                 all[j] = plus(all[j], memory.partial[warp][i]);
         }
-    }
-    /* Lets them put the next slab's there. */
-    __device__ __forceinline__ void release() const
-    {
-        arrive(shared_address(&memory.taken));
     }
     /* What all blocks of the cluster found. Mailboxes alternate: a block sends its third message only when every other has
      * read its first, since each has to have sent its second by then. */
@@ -83,18 +79,16 @@ template <typename U> struct exchange {
      * logarithm given the factor, of a sum of 1, but for what rounding took from the logarithm. */
     __device__ __forceinline__ void expect()
     {
-        constexpr int SETS = block_memory<U>::SETS;
-        const int set = current.slab % SETS;
-        if (U::R == role::given)
+        if (!U::TERMS)
             return;
-        wait_for_block(shared_address(&memory.prepared[set]), current.slab / SETS % 2);
+        wait_for_slab(memory.prepared, current.slab);
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             const int i = lane + 32 * j;
             if (i >= U::COLUMNS)
                 continue;
-            reference[j] = memory.reference[set][i];
-            if (w.kept())
+            reference[j] = memory.reference[(uint32_t)current.slab % block_memory<U>::SETS][i];
+            if (U::R == role::kept)
                 scale[j] = exp2_term(-fmaf(read_scalar(w.lse(current, i / U::N, i % U::N)), LOG2_E, -reference[j]));
         }
     }
@@ -104,18 +98,29 @@ template <typename U> struct exchange {
         bool bad = untold;
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
-            const int i = lane + 32 * j;
-            if (i >= U::COLUMNS)
+            if (lane + 32 * j >= U::COLUMNS)
                 continue;
-            if (U::R != role::given)
-                bad = bad || fabsf(first_of(all[j])) == INFINITY || !(fabsf(reference[j]) < WILD);
-            finish_column(i, w.kept() ? scale[j] : 1 / first_of(all[j]), all[j]);
+            if (U::SUMMED) {
+                bad = bad || fabsf(first_of(all[j])) == INFINITY;
+                scale[j] = 1 / first_of(all[j]);
+            }
+            if (U::TERMS)
+                bad = bad || !(fabsf(reference[j]) < WILD);
+            finish_column(lane + 32 * j, j, last_of(all[j]));
         }
         if (U::MAY_REDO)
             skip_if(__any_sync(0xffffffffu, bad));
-        arrive(shared_address(&memory.agreed[current.slab % OPEN]));
+        arrive_for_slab(memory.agreed, current.slab);
         if (U::R == role::forward && w.problem.lse.data != nullptr && w.rank == 0)
             write_lse(all);
+    }
+    __device__ __forceinline__ void finish_column(int i, int j, float dot)
+    {
+        auto &finished = memory.finished[(uint32_t)current.slab % block_memory<U>::OPEN];
+        if (U::TERMS)
+            finished[U::SCALE][i] = scale[j];
+        if (U::BACKWARD)
+            finished[U::OFFSET][i] = U::TERMS ? -dot * scale[j] : -dot;
     }
     __device__ __forceinline__ void write_lse(const found (&all)[EACH]) const
     {
@@ -129,22 +134,12 @@ template <typename U> struct exchange {
     }
     __device__ __forceinline__ void skip_if(bool bad)
     {
+        unfit = unfit || bad;
         if (lane != 0)
             return;
-        memory.skipped[current.slab % OPEN] = bad;
+        memory.skipped[(uint32_t)current.slab % block_memory<U>::OPEN] = bad;
         if (bad)
             memory.unfit[current.slab / 32] |= 1u << current.slab % 32;
-    }
-    __device__ __forceinline__ void finish_column(int i, float scale, found sums)
-    {
-        auto &finished = memory.finished[current.slab % OPEN];
-        if (U::R == role::given) {
-            finished[0][i] = -last_of(sums);
-            return;
-        }
-        finished[0][i] = scale;
-        if (U::BACKWARD)
-            finished[U::FINISHED - 1][i] = -last_of(sums) * scale * scale;
     }
 
     /* In a cluster one warp does it all, and calls `next` after each slab. Each access to shared memory waits in the queues of a
@@ -155,11 +150,10 @@ template <typename U> struct exchange {
             found all[EACH];
             expect();
             gather(all);
-            if (w.tiling.ranks > 1)
+            if (w.tiling.ranks > 1) {
                 send_all(all);
-            release();
-            if (w.tiling.ranks > 1)
                 merge_mail(all);
+            }
             finish(all, false);
             next();
         });

@@ -1,4 +1,4 @@
-/* How the host cuts a problem into slabs, and by which of the kernels: a cluster or all of the device, and how wide. */
+/* How the host cuts a problem into slabs, and by which of the kernels: for a cluster or a group, and how wide. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_PLAN_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_PLAN_H
 
@@ -10,7 +10,7 @@
 namespace COPES_GPU
 {
 
-enum { MOST_STEPS = 1 << 10, SKEW = 3 };
+enum { MOST_STEPS = 1 << 10, SKEW = 3, MOST_GROUPS = 16 };
 
 /* Shares slabs out among as many clusters as the device runs at once. */
 inline void share_out(int64_t active, cluster_tiling *t)
@@ -21,28 +21,42 @@ inline void share_out(int64_t active, cluster_tiling *t)
     t->rounds = t->whole / t->clusters * t->batch;
 }
 
-/* Takes as many steps for the blocks to agree as there is room for, and are of use: few in a cluster; in all of the device
- * those of nearly three slabs, but one less where the copies of one and the writing of another then begin together, and
- * what begins takes arithmetic. False where there is no room at all. */
+/* Takes as many steps for the blocks to agree as there is room for, and are of use: few in a cluster; in a group those of
+ * nearly three slabs. False where there is no room at all. */
 template <typename U> bool take_skew(const queue &to, cluster_tiling *t)
 {
-    constexpr bool TOGETHER = U::WHOLE && U::BACKWARD && U::TURNED;
-    const int most = U::WHOLE ? 3 * t->steps - 1 : std::min<int>(SKEW, t->steps - 1);
-    const auto fits = [&](int skew) {
-        t->skew = skew;
-        t->slots = t->steps + U::AHEAD + skew;
-        return block_memory<U>::bytes(*t) <= (size_t)to.shared_memory;
-    };
-    int skew = most;
-    while (skew >= 0 && !fits(skew))
-        skew--;
-    return skew >= 0 && fits(skew - (TOGETHER && skew > 1 && (U::AHEAD + skew) % t->steps == 1));
+    const int most = U::GROUPED ? 3 * t->steps - 1 : std::min<int>(SKEW, t->steps - 1);
+    t->slots = t->steps + U::AHEAD;
+    const int64_t room = (int64_t)to.shared_memory - (int64_t)block_memory<U>::bytes(*t);
+    t->skew = (int)std::min<int64_t>(most, room / U::SLOT);
+    t->slots += t->skew;
+    return room >= 0;
 }
 
-/* The pairs whose turns may be in use at once: of eight slabs, which are prepared, read, agreed on or written. */
-template <typename U> int turn_sets(int64_t batch)
+/* Bytes of a token that a cluster has side by side, and that all of them together have. */
+template <typename U> inline constexpr int PIECE_BYTES = U::LANES * (U::C == coding::half ? 8 : 16);
+template <typename U> int bytes_together(const cluster_tiling &t)
 {
-    return U::WHOLE ? (int)(1 + (6 + batch) / batch) : 4;
+    return PIECE_BYTES<U> * t.clusters;
+}
+
+/* Is each slab that a cluster shares with others of another pair than its last? Else all are of one. */
+inline bool changes_pairs(const cluster_tiling &t)
+{
+    return t.whole < t.pairs && t.clusters % (t.pairs - t.whole) != 0;
+}
+
+/* The pairs whose turns may be in use at once: of four slabs, or eight, which are prepared, read, agreed on or written. */
+template <typename U> int turn_sets(const cluster_tiling &t)
+{
+    constexpr int SLABS = block_memory<U>::SETS;
+    return changes_pairs(t) ? SLABS : std::min(SLABS, 1 + (SLABS - 2 + t.batch) / t.batch + (t.whole < t.pairs));
+}
+
+template <typename U> thread_way way_through(const copes_view &view, int64_t tokens, int64_t steps)
+{
+    const int64_t size = sizeof(typename U::T), token = tokens * view.stride[1];
+    return {token * size, (view.stride[0] - steps * U::BATCH * token) * size};
 }
 
 /* The cut of a problem into slabs for clusters of `ranks` blocks; false where it does not fit, or the device has no such
@@ -51,40 +65,65 @@ template <typename U> bool cut(const queue &to, const copes_lrpe_problem &proble
 {
     const int64_t units = problem.d / U::N, step = (int64_t)U::BATCH * ranks * U::ROWS;
     const int64_t steps = (problem.n + step - 1) / step, pairs = problem.h * units / U::LANES;
-    const int active = U::WHOLE ? ranks <= MOST_BLOCKS : active_clusters(to, ranks);
+    const int active = !U::GROUPED ? active_clusters(to, ranks) : ranks <= MOST_BLOCKS ? to.multiprocessors / ranks : 0;
     if (active == 0 || problem.h * units % U::LANES != 0 || (U::C == coding::half && units % 2 != 0) ||
         pairs * problem.b > INT32_MAX / 2 || steps > MOST_STEPS)
         return false;
-    const int64_t tokens = ranks * U::ROWS;   /* between a thread's */
-    const int sets = turn_sets<U>(problem.b); /* as a call among designated initializers, nvcc 13 misplaces them all */
+    const int64_t tokens = ranks * U::ROWS; /* between a thread's */
+    /* As calls among designated initializers, nvcc 13 would misplace them all. */
+    const thread_way x = way_through<U>(problem.x, tokens, steps), g = way_through<U>(problem.src, tokens, steps),
+                     way = way_through<U>(problem.dst, tokens, steps);
     *t = {.ranks = ranks,
           .steps = (int)steps,
           .units = (int)units,
           .pairs = (int)pairs,
           .batch = (int)problem.b,
-          .sets = sets,
-          .x_step = tokens * problem.x.stride[1],
-          .g_step = tokens * problem.src.stride[1],
-          .to_step = tokens * problem.dst.stride[1]};
+          .x = x,
+          .g = g,
+          .to = way};
     share_out(active, t);
+    t->sets = turn_sets<U>(*t);
+    t->around = bytes_together<U>(*t) >= 256;
     return pairs * problem.b <= (int64_t)block_memory<U>::MOST * t->clusters && take_skew<U>(to, t);
 }
 
-/* The time of a cut, in units of a thread: slabs that a cluster takes one after another, and a step more for what each
- * begins and ends with, or two where blocks have to agree. All of the device takes a slab in its share of the tokens, or
- * longer, where the skew is less than what agreeing takes. */
-template <typename U> double cost_of(const copes_lrpe_problem &problem, const cluster_tiling &t)
+/* What slabs of some width cost beside others, as measured. Clusters side by side share lines of memory if they come to
+ * them at about the same time, as they do so far that it hardly matters how few bytes each has; but what is of no whole
+ * number of lines comes again with the next slabs, and halves that lie apart take twice as much together. */
+template <typename U> double width_cost(const cluster_tiling &t)
 {
-    const int64_t slabs = (int64_t)t.pairs * t.batch, rounds = (slabs + t.clusters - 1) / t.clusters;
-    if constexpr (U::WHOLE) {
-        constexpr double AGREEMENT = 6000.0 / U::KEPT;
-        const double slab = (double)problem.n * U::LANES / t.ranks, skew = slab * t.skew / t.steps;
-        return (double)slabs * slab * std::max(1.0, (slab + AGREEMENT) / (slab + skew));
-    }
-    return (double)rounds * (t.steps + (t.ranks > 1 ? 2 : 1)) * U::BATCH * U::THREADS;
+    constexpr int PIECE = PIECE_BYTES<U>;
+    constexpr bool HALF = U::C == coding::half, COSINE = U::C == coding::cosine;
+    const int together = bytes_together<U>(t);
+    const double lines = together % 128 != 0 ? 1.5 : HALF && together < 256 ? 1.15 : 1;
+    if (HALF && PIECE < 128)
+        return lines * (PIECE == 64 ? 1 + 0.3 / t.clusters : 1.4);
+    if (U::BACKWARD)
+        return lines * (U::LANES == 16 ? 1.05 : U::LANES == 8 ? 1 : 1.3);
+    return lines * (U::LANES == 16 ? 1 : U::LANES == 8 ? (COSINE ? 1.1 : 1.06) : (COSINE ? 1.3 : 1.1));
 }
 
-enum class cut_kind { none, wide, narrow, whole, whole_narrow };
+/* The steps that it takes a group to agree. */
+template <typename U> double agreement_of(int ranks)
+{
+    if (U::C == coding::cosine && !U::BACKWARD) /* larger steps */
+        return 3 + 0.015 * ranks;
+    return U::C == coding::none ? 4.5 + 0.02 * ranks : 2.8 + 0.03 * ranks;
+}
+
+/* The time of a cut, in units of a thread: slabs that a cluster takes one after another, and a step more for what each
+ * begins and ends with; where blocks have to agree what of that the skew leaves uncovered, in a cluster about one step;
+ * and two for new turns, where each of the slabs that are shared is of another pair. A group takes some to begin with. */
+template <typename U> double cost_of(const cluster_tiling &t)
+{
+    const int64_t slabs = (int64_t)t.pairs * t.batch, rounds = (slabs + t.clusters - 1) / t.clusters;
+    const double agreeing = U::GROUPED ? std::max(0.0, agreement_of<U>(t.ranks) - t.skew) : t.ranks > 1;
+    const double turning = U::TURNED && changes_pairs(t) ? 2.0 * (double)(rounds - t.rounds) : 0;
+    const double steps = (double)rounds * (t.steps + 1 + agreeing) + turning;
+    return (steps * width_cost<U>(t) + (U::GROUPED ? 3 : 0)) * U::BATCH * U::THREADS;
+}
+
+enum class cut_kind { none, cluster, wide_group, group, narrow_group };
 
 struct sequence_plan {
     cut_kind kind = cut_kind::none;
@@ -93,61 +132,39 @@ struct sequence_plan {
     size_t workspace = 0;
 };
 
-/* Takes the cheapest cut over all sizes of clusters, if it is cheaper than the plan's. */
+/* Takes a cut for clusters or groups of `ranks` blocks, if there is one and it is cheaper than the plan's. */
 template <typename U>
-void consider(const queue &to, const copes_lrpe_problem &problem, cut_kind kind, double factor, sequence_plan *plan)
+void consider(const queue &to, const copes_lrpe_problem &problem, cut_kind kind, int ranks, sequence_plan *plan)
 {
-    const int least = U::WHOLE ? to.multiprocessors : 1, most = U::WHOLE ? least : U::MOST_RANKS;
-    for (int ranks = least; ranks <= most; ranks++) {
-        cluster_tiling t;
-        if (!cut<U>(to, problem, ranks, &t) || cost_of<U>(problem, t) * factor >= plan->cost)
-            continue;
-        *plan = {kind, t, cost_of<U>(problem, t) * factor};
-        if constexpr (U::WHOLE)
-            plan->workspace = device_totals<U>::bytes(t);
-    }
+    cluster_tiling t;
+    if (!cut<U>(to, problem, ranks, &t) || cost_of<U>(t) >= plan->cost)
+        return;
+    *plan = {kind, t, cost_of<U>(t)};
+    if constexpr (U::GROUPED)
+        plan->workspace = group_totals<U>::bytes(t);
 }
 
-/* What a slab of 64 bytes costs beside one of 128, a line of the caches, as measured: more, most where it is in halves
- * of 32 and no arithmetic hides that; less where the second vector of a gradient takes the room of more tokens. */
-template <typename T, coding C, role R>
-inline constexpr double NARROW_COST = C == coding::half && sizeof(T) == 4 ? 2
-                                      : R == role::backward               ? 0.85
-                                                                          : 1.15;
-
-/* And what one of 128 bytes costs all of the device beside one of 256: most in halves of 64. */
-template <coding C, role R>
-inline constexpr double WHOLE_NARROW_COST = R == role::given     ? 1
-                                            : C != coding::half  ? 1.12
-                                            : R == role::forward ? 1.4
-                                                                 : 1.2;
-
-/* The kernels of an encoding and direction: slabs of 128 and of 64 bytes in a cluster, and of 256 and 128 in all of
- * the device. */
+/* The kernels of an encoding and direction: slabs of 128 bytes in a cluster, and of 256, 128 and 64 in a group. */
 template <typename T, coding C, role R> struct instances {
-    typedef unit_of<T, C, R, 8> wide;
-    typedef unit_of<T, C, R, 4> narrow;
-    typedef unit_of<T, C, R, 16, scope::device> whole;
-    typedef unit_of<T, C, R, 8, scope::device> whole_narrow;
-    /* Is a slab of 64 bytes in a cluster faster than any in all of the device? Only where three vectors of each token
-     * leave little room to agree. */
-    static constexpr bool NARROW_FIRST = R == role::backward && C == coding::cosine;
+    typedef unit_of<T, C, R, 8> cluster;
+    typedef unit_of<T, C, R, 16, scope::group> wide_group;
+    typedef unit_of<T, C, R, 8, scope::group> group;
+    typedef unit_of<T, C, R, 4, scope::group> narrow_group;
 };
 
-/* As measured: 128 bytes in a cluster if they fit, or 64 if those are faster; else all of the device. */
+/* The cheapest cut over all kernels, sizes of clusters, and ways to share out the device among up to 16 groups. */
 template <typename T, coding C, role R> sequence_plan plan_of(const queue &to, const copes_lrpe_problem &problem)
 {
     typedef instances<T, C, R> all;
     sequence_plan plan;
-    consider<typename all::wide>(to, problem, cut_kind::wide, 1, &plan);
-    if (plan.kind != cut_kind::none || all::NARROW_FIRST)
-        consider<typename all::narrow>(to, problem, cut_kind::narrow, NARROW_COST<T, C, R>, &plan);
-    if (plan.kind != cut_kind::none)
-        return plan;
-    consider<typename all::whole>(to, problem, cut_kind::whole, 1, &plan);
-    consider<typename all::whole_narrow>(to, problem, cut_kind::whole_narrow, WHOLE_NARROW_COST<C, R>, &plan);
-    if (plan.kind == cut_kind::none)
-        consider<typename all::narrow>(to, problem, cut_kind::narrow, NARROW_COST<T, C, R>, &plan);
+    for (int ranks = 1; ranks <= MOST_CLUSTER; ranks++)
+        consider<typename all::cluster>(to, problem, cut_kind::cluster, ranks, &plan);
+    for (int groups = 1; groups <= MOST_GROUPS && groups <= to.multiprocessors; groups++) {
+        const int ranks = to.multiprocessors / groups;
+        consider<typename all::wide_group>(to, problem, cut_kind::wide_group, ranks, &plan);
+        consider<typename all::group>(to, problem, cut_kind::group, ranks, &plan);
+        consider<typename all::narrow_group>(to, problem, cut_kind::narrow_group, ranks, &plan);
+    }
     return plan;
 }
 

@@ -16,6 +16,7 @@ template <typename U> struct preparation {
     block_memory<U> &memory;
     const int lane = (int)threadIdx.x % 32;
     slab_walk prepared;
+    uint32_t set; /* its place */
     turn_set turns;
 
     __device__ __forceinline__ explicit preparation(const worker<U> &w)
@@ -27,9 +28,8 @@ template <typename U> struct preparation {
     {
         constexpr int OPEN = block_memory<U>::OPEN;
         while (prepared.slab < w.count) {
-            const int before = prepared.slab - OPEN;
-            if (before >= 0)
-                wait_for_block(shared_address(&memory.done[before % OPEN]), before / OPEN % 2);
+            if (prepared.slab >= OPEN)
+                wait_for_slab(memory.done, prepared.slab - OPEN);
             prepare();
         }
     }
@@ -39,20 +39,20 @@ template <typename U> struct preparation {
     {
         if (prepared.slab >= w.count)
             return;
-        float *reference = memory.reference[prepared.slab % block_memory<U>::SETS];
-        if (w.kept())
-            take_lse(reference);
-        else if constexpr (U::R != role::given)
-            sample(reference);
+        set = (uint32_t)prepared.slab % block_memory<U>::SETS;
+        if constexpr (U::R == role::kept)
+            take_lse();
+        else if constexpr (U::SUMMED)
+            sample();
         if (U::TURNED && turns.follow(prepared.pair, w.tiling.sets))
             prepare_turns(w, prepared, turns.set);
-        arrive(shared_address(&memory.prepared[prepared.slab % block_memory<U>::SETS]));
+        arrive_for_slab(memory.prepared, prepared.slab);
         prepared.next();
     }
-    __device__ __forceinline__ void take_lse(float *reference) const
+    __device__ __forceinline__ void take_lse()
     {
         for (int i = lane; i < U::COLUMNS; i += 32)
-            reference[i] = read_scalar(w.lse(prepared, i / U::N, i % U::N)) * LOG2_E;
+            memory.reference[set][i] = read_scalar(w.lse(prepared, i / U::N, i % U::N)) * LOG2_E;
     }
     __device__ __forceinline__ const copes_view &view() const
     {
@@ -60,7 +60,7 @@ template <typename U> struct preparation {
     }
     /* The largest elements of some tokens, the same in every block: of 16 or more, so that hardly ever another element of
      * normal data exceeds them by what a reference allows; not a power of two apart, as data that repeats often does. */
-    __device__ __forceinline__ void sample(float *reference) const
+    __device__ __forceinline__ void sample()
     {
         constexpr int AT_ONCE = 32 / U::LANES, ROUNDS = 16 / AT_ONCE > 1 ? 16 / AT_ONCE : 1;
         const int unit = lane % U::LANES;
@@ -77,20 +77,25 @@ template <typename U> struct preparation {
 #pragma unroll
             for (int round = 1; round < ROUNDS; round++)
                 most = larger16<T>(most, {words[round].x, words[round].y, words[round].x, words[round].y});
-            keep(most, reference + unit * U::N + part * U::N / 2);
+            keep(most, unit * U::N + part * U::N / 2);
         }
     }
-    /* The first half of a unit, of all lanes that have its columns. */
-    __device__ __forceinline__ void keep(uint4 words, float *reference) const
+    /* The first half of a unit, from a column on, of all lanes that have it. */
+    __device__ __forceinline__ void keep(uint4 words, int column)
     {
-        float x[U::N];
+        float x[U::N], limits[2];
         unpack16<T>(words, x);
 #pragma unroll
         for (int i = 0; i < U::N / 2; i++) {
 #pragma unroll
             for (int mask = 16; mask >= U::LANES; mask /= 2)
                 x[i] = fmaxf(x[i], shuffle_xor(x[i], mask));
-            reference[i] = fmaxf(x[i] * LOG2_E, LEAST);
+            x[i] = fmaxf(x[i] * LOG2_E, LEAST);
+            memory.reference[set][column + i] = x[i];
+            limits[i % storage<T>::per_word] = (SLACK<T> + x[i]) * (1 / LOG2_E);
+            if ((i + 1) % storage<T>::per_word == 0)
+                *reinterpret_cast<uint32_t *>(&memory.limit[set][column + i + 1 - storage<T>::per_word]) =
+                    storage<T>::pack(limits);
         }
     }
 };

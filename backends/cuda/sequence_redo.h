@@ -6,19 +6,8 @@
 #include "backends/cuda/sequence_totals.h"
 #include "backends/cuda/sequence_work.h"
 
-#include <cooperative_groups.h>
-
 namespace COPES_GPU
 {
-
-/* All threads of all blocks of a scope, together. */
-template <typename U> DEVICE void synchronize_scope()
-{
-    if constexpr (U::WHOLE)
-        cooperative_groups::this_grid().sync();
-    else
-        synchronize_cluster();
-}
 
 template <typename U> struct redo {
     typedef typename U::T T;
@@ -27,6 +16,7 @@ template <typename U> struct redo {
     block_memory<U> &memory;
     const bool has_tokens; /* the thread */
     slab_walk walk;
+    uint64_t meetings = 0;
     open_columns<U> open;
     finished_columns<U> finished;
 
@@ -36,7 +26,6 @@ template <typename U> struct redo {
     }
     __device__ __forceinline__ void run()
     {
-        __syncthreads(); /* which slabs those are is known */
         for (; walk.slab < w.count; walk.next())
             if (!memory.fits(walk.slab))
                 do_over();
@@ -44,15 +33,15 @@ template <typename U> struct redo {
     __device__ __forceinline__ void do_over()
     {
         found all[U::N];
-        if (U::R != role::given && !w.kept()) {
+        if (U::SUMMED) {
             find_most();
             agree(all, [](float a, float b) { return fmaxf(a, b); });
         }
         float most[U::N];
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
-            most[i] = w.kept() ? has_tokens ? read_scalar(w.lse(walk, w.lane, i)) : 0 : first_of(all[i]);
-            open.reference[i] = w.kept() ? most[i] : shift_of(most[i]);
+            most[i] = U::R != role::kept ? first_of(all[i]) : has_tokens ? read_scalar(w.lse(walk, w.lane, i)) : 0;
+            open.reference[i] = U::R == role::kept ? most[i] : shift_of(most[i]);
         }
         find_sums();
         agree(all, [](float a, float b) { return a + b; });
@@ -88,6 +77,14 @@ template <typename U> struct redo {
         }
         open.beyond = 0;
     }
+    /* Waits for all threads of all blocks that have the slab. */
+    __device__ __forceinline__ void synchronize()
+    {
+        if constexpr (U::GROUPED)
+            group_totals<U>(w).meet(&meetings);
+        else
+            synchronize_cluster();
+    }
     /* What all blocks found of the thread's columns. */
     template <typename Merge> __device__ __forceinline__ void agree(found (&all)[U::N], Merge merge)
     {
@@ -100,7 +97,7 @@ template <typename U> struct redo {
                 sums = merged(sums, memory.partial[warp][i], merge);
             *block_found(w.rank, i) = sums;
         });
-        synchronize_scope<U>();
+        synchronize();
         for_columns([&](int i) {
             found sums = *block_found(0, i);
             for (int rank = 1; rank < w.tiling.ranks; rank++)
@@ -111,7 +108,7 @@ template <typename U> struct redo {
 #pragma unroll
         for (int i = 0; i < U::N; i++)
             all[i] = memory.partial[1][w.lane * U::N + i];
-        synchronize_scope<U>();
+        synchronize();
     }
     template <typename Take> __device__ __forceinline__ void for_columns(Take take) const
     {
@@ -121,8 +118,8 @@ template <typename U> struct redo {
     /* What a block found of a column. */
     __device__ __forceinline__ found *block_found(int rank, int i) const
     {
-        if constexpr (U::WHOLE)
-            return device_totals<U>(w).block_found(rank, i);
+        if constexpr (U::GROUPED)
+            return group_totals<U>(w).block_found(rank, i);
         else
             return in_cluster(&memory.partial[0][i], (uint32_t)rank);
     }
@@ -131,11 +128,15 @@ template <typename U> struct redo {
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
             finished.shift[i] = open.reference[i];
-            finished.scale[i] = U::R == role::given || w.kept() ? 1 : 1 / first_of(all[i]);
-            finished.offset[i] = -last_of(all[i]) * finished.scale[i] * finished.scale[i];
+            finished.scale[i] = U::SUMMED ? 1 / first_of(all[i]) : 1;
+            finished.offset[i] = -last_of(all[i]) * finished.scale[i];
             if (U::R == role::forward && w.problem.lse.data != nullptr && w.first_token() == 0 && has_tokens)
                 write_scalar(w.lse(walk, w.lane, i), most[i] + logf(first_of(all[i])));
         }
+    }
+    __device__ __forceinline__ T *of_token(const copes_view &view, int token) const
+    {
+        return w.unit(view, walk) + (int64_t)token * w.token_step() * view.stride[1];
     }
     __device__ __forceinline__ uint4 read_memory(const T *from) const
     {
@@ -148,10 +149,9 @@ template <typename U> struct redo {
         if (!has_tokens)
             return;
         const copes_view &view = U::BACKWARD ? w.problem.x : w.problem.src;
-        const T *from = w.unit(view, walk);
 #pragma unroll 1
-        for (int token = 0; token < w.tokens; token++, from += U::BACKWARD ? w.tiling.x_step : w.tiling.g_step)
-            take(token, read_memory(from));
+        for (int token = 0; token < w.tokens; token++)
+            take(token, read_memory(of_token(view, token)));
     }
     /* With no table of turns at hand. */
     __device__ __forceinline__ void find_turns(int token, turn (&turns)[U::V]) const
@@ -170,7 +170,7 @@ template <typename U> struct redo {
     __device__ __forceinline__ void read_gradient(int token, float (&g)[2][U::V]) const
     {
         if constexpr (U::BACKWARD) {
-            const T *from = w.unit(w.problem.src, walk) + token * w.tiling.g_step;
+            const T *from = of_token(w.problem.src, token);
             unpack16<T>(read_memory(from), g[0]);
             if (U::WIDE == 2)
                 unpack16<T>(read_memory(from + w.problem.d), g[1]);
@@ -186,13 +186,15 @@ template <typename U> struct redo {
         float x[2][U::V], g[2][U::V];
         unpack16<T>(words, x[0]);
         read_gradient(token, g);
-        finished.template apply<true>(x, g);
+        finished.template find<true>(x);
+        if constexpr (U::BACKWARD)
+            finished.pass(x, g);
         if constexpr (!U::BACKWARD && U::TURNED) {
             turn turns[U::V];
             find_turns(token, turns);
             encode<U::E>(x, turns, true);
         }
-        write_token(w, w.unit(w.problem.dst, walk) + token * w.tiling.to_step, x, true);
+        write_token(w, of_token(w.problem.dst, token), x, true);
     }
 };
 

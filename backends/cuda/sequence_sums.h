@@ -9,7 +9,7 @@
 #define COPES_BACKENDS_CUDA_SEQUENCE_SUMS_H
 
 #include "backends/cuda/sequence_pieces.h"
-#include "backends/cuda/sequence_unit.h"
+#include "backends/cuda/sequence_turns.h"
 
 namespace COPES_GPU
 {
@@ -78,30 +78,31 @@ template <typename U, typename Merge> DEVICE int merge_warp(float (&values)[U::N
 /* Columns that are left to each thread by merge_warp. */
 template <typename U> inline constexpr int left_of = U::COLUMNS > 32 ? U::COLUMNS / 32 : 1;
 
-/* A thread's columns while it reads, relative to `reference`. */
+/* A thread's columns while it reads, relative to `reference`. Of gradients that are turned back as far as the thread's first
+ * token the rest, which is the same for all of its tokens, is left to the sums. */
 template <typename U> struct open_columns {
     typedef typename U::T T;
     float reference[U::N], sum[U::N], dot[U::N];
-    uint4 limit;     /* elements up to here are not too large */
-    uint32_t beyond; /* not 0: one was */
+    float across[U::N]; /* as dot, with the partners in the gradient */
+    uint4 limit;        /* elements up to here are not too large */
+    uint32_t beyond;    /* not 0: one was */
 
     /* Of a slab for which the references are there. */
     __device__ __forceinline__ void open(const worker<U> &w, int slab)
     {
-        const float *references = block_memory<U>::get()->reference[slab % block_memory<U>::SETS] + w.lane * U::N;
-        float limits[U::N];
+        const block_memory<U> &memory = *block_memory<U>::get();
+        const uint32_t set = (uint32_t)slab % block_memory<U>::SETS;
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
-            sum[i] = dot[i] = 0;
-            reference[i] = U::R == role::given ? 0 : references[i];
-            limits[i] = (SLACK<T> + reference[i]) * (1 / LOG2_E);
+            sum[i] = dot[i] = across[i] = 0;
+            reference[i] = U::TERMS ? memory.reference[set][w.lane * U::N + i] : 0;
         }
-        limit = pack16<T>(limits);
+        limit = *reinterpret_cast<const uint4 *>(memory.limit[set] + w.lane * U::N);
         beyond = 0;
     }
     __device__ __forceinline__ void look(const uint4 (&words)[U::BATCH])
     {
-        if (U::R == role::given)
+        if (!U::SUMMED)
             return;
         uint4 most = words[0];
 #pragma unroll
@@ -112,26 +113,36 @@ template <typename U> struct open_columns {
     /* Takes a token and the gradient of its softmax. */
     template <bool EXACT> __device__ __forceinline__ void add(uint4 words, const float (&g)[2][U::V])
     {
+        typedef turned_column<U> column;
         float x[U::N];
         unpack16<T>(words, x);
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
-            const float e = U::R == role::given ? x[i] : term<EXACT>(x[i], reference[i]);
-            if (U::R != role::given)
+            const float e = U::TERMS ? term<EXACT>(x[i], reference[i]) : x[i];
+            if (U::SUMMED)
                 sum[i] += e;
             if (U::BACKWARD)
                 dot[i] = fmaf(e, g[i / U::V][i % U::V], dot[i]);
+            if (U::PAIRED && !EXACT)
+                across[i] = fmaf(e, g[column::partner(i) / U::V][column::partner(i) % U::V], across[i]);
+        }
+    }
+    __device__ __forceinline__ void turn_back(const turn (&first)[U::V])
+    {
+        typedef turned_column<U> column;
+#pragma unroll
+        for (int i = 0; i < U::N && U::PAIRED; i++) {
+            const turn by = first[column::angle(i)];
+            dot[i] = fmaf(dot[i], by.cosine, across[i] * (column::opposite(i) ? -by.sine : by.sine));
         }
     }
     /* Puts the sums of the warp's rows where the block's are merged; infinity tells that an element was too large. */
     template <typename Merge> __device__ __forceinline__ void put(const worker<U> &w, Merge merge)
     {
         block_memory<U> &memory = *block_memory<U>::get();
-#pragma unroll
-        for (int i = 0; i < U::N; i++)
-            sum[i] = beyond != 0 ? -INFINITY : sum[i];
+        sum[0] = beyond != 0 ? -INFINITY : sum[0];
         int first = 0;
-        if (U::R != role::given)
+        if (U::SUMMED)
             first = merge_warp<U>(sum, merge);
         if (U::BACKWARD)
             first = merge_warp<U>(dot, merge);
@@ -139,14 +150,15 @@ template <typename U> struct open_columns {
         for (int i = 0; i < left_of<U>; i++)
             memory.partial[threadIdx.x / 32][w.lane * U::N + first + i] = block_memory<U>::found_of(sum[i], dot[i]);
     }
-    /* Gives them to the warp that exchanges. */
+    /* Gives them to the warp that exchanges, once it has taken those of the slab before. In a cluster it has: the thread
+     * began to write that slab, as the skew is less than a slab's steps. */
     __device__ __forceinline__ void publish(const worker<U> &w, int slab)
     {
         const block_memory<U> &memory = *block_memory<U>::get();
-        if (slab > 0)
-            wait_for_block(shared_address(&memory.taken), (slab - 1) % 2);
+        if (U::GROUPED && slab > 0)
+            wait_for_slab(memory.taken, slab - 1);
         put(w, [](float a, float b) { return a + b; });
-        arrive(shared_address(&memory.summed));
+        arrive_for_slab(memory.summed, slab);
     }
 };
 

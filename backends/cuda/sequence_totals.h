@@ -1,4 +1,4 @@
-/* Sums over all blocks of the device: each block adds what it found to totals in memory, as integers, whose sum is the
+/* Sums over all blocks of a group: each block adds what it found to totals in memory, as integers, whose sum is the
  * same in any order. A total is one word that also counts the blocks that have added to it, so that whoever reads it
  * knows whether it is complete: from one block to all others it is one write and one read. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_TOTALS_H
@@ -57,46 +57,81 @@ template <int WORDS> struct told_in {
     }
 };
 
+/* How often the blocks of a group have met, times their number. */
+DEVICE void arrive_at_meeting(uint64_t *meeting)
+{
+    asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(meeting) : "memory");
+}
+
+DEVICE uint64_t look_at_meeting(const uint64_t *meeting)
+{
+    uint64_t count;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(count) : "l"(meeting) : "memory");
+    return count;
+}
+
 /* The totals of all slabs, in words of their columns. */
-template <typename U> struct device_totals {
+template <typename U> struct group_totals {
     typedef typename block_memory<U>::found found;
-    static constexpr bool SUMS = U::R != role::given, DOTS = U::BACKWARD;
+    static constexpr bool SUMS = U::SUMMED, DOTS = U::BACKWARD;
     /* Sums are about 1 at least, the term of the reference; products with gradients may have any magnitude. */
     typedef told_in<2> sum_told;
     typedef told_in<3> dot_told;
     static constexpr int DOT_AT = SUMS ? 2 : 0, WORDS = DOT_AT + (DOTS ? 3 : 0);
-    uint64_t *const totals;
-    const int slabs;
+    const cluster_tiling &tiling;
+    const int group;
 
-    __device__ __forceinline__ explicit device_totals(const worker<U> &w) : totals(w.tiling.totals), slabs(w.count)
+    __device__ __forceinline__ explicit group_totals(const worker<U> &w)
+        : tiling(w.tiling), group(slab_walk(w.tiling).cluster())
     {
     }
-    __host__ __device__ static int64_t count(int64_t slabs)
+    /* In words: of slabs of all groups, in turn, and before any. */
+    __host__ __device__ static int64_t count(const cluster_tiling &t, int64_t slab, int64_t group)
     {
-        return slabs * WORDS * U::COLUMNS;
+        return t.clusters + (slab * t.clusters + group) * WORDS * U::COLUMNS;
+    }
+    __host__ __device__ static int64_t count(const cluster_tiling &t)
+    {
+        return count(t, ((int64_t)t.pairs * t.batch + t.clusters - 1) / t.clusters, 0);
     }
     __host__ static size_t bytes(const cluster_tiling &t)
     {
-        return count((int64_t)t.pairs * t.batch) * sizeof(uint64_t) + t.ranks * U::COLUMNS * sizeof(found);
+        return count(t) * sizeof(uint64_t) + t.clusters * t.ranks * U::COLUMNS * sizeof(found);
     }
     /* After the totals: what a block found of a column of a slab that is done over. */
     __device__ __forceinline__ found *block_found(int rank, int column) const
     {
-        return reinterpret_cast<found *>(totals + count(slabs)) + rank * U::COLUMNS + column;
+        return reinterpret_cast<found *>(tiling.totals + count(tiling)) + (group * tiling.ranks + rank) * U::COLUMNS +
+               column;
     }
     __device__ __forceinline__ uint64_t *of(int slab, int column) const
     {
-        return totals + count(slab) + column;
+        return tiling.totals + count(tiling, slab, group) + column;
     }
     /* Empties them all, by all blocks. */
     __device__ __forceinline__ void open() const
     {
-        const int64_t threads = (int64_t)gridDim.x * U::BLOCK;
-        for (int64_t i = (int64_t)blockIdx.x * U::BLOCK + threadIdx.x; i < count(slabs); i += threads)
-            totals[i] = 0;
+        const int64_t threads = (int64_t)gridDim.x * U::BLOCK, all = count(tiling);
+        for (int64_t i = (int64_t)blockIdx.x * U::BLOCK + threadIdx.x; i < all; i += threads)
+            tiling.totals[i] = 0;
+    }
+    /* Waits for all threads of the group. */
+    __device__ __forceinline__ void meet(uint64_t *meetings) const
+    {
+        uint64_t *meeting = tiling.totals + group;
+        __syncthreads();
+        *meetings += tiling.ranks;
+        if (threadIdx.x == 0) {
+            arrive_at_meeting(meeting);
+            while (look_at_meeting(meeting) < *meetings)
+                ;
+        }
+        __syncthreads();
     }
     __device__ __forceinline__ void add(int slab, int column, found sums) const
     {
+        if (column >= U::COLUMNS)
+            return;
         if (SUMS)
             sum_told::add(of(slab, column), U::COLUMNS, first_of(sums));
         if (DOTS)
@@ -107,6 +142,8 @@ template <typename U> struct device_totals {
     {
         uint64_t words[EACH][WORDS];
         bool complete, untold = false;
+        if (column >= U::COLUMNS)
+            return true;
         do {
             complete = true;
 #pragma unroll

@@ -50,13 +50,18 @@ template <typename U> struct unit_turns {
     const worker<U> w;
     turn_set now;
     turn first[U::SPAN][U::V], ways[U::V];
+    uint32_t next = 0; /* where the next span's ways are */
 
     __device__ __forceinline__ explicit unit_turns(const worker<U> &w) : w(w)
     {
     }
     __device__ __forceinline__ void open(const slab_walk &at)
     {
-        if (!U::TURNED || !now.follow(at.pair, w.tiling.sets))
+        if (!U::TURNED)
+            return;
+        const bool other = now.follow(at.pair, w.tiling.sets);
+        next = shared_address(block_memory<U>::turns(w.tiling, now.set) + turn_place<U>(0, w.lane, 0));
+        if (!other)
             return;
         const angle_step *steps = block_memory<U>::steps(w.tiling, now.set) + w.lane * U::V;
 #pragma unroll
@@ -68,24 +73,30 @@ template <typename U> struct unit_turns {
                     turn_at<true>(step, (int32_t)(w.problem.offset[0] + w.first_token() + t * w.token_step()));
         }
     }
-    /* The turns of token t of a step, to be asked for in order. */
-    __device__ __forceinline__ void at(int step, int t, turn (&turns)[U::V])
+    /* To be asked for in order: the turns of token t of a step. */
+    __device__ __forceinline__ void at(int t, turn (&turns)[U::V])
     {
         if (t % U::SPAN == 0)
-            read_ways((step * U::BATCH + t) / U::SPAN);
+            read_ways();
 #pragma unroll
         for (int i = 0; i < U::V; i++)
             turns[i] = ways[i] * first[t % U::SPAN][i];
     }
-    __device__ __forceinline__ void read_ways(int span)
+    /* In order, too, for spans of one token: turns a token's gradient back to the thread's first. */
+    __device__ __forceinline__ void turn_back(float (&g)[2][U::V])
     {
-        const turn *turns = block_memory<U>::turns(w.tiling, now.set);
+        read_ways();
+        rotate<U::E>(g, ways, -1);
+    }
+    __device__ __forceinline__ void read_ways()
+    {
 #pragma unroll
         for (int i = 0; i < U::V; i += 2) {
-            const float4 pair = *reinterpret_cast<const float4 *>(turns + turn_place<U>(span, w.lane, i));
-            ways[i] = {pair.x, pair.y};
-            ways[i + 1] = {pair.z, pair.w};
+            const uint4 words = read_shared(next + (uint32_t)sizeof(turn) * turn_place<U>(0, 0, i));
+            ways[i] = {__uint_as_float(words.x), __uint_as_float(words.y)};
+            ways[i + 1] = {__uint_as_float(words.z), __uint_as_float(words.w)};
         }
+        next += (uint32_t)sizeof(turn) * turn_place<U>(1, 0, 0);
     }
 };
 

@@ -12,8 +12,9 @@ namespace COPES_GPU
 /* Which features are turned together, if any. */
 enum class coding { none, half, interleaved, cosine };
 
-/* The blocks that have a slab together: those of a cluster, or all that the device runs at once. */
-enum class scope { cluster, device };
+/* The blocks that have a slab together: those of a cluster, which write to each other's shared memory, or a group of any
+ * number, up to all that the device runs at once, which tell each other through memory. */
+enum class scope { cluster, group };
 
 /* One instance of the kernel: a unit is a thread's part of a token, 16 bytes of columns, and LANES of them are a slab's
  * width. */
@@ -21,69 +22,73 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, scope SCOPE =
     typedef Type T;
     static constexpr coding C = CODING;
     static constexpr role R = ROLE;
-    static constexpr bool WHOLE = SCOPE == scope::device;
+    static constexpr bool GROUPED = SCOPE == scope::group;
     static constexpr bool BACKWARD = R != role::forward, TURNED = C != coding::none;
+    static constexpr bool TERMS = R != role::given, SUMMED = R == role::forward || R == role::backward;
     static constexpr encoding E = C == coding::cosine        ? encoding::cosine
                                   : C == coding::interleaved ? encoding::interleaved
                                                              : encoding::half;
-    /* Forward, narrow slabs, which are those of long sequences, and rotations go through fewer and larger steps. */
-    static constexpr bool NARROW = !WHOLE && !BACKWARD && TURNED && LANE_COUNT < 8;
-    static constexpr bool STRIDES = !BACKWARD && TURNED && (WHOLE || LANE_COUNT < 8 || C != coding::cosine);
+    /* Forward, rotations go through fewer and larger steps. */
+    static constexpr bool STRIDES = !BACKWARD && TURNED;
     static constexpr int LANES = LANE_COUNT;
-    static constexpr int WARPS = !TURNED ? (LANES < 8 ? 15 : 16) : STRIDES || WHOLE ? 8 : 11; /* that have tokens */
-    static constexpr int OTHERS = WHOLE ? 3 : 1;                                              /* warps that exchange */
+    static constexpr int WARPS = !TURNED ? (LANES < 8 ? 15 : 16) : STRIDES || GROUPED ? 8 : 11; /* that have tokens */
+    static constexpr int OTHERS = GROUPED ? 3 : 1; /* warps that exchange */
     static constexpr int THREADS = 32 * WARPS, BLOCK = THREADS + 32 * OTHERS, ROWS = THREADS / LANES;
     static constexpr int N = vector_length<T>, V = C == coding::cosine ? N : N / 2; /* columns, and their angles */
     static constexpr int COLUMNS = LANES * N, ANGLES = TURNED ? LANES * V : 1;      /* of a slab */
-    static constexpr int SUMS = R == role::backward ? 2 : 1; /* of a column: of terms, and of those times gradients */
-    static constexpr int FINISHED = SUMS; /* what of a column is made of those: the factor, and the gradient's offset */
-    static constexpr bool MAY_REDO = R != role::given || WHOLE; /* slabs that it cannot agree on */
-    static constexpr int WIDE = C == coding::cosine ? 2 : 1;    /* pieces of a gradient's unit */
-    static constexpr int KEPT = BACKWARD ? 1 + WIDE : 1;        /* pieces of a token */
-    /* Does the L2 cache keep what neighbours will ask for? Not as far as halves that lie apart would ask it to; and if all
-     * of the device has one slab, the next is of other tokens. */
-    static constexpr bool AROUND = C != coding::half || LANES > (WHOLE ? 8 : 4);
-    static constexpr int BATCH = WHOLE && R == role::given ? 1 : STRIDES ? 4 : 2; /* tokens of a step */
+    static constexpr int SUMS = SUMMED + BACKWARD; /* of a column: of terms, and of those times gradients */
+    /* What of a finished column is made of its sums: the factor, and the gradient's offset. */
+    static constexpr int SCALE = 0, OFFSET = TERMS, FINISHED = OFFSET + BACKWARD;
+    static constexpr bool MAY_REDO = TERMS || GROUPED;       /* slabs that it cannot agree on */
+    static constexpr int WIDE = C == coding::cosine ? 2 : 1; /* pieces of a gradient's unit */
+    static constexpr int KEPT = BACKWARD ? 1 + WIDE : 1;     /* pieces of a token */
+    /* Gradients of pairs are turned back as they are read, as far as the thread's first token, and as they are written;
+     * those of a cosine and a sine once, and lie where they were, in floats. */
+    static constexpr bool PAIRED = BACKWARD && TURNED && WIDE == 1, DECODED = BACKWARD && WIDE == 2;
+    static constexpr int BATCH = GROUPED && R == role::given ? 1 : STRIDES ? 4 : 2; /* tokens of a step */
     static constexpr int SPAN = BACKWARD ? 1 : 2;  /* tokens with one way for their turns */
     static constexpr int AHEAD = KEPT > 1 ? 2 : 3; /* steps whose copies are under way */
-    /* Have steps that both read and write a loop of their own? Rotations lose by it backward. */
-    static constexpr bool STRAIGHT = !BACKWARD || C == coding::none || C == coding::cosine;
-    /* Blocks of a cluster: narrow slabs that take more are slower than the kernel that reads them twice. */
-    static constexpr int MOST_RANKS = NARROW ? 8 : 16;
     static constexpr uint32_t PIECE = 16 * THREADS, SLOT = BATCH * KEPT * PIECE;
+};
+
+/* A thread's way through a tensor, in bytes: from a token to its next, and from where that of a slab's last step would be
+ * to the first of the next batch entry. */
+struct thread_way {
+    int64_t token, entry;
 };
 
 /* How the work is cut at run time. The units of all heads, one head after the other, are shared out by LANES: a share is
  * called a pair, and has one slab for each batch entry. */
 struct cluster_tiling {
-    int ranks; /* blocks of a cluster */
+    int ranks; /* blocks of a cluster or group, and further down a group is a cluster, too */
     int steps; /* of a thread through a slab */
     int skew;  /* steps in which the cluster comes to agree */
     int slots; /* of the ring: a slab's steps, the skew, and those of copies under way */
     int units; /* of a head */
     int pairs, batch;
-    int sets; /* of turns that may be in use at once */
+    int sets;    /* of turns that may be in use at once */
+    bool around; /* are the 128 bytes that a piece is of asked for at once? */
     int clusters;
-    int64_t x_step, g_step,
-        to_step;       /* elements from a thread's token to its next: of x, what else is read, the result */
-    int whole, rounds; /* pairs that a cluster takes through all of the batch, and its slabs of those */
-    uint64_t *totals;  /* of what the blocks of a device find, in memory */
+    thread_way x, g, to; /* x, what else is read, and the result */
+    int whole, rounds;   /* pairs that a cluster takes through all of the batch, and its slabs of those */
+    uint64_t *totals;    /* of what the blocks of groups find, in memory */
 };
 
 /* A block's dynamic shared memory: this, then the ring, the columns that each rank sends, and the turns from a thread's first step to its others. */
 template <typename U> struct block_memory {
-    static constexpr int SETS = 8;    /* slabs whose references may be in use at once */
-    static constexpr int OPEN = 4;    /* slabs that are agreed on at once, at most */
-    static constexpr int MOST = 8192; /* slabs of a cluster */
+    static constexpr int OPEN = U::GROUPED ? 4 : 1; /* slabs that are agreed on at once, at most */
+    static constexpr int SETS = U::GROUPED ? 8 : 4; /* slabs whose references may be in use at once */
+    static constexpr int MOST = 8192;               /* slabs of a cluster */
 
     typedef std::conditional_t<U::SUMS == 2, float2, float> found; /* the sums of a column */
 
     found partial[U::WARPS][U::COLUMNS]; /* each warp's */
     float reference[SETS][U::COLUMNS];
+    alignas(16) typename U::T limit[SETS][U::COLUMNS]; /* elements up to here are not too large for it */
     float finished[OPEN][U::FINISHED][U::COLUMNS];
     bool skipped[OPEN];        /* is a slab to be done over? */
     uint32_t unfit[MOST / 32]; /* a bit for each */
-    uint64_t summed, taken, agreed[OPEN], prepared[SETS], done[OPEN], mail[2];
+    uint64_t summed[1], taken[1], agreed[OPEN], prepared[SETS], done[OPEN], mail[2];
     alignas(16) char rest[];
 
     static size_t bytes(const cluster_tiling &t)
@@ -94,7 +99,7 @@ template <typename U> struct block_memory {
     static constexpr uint32_t RING_ALIGNMENT = 512;
     __host__ __device__ static int mailed_ranks(const cluster_tiling &t)
     {
-        return U::WHOLE ? 0 : t.ranks;
+        return U::GROUPED ? 0 : t.ranks;
     }
     __host__ __device__ static constexpr int steps_bytes()
     {
@@ -113,7 +118,7 @@ template <typename U> struct block_memory {
         if constexpr (U::SUMS == 2)
             return make_float2(sum, dot);
         else
-            return U::R == role::given ? dot : sum;
+            return U::BACKWARD ? dot : sum;
     }
     DEVICE block_memory *get()
     {
@@ -175,16 +180,30 @@ struct slab_walk {
         b = rest > 0 ? at / rest : 0;
         pair = tiling.whole + at - b * rest;
     }
-    __device__ __forceinline__ void next()
+    /* True where the next is known to be of the same pair and the next batch entry. */
+    __device__ __forceinline__ bool next()
     {
         if (++slab >= tiling.rounds) {
             share();
-        } else if (++b == tiling.batch) {
-            b = 0;
-            pair += tiling.clusters;
+            return false;
         }
+        if (++b < tiling.batch)
+            return true;
+        b = 0;
+        pair += tiling.clusters;
+        return false;
     }
 };
+
+/* Waits at the mailbox of a slab, of some that slabs take turns at. */
+template <int COUNT> DEVICE void wait_for_slab(const uint64_t (&mailboxes)[COUNT], int slab)
+{
+    wait_for_block(shared_address(&mailboxes[(uint32_t)slab % COUNT]), (uint32_t)slab / COUNT % 2);
+}
+template <int COUNT> DEVICE void arrive_for_slab(const uint64_t (&mailboxes)[COUNT], int slab)
+{
+    arrive(shared_address(&mailboxes[(uint32_t)slab % COUNT]));
+}
 
 /* Which of a head's units a lane of a slab has. */
 struct head_unit {
@@ -207,7 +226,7 @@ template <typename U> struct worker {
     uint32_t copied; /* the first piece that the thread copies there */
 
     __device__ __forceinline__ worker(const copes_lrpe_problem &problem, const cluster_tiling &tiling)
-        : problem(problem), tiling(tiling), rank(U::WHOLE ? (int)blockIdx.x : (int)cluster_rank()),
+        : problem(problem), tiling(tiling), rank(U::GROUPED ? (int)blockIdx.x % tiling.ranks : (int)cluster_rank()),
           lane((int)threadIdx.x % U::LANES), row((int)threadIdx.x / U::LANES), count(slab_walk(tiling).count())
     {
         const uint32_t warp = block_memory<U>::ring() + threadIdx.x / 32 * 512, pair = threadIdx.x % 32 / 2;
@@ -223,6 +242,11 @@ template <typename U> struct worker {
     __device__ __forceinline__ int token_step() const
     {
         return tiling.ranks * U::ROWS;
+    }
+    /* The thread's tokens of a slab of which so many steps are left. */
+    __device__ __forceinline__ int tokens_from(int left) const
+    {
+        return tokens - (tiling.steps - left) * U::BATCH;
     }
     __device__ __forceinline__ head_unit find(int pair, int lane) const
     {
@@ -258,9 +282,22 @@ template <typename U> struct worker {
         return static_cast<float *>(problem.lse.data) + at.b * problem.lse.stride[0] + u.head * problem.lse.stride[1] +
                feature(u.unit, i) * problem.lse.stride[2];
     }
-    __device__ __forceinline__ bool kept() const
+};
+
+/* Column i of a unit's gradient, turned back, is its own element times the cosine and its partner's times the sine, or the
+ * opposite. */
+template <typename U> struct turned_column {
+    __host__ __device__ static constexpr int partner(int i)
     {
-        return U::R == role::backward && problem.lse.data != nullptr;
+        return U::C == coding::interleaved ? i ^ 1 : (i + U::V) % U::N;
+    }
+    __host__ __device__ static constexpr int angle(int i)
+    {
+        return U::C == coding::interleaved ? i / 2 : i % U::V;
+    }
+    __host__ __device__ static constexpr bool opposite(int i)
+    {
+        return U::C == coding::interleaved ? i % 2 != 0 : i >= U::V;
     }
 };
 

@@ -10,58 +10,52 @@
 namespace COPES_GPU
 {
 
-/* The gradient of the softmax: that of the output with the encoding undone. */
-template <typename U>
-DEVICE void unpack_gradient(const uint4 (&words)[U::WIDE], unit_turns<U> &turns, int step, int t, float (&g)[2][U::V])
+/* A token's gradient. */
+template <typename U> DEVICE void read_gradient(uint32_t place, float (&g)[2][U::V])
 {
-    unpack16<typename U::T>(words[0], g[0]);
+    unpack16<typename U::T>(read_unit<U>(place), g[0]);
     if (U::WIDE == 2)
-        unpack16<typename U::T>(words[U::WIDE - 1], g[1]);
-    if (U::TURNED) {
-        turn here[U::V];
-        turns.at(step, t, here);
-        decode<U::E>(g, here, true);
-    }
+        unpack16<typename U::T>(read_unit<U>(place + U::PIECE), g[1]);
 }
 
-template <typename U> DEVICE void read_gradient(uint32_t place, uint4 (&words)[U::WIDE])
+/* A decoded one, where it was. */
+template <typename U> DEVICE void write_decoded(uint32_t place, const float (&g)[2][U::V])
 {
 #pragma unroll
-    for (int i = 0; i < U::WIDE; i++)
-        words[i] = read_unit<U>(place + i * U::PIECE);
+    for (int i = 0; i < U::N; i += 4)
+        write_shared(place + i / 4 * U::PIECE, pack16<f32>(g[0] + i));
+}
+
+template <typename U> DEVICE void read_decoded(uint32_t place, float (&g)[2][U::V])
+{
+#pragma unroll
+    for (int i = 0; i < U::N; i += 4)
+        unpack16<f32>(read_shared(place + i / 4 * U::PIECE), g[0] + i);
 }
 
 template <typename U> struct reader {
     const worker<U> w;
     slab_walk walk;
-    int step = 0, begun = 0; /* of the slab; slabs */
+    int left; /* steps of the slab */
     open_columns<U> columns;
     unit_turns<U> turns;
 
-    __device__ __forceinline__ explicit reader(const worker<U> &w) : w(w), walk(w.tiling), turns(w)
+    __device__ __forceinline__ explicit reader(const worker<U> &w)
+        : w(w), walk(w.tiling), left(w.tiling.steps), turns(w)
     {
-    }
-    __device__ __forceinline__ void open()
-    {
-        wait_for_block(shared_address(&block_memory<U>::get()->prepared[walk.slab % block_memory<U>::SETS]),
-                       walk.slab / block_memory<U>::SETS % 2);
-        columns.open(w, walk.slab);
-        if (U::BACKWARD)
-            turns.open(walk);
     }
     __device__ __forceinline__ bool more() const
     {
         return walk.slab < w.count;
     }
-    __device__ __forceinline__ void begin()
+    __device__ __forceinline__ void open()
     {
-        if (walk.slab == begun) {
-            begun++;
-            open();
-        }
+        wait_for_slab(block_memory<U>::get()->prepared, walk.slab);
+        columns.open(w, walk.slab);
+        if (U::BACKWARD)
+            turns.open(walk);
     }
-    /* The step that is `ahead` of the last advance. */
-    __device__ __forceinline__ void read(uint32_t slot, int ahead)
+    __device__ __forceinline__ void read(uint32_t slot)
     {
         uint4 words[U::BATCH];
 #pragma unroll
@@ -71,22 +65,34 @@ template <typename U> struct reader {
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++) {
             float g[2][U::V];
-            if (U::BACKWARD) {
-                uint4 wide[U::WIDE];
-                read_gradient<U>(w.mine + gradient_piece<U>(slot, t), wide);
-                unpack_gradient(wide, turns, step + ahead, t, g);
-            }
+            if (U::BACKWARD)
+                take_gradient(w.mine + gradient_piece<U>(slot, t), t, g);
             columns.template add<false>(words[t], g);
+        }
+    }
+    __device__ __forceinline__ void take_gradient(uint32_t place, int t, float (&g)[2][U::V])
+    {
+        read_gradient<U>(place, g);
+        if (U::PAIRED)
+            turns.turn_back(g);
+        if (U::DECODED) {
+            turn here[U::V];
+            turns.at(t, here);
+            decode<U::E>(g, here, true);
+            write_decoded<U>(place, g);
         }
     }
     __device__ __forceinline__ void advance(int steps)
     {
-        step += steps;
-        if (step < w.tiling.steps)
+        left -= steps;
+        if (left > 0)
             return;
+        columns.turn_back(turns.first[0]);
         columns.publish(w, walk.slab);
-        step = 0;
         walk.next();
+        left = more() ? w.tiling.steps : INT32_MAX;
+        if (more())
+            open();
     }
 };
 
@@ -97,28 +103,44 @@ template <typename U> struct finished_columns {
     /* Waits until the blocks have agreed. */
     __device__ __forceinline__ void obtain(const worker<U> &w, int slab)
     {
-        constexpr int OPEN = block_memory<U>::OPEN;
         const block_memory<U> &memory = *block_memory<U>::get();
-        wait_for_block(shared_address(&memory.agreed[slab % OPEN]), slab / OPEN % 2);
-        const float *reference = memory.reference[slab % block_memory<U>::SETS];
-        const auto &finished = memory.finished[slab % OPEN];
+        wait_for_slab(memory.agreed, slab);
+        const auto &finished = memory.finished[(uint32_t)slab % block_memory<U>::OPEN];
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
             const int column = w.lane * U::N + i;
-            shift[i] = U::R == role::given ? 0 : reference[column];
-            scale[i] = U::R == role::given ? 1 : finished[0][column];
-            offset[i] = U::BACKWARD ? finished[U::FINISHED - 1][column] : 0;
+            shift[i] = U::TERMS ? memory.reference[(uint32_t)slab % block_memory<U>::SETS][column] : 0;
+            scale[i] = U::TERMS ? finished[U::SCALE][column] : 1;
+            offset[i] = U::BACKWARD ? finished[U::OFFSET][column] : 0;
         }
     }
-    /* From a token, and the gradient of its softmax, to what is written. */
-    template <bool EXACTLY> __device__ __forceinline__ void apply(float (&x)[2][U::V], const float (&g)[2][U::V]) const
+    /* From a token to its softmax. */
+    template <bool EXACT> __device__ __forceinline__ void find(float (&x)[2][U::V]) const
     {
 #pragma unroll
-        for (int i = 0; i < U::N; i++) {
+        for (int i = 0; i < U::N && U::TERMS; i++) {
             float &value = x[i / U::V][i % U::V];
-            const float factor = U::BACKWARD ? fmaf(g[i / U::V][i % U::V], scale[i], offset[i]) : scale[i];
-            const float e = term<EXACTLY>(value, shift[i]);
-            value = (U::R == role::given ? value : e) * factor;
+            value = term<EXACT>(value, shift[i]) * scale[i];
+        }
+    }
+    /* From a softmax and its gradient to that of its argument. */
+    __device__ __forceinline__ void pass(float (&y)[2][U::V], const float (&g)[2][U::V]) const
+    {
+#pragma unroll
+        for (int i = 0; i < U::N; i++)
+            y[i / U::V][i % U::V] *= g[i / U::V][i % U::V] + offset[i];
+    }
+    /* The same from a gradient that is still to be turned back from the thread's first token. */
+    __device__ __forceinline__ void pass(float (&y)[2][U::V], const float (&g)[2][U::V],
+                                         const turn (&first)[U::V]) const
+    {
+        typedef turned_column<U> column;
+#pragma unroll
+        for (int i = 0; i < U::N; i++) {
+            const turn by = first[column::angle(i)];
+            const float partner = g[column::partner(i) / U::V][column::partner(i) % U::V];
+            const float sine = column::opposite(i) ? -by.sine : by.sine;
+            y[i / U::V][i % U::V] *= fmaf(g[i / U::V][i % U::V], by.cosine, fmaf(partner, sine, offset[i]));
         }
     }
 };
@@ -141,67 +163,89 @@ template <typename U> struct writer {
     typedef typename U::T T;
     const worker<U> w;
     slab_walk walk;
-    int step = 0, begun = 0; /* of the slab; slabs */
-    bool skips = false;      /* this slab, which is to be done over */
-    T *to = nullptr;         /* the next token's */
+    int left;                          /* steps to the first slab, then of the slab */
+    bool begun = false, skips = false; /* has it come to the first? is the slab to be done over? */
+    char *to = nullptr;                /* the next token's */
     finished_columns<U> columns;
     unit_turns<U> turns;
 
-    __device__ __forceinline__ explicit writer(const worker<U> &w) : w(w), walk(w.tiling), turns(w)
+    __device__ __forceinline__ explicit writer(const worker<U> &w)
+        : w(w), walk(w.tiling), left(w.tiling.steps + w.tiling.skew), turns(w)
     {
-    }
-    __device__ __forceinline__ void open()
-    {
-        columns.obtain(w, walk.slab);
-        skips = U::MAY_REDO && block_memory<U>::get()->skipped[walk.slab % block_memory<U>::OPEN];
-        turns.open(walk);
-        to = w.unit(w.problem.dst, walk);
+        find();
     }
     __device__ __forceinline__ bool more() const
     {
         return walk.slab < w.count;
     }
+    __device__ __forceinline__ void find()
+    {
+        to = reinterpret_cast<char *>(w.unit(w.problem.dst, walk));
+    }
+    __device__ __forceinline__ void open()
+    {
+        columns.obtain(w, walk.slab);
+        skips = U::MAY_REDO && block_memory<U>::get()->skipped[(uint32_t)walk.slab % block_memory<U>::OPEN];
+        if (!U::DECODED)
+            turns.open(walk);
+    }
     /* The thread's, from the next step on. */
     __device__ __forceinline__ int tokens() const
     {
-        return skips ? 0 : w.tokens - step * U::BATCH;
+        return skips ? 0 : w.tokens_from(left);
     }
-    __device__ __forceinline__ void begin()
+    /* A step, as far as it is of `tokens`. */
+    __device__ __forceinline__ void write(uint32_t slot, int tokens)
     {
-        if (walk.slab == begun) {
-            begun++;
-            open();
+#pragma unroll
+        for (int t = 0; t < U::BATCH; t++) {
+            float x[2][U::V];
+            unpack16<T>(read_unit<U>(w.mine + kept_piece<U>(slot, t)), x[0]);
+            columns.template find<false>(x);
+            if (U::BACKWARD)
+                pass(slot, t, x);
+            if (!U::BACKWARD && U::TURNED) {
+                turn here[U::V];
+                turns.at(t, here);
+                encode<U::E>(x, here, true);
+            }
+            write_token(w, reinterpret_cast<T *>(to), x, t < tokens);
+            to += w.tiling.to.token;
+        }
+    }
+    __device__ __forceinline__ void pass(uint32_t slot, int t, float (&y)[2][U::V])
+    {
+        const uint32_t place = w.mine + gradient_piece<U>(slot, t);
+        float g[2][U::V];
+        if constexpr (U::DECODED)
+            read_decoded<U>(place, g);
+        else
+            read_gradient<U>(place, g);
+        if constexpr (U::PAIRED) {
+            turns.turn_back(g);
+            columns.pass(y, g, turns.first[0]);
+        } else {
+            columns.pass(y, g);
         }
     }
     __device__ __forceinline__ void advance(int steps)
     {
-        step += steps;
-        if (step < w.tiling.steps)
+        left -= steps;
+        if (left > 0)
             return;
-        step = 0;
-        walk.next();
+        left = w.tiling.steps;
+        if (begun)
+            leave();
+        begun = true;
+        if (more())
+            open();
     }
-    /* The step that is `ahead` of the last advance, as far as it is of `tokens`. */
-    __device__ __forceinline__ void write(uint32_t slot, int ahead, int tokens)
+    __device__ __forceinline__ void leave()
     {
-#pragma unroll
-        for (int t = 0; t < U::BATCH; t++) {
-            float x[2][U::V], g[2][U::V];
-            unpack16<T>(read_unit<U>(w.mine + kept_piece<U>(slot, t)), x[0]);
-            if (U::BACKWARD) {
-                uint4 wide[U::WIDE];
-                read_gradient<U>(w.mine + gradient_piece<U>(slot, t), wide);
-                unpack_gradient(wide, turns, step + ahead, t, g);
-            }
-            columns.template apply<false>(x, g);
-            if (!U::BACKWARD && U::TURNED) {
-                turn here[U::V];
-                turns.at(step + ahead, t, here);
-                encode<U::E>(x, here, true);
-            }
-            write_token(w, to, x, t < tokens);
-            to += w.tiling.to_step;
-        }
+        const bool follows = walk.next();
+        to += w.tiling.to.entry;
+        if (!follows && more())
+            find();
     }
 };
 

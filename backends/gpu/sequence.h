@@ -10,8 +10,9 @@
 namespace COPES_GPU
 {
 
-/* given: backward from the softmax itself, instead of from its argument. */
-enum class role { forward, backward, given };
+/* given: backward from the softmax itself, instead of from its argument; kept: from that and its log sum exp, where a
+ * kernel is made for it. */
+enum class role { forward, backward, given, kept };
 
 /* One of the kernels for a problem, or, in `fast`, false where a vendor's own does not take it, and the bytes of workspace
  * that it asks for. */

@@ -157,13 +157,14 @@ static const sketch longest[] = {
     {.b = 1, .h = 1, .d = 16, .grid = {20011}, .in = CHECK_DENSE, .out = CHECK_DENSE},
 };
 
-/* So long that all blocks of a GPU have to share a few features, and enough of those for several shares in a row; with
- * values that some of them have to be done over for. */
-static const sketch shared_by_all[] = {
+/* So long that many blocks of a GPU have to share a few features, and enough of those for several shares in a row; with
+ * values that some of them have to be done over for; and more features, of which they share whole heads. */
+static const sketch shared_by_many[] = {
     {.b = 3, .h = 1, .d = 64, .grid = {24001}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
     {.b = 2, .h = 1, .d = 128, .grid = {20011}, .in = CHECK_DENSE, .out = CHECK_DENSE, .interleaved = true},
     {.b = 2, .h = 1, .d = 64, .grid = {24001}, .in = CHECK_DENSE, .out = CHECK_DENSE, .fill = CHECK_WIDE},
     {.b = 2, .h = 1, .d = 64, .grid = {24001}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true, .fill = CHECK_WIDE},
+    {.b = 2, .h = 6, .d = 128, .grid = {4099}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
 };
 
 static void set_angles(check_case *c, const sketch *s, int64_t angles)
@@ -273,16 +274,16 @@ static void add_table(case_list *list, copes_variant variant)
     }
 }
 
-static void add_shared_by_all(case_list *list, copes_variant variant)
+static void add_shared_by_many(case_list *list, copes_variant variant)
 {
     static const check_type types[] = {CHECK_F32, CHECK_BF16, CHECK_F16};
-    for (size_t i = 0; i < sizeof shared_by_all / sizeof *shared_by_all; i++) {
+    for (size_t i = 0; i < sizeof shared_by_many / sizeof *shared_by_many; i++) {
         for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
-            check_case c = drawn(&shared_by_all[i], variant);
+            check_case c = drawn(&shared_by_many[i], variant);
             c.type = types[(i + (size_t)kind + (variant == COPES_COSINE)) % 3];
             c.op.kind = (copes_kind)kind;
             c.large = true;
-            add(list, &shared_by_all[i], c, COPES_SOFTMAX, 1);
+            add(list, &shared_by_many[i], c, COPES_SOFTMAX, 1);
         }
     }
 }
@@ -290,13 +291,13 @@ static void add_shared_by_all(case_list *list, copes_variant variant)
 void check_rotate_table(case_list *list)
 {
     add_table(list, COPES_ROTATE);
-    add_shared_by_all(list, COPES_ROTATE);
+    add_shared_by_many(list, COPES_ROTATE);
 }
 
 void check_cosine_table(case_list *list)
 {
     add_table(list, COPES_COSINE);
-    add_shared_by_all(list, COPES_COSINE);
+    add_shared_by_many(list, COPES_COSINE);
 }
 
 static int64_t random_offset(int64_t length, uint64_t *state)

@@ -1,7 +1,7 @@
-/* Agreeing across all blocks of the device: of every block one warp adds what it found to the totals, and one takes those
+/* Agreeing across all blocks of a group: of every block one warp adds what it found to the totals, and one takes those
  * when they are complete. */
-#ifndef COPES_BACKENDS_CUDA_SEQUENCE_DEVICE_H
-#define COPES_BACKENDS_CUDA_SEQUENCE_DEVICE_H
+#ifndef COPES_BACKENDS_CUDA_SEQUENCE_GROUP_H
+#define COPES_BACKENDS_CUDA_SEQUENCE_GROUP_H
 
 #include "backends/cuda/sequence_exchange.h"
 #include "backends/cuda/sequence_preparation.h"
@@ -10,12 +10,12 @@
 namespace COPES_GPU
 {
 
-template <typename U> struct device_exchange {
+template <typename U> struct group_exchange {
     typedef exchange<U> agreeing;
     agreeing slabs;
-    const device_totals<U> totals;
+    const group_totals<U> totals;
 
-    __device__ __forceinline__ explicit device_exchange(const worker<U> &w) : slabs(w), totals(w)
+    __device__ __forceinline__ explicit group_exchange(const worker<U> &w) : slabs(w), totals(w)
     {
     }
     __device__ __forceinline__ void give()
@@ -26,7 +26,7 @@ template <typename U> struct device_exchange {
 #pragma unroll
             for (int j = 0; j < agreeing::EACH; j++)
                 totals.add(slab, slabs.lane + 32 * j, all[j]);
-            slabs.release();
+            arrive_for_slab(slabs.memory.taken, slab);
         });
     }
     __device__ __forceinline__ void take()
@@ -36,26 +36,28 @@ template <typename U> struct device_exchange {
             slabs.expect();
             const bool told = totals.wait(slab, slabs.lane, slabs.w.tiling.ranks, all);
             slabs.finish(all, !told);
-            arrive(shared_address(&slabs.memory.done[slab % agreeing::OPEN]));
+            arrive_for_slab(slabs.memory.done, slab);
         });
     }
 };
 
-/* One of the warps that have no tokens. */
-template <typename U> DEVICE void run_other(const worker<U> &w)
+/* One of the warps that have no tokens. Was a slab unfit, as far as it knows? */
+template <typename U> DEVICE bool run_other(const worker<U> &w)
 {
-    if constexpr (!U::WHOLE) {
-        preparation<U> preparing(w);
+    group_exchange<U> agreeing(w);
+    preparation<U> preparing(w);
+    if constexpr (!U::GROUPED) {
         preparing.prepare();
         preparing.prepare();
-        exchange<U>(w).run_in_cluster([&] { preparing.prepare(); });
+        agreeing.slabs.run_in_cluster([&] { preparing.prepare(); });
     } else {
         switch ((threadIdx.x - U::THREADS) / 32) {
-        case 0: device_exchange<U>(w).give(); break;
-        case 1: device_exchange<U>(w).take(); break;
-        default: preparation<U>(w).run();
+        case 0: agreeing.give(); break;
+        case 1: agreeing.take(); break;
+        default: preparing.run();
         }
     }
+    return agreeing.slabs.unfit;
 }
 
 } // namespace COPES_GPU
