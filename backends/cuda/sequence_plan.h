@@ -95,12 +95,12 @@ template <typename U> double width_cost(const cluster_tiling &t)
     constexpr int PIECE = PIECE_BYTES<U>;
     constexpr bool HALF = U::C == coding::half, COSINE = U::C == coding::cosine;
     const int together = bytes_together<U>(t);
-    const double lines = together % 128 != 0 ? 1.5 : HALF && together < 256 ? 1.15 : 1;
+    const double lines = together < 64 ? 3 : together % 128 != 0 ? 1.5 : HALF && together < 256 ? 1.15 : 1;
     if (HALF && PIECE < 128)
-        return lines * (PIECE == 64 ? 1 + 0.3 / t.clusters : 1.4);
+        return lines * (PIECE == 64 ? 1 + 0.5 / t.clusters : 1.6);
     if (U::BACKWARD)
-        return lines * (U::LANES == 16 ? 1.05 : U::LANES == 8 ? 1 : 1.3);
-    return lines * (U::LANES == 16 ? 1 : U::LANES == 8 ? (COSINE ? 1.1 : 1.06) : (COSINE ? 1.3 : 1.1));
+        return lines * (U::LANES == 8 ? 1 : U::LANES == 16 || !COSINE ? 1.05 : 1.3);
+    return lines * (U::LANES == 16 ? 1 : U::LANES == 8 ? (COSINE ? 1.1 : 1.06) : (COSINE ? 1.3 : 1.16));
 }
 
 /* The steps that it takes a group to agree. */
