@@ -140,13 +140,16 @@ bool with_coding(const queue &to, const copes_lrpe_problem &problem, bool given,
     return given && take.template operator()<coding::none, role::given>();
 }
 
-/* Wherever the tensors start, and whether there is a logarithm or not: that may be known only when it runs. */
+/* Wherever the tensors start. What has no data yet but strides is a logarithm all the same; what has neither may be none,
+ * or one of the same number everywhere. */
 template <typename T> size_t fast_sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given)
 {
     copes_lrpe_problem anywhere = problem;
     anywhere.src.data = anywhere.x.data = anywhere.dst.data = nullptr;
+    const int64_t *stride = problem.lse.stride;
+    const bool known = problem.lse.data != nullptr || stride[0] != 0 || stride[1] != 0 || stride[2] != 0;
     size_t bytes = 0;
-    for (bool kept : {false, true})
+    for (bool kept : {known, true})
         with_coding<T>(to, anywhere, given, kept, [&]<coding C, role R>() {
             bytes = std::max(bytes, plan_of<T, C, R>(to, anywhere).workspace);
             return true;
