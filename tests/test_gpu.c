@@ -10,8 +10,8 @@
 
 static const DLDevice gpu = {GPU_DEVICE_TYPE, 0};
 
-/* A call of every family and both directions, small enough to be many at once; and two that all blocks of a device may
- * share, which have to wait for their turn then. */
+/* A call of every family and both directions, small enough to be many at once; and two that all blocks of a device
+ * share, in groups, which have to wait for their turn then. */
 static const bench_case cases[] = {
     {.op = BENCH_ACT, .act = COPES_SILU, .batch = 2, .head = 3, .dim = 64, .n = 333, .type = CHECK_BF16},
     {.op = BENCH_ACT, .act = COPES_SOFTMAX, .batch = 2, .head = 3, .dim = 128, .n = 333, .type = CHECK_F16},
