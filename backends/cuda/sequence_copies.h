@@ -47,21 +47,16 @@ template <typename U> struct loader {
         return more() ? w.tokens_from(left) : 0;
     }
     /* Starts a step's copies, of so many tokens at most. What a token past the end has adds nothing to a column. */
-    __device__ __forceinline__ void copy(uint32_t slot, int tokens)
+    template <bool AROUND> __device__ __forceinline__ void copy(uint32_t slot, int tokens)
     {
-        if (tokens < U::BATCH)
+        if (tokens < U::BATCH) {
             copy_some(slot, tokens);
-        else if (U::C != coding::half || !U::BACKWARD || w.tiling.around)
-            copy_all<true>(slot);
-        else
-            copy_all<false>(slot);
-        end_copies();
-    }
-    template <bool AROUND> __device__ __forceinline__ void copy_all(uint32_t slot)
-    {
+        } else {
 #pragma unroll
-        for (int t = 0; t < U::BATCH; t++)
-            copy_token<AROUND>(slot, t);
+            for (int t = 0; t < U::BATCH; t++)
+                copy_token<AROUND>(slot, t);
+        }
+        end_copies();
     }
     __device__ __forceinline__ void copy_some(uint32_t slot, int tokens)
     {

@@ -120,7 +120,7 @@ template <typename U> struct exchange {
         if (U::TERMS)
             finished[U::SCALE][i] = scale[j];
         if (U::BACKWARD)
-            finished[U::OFFSET][i] = U::TERMS ? -dot * scale[j] : -dot;
+            finished[U::OFFSET][i] = U::TERMS ? -dot * scale[j] * scale[j] : -dot;
     }
     __device__ __forceinline__ void write_lse(const found (&all)[EACH]) const
     {

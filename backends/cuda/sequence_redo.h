@@ -129,7 +129,7 @@ template <typename U> struct redo {
         for (int i = 0; i < U::N; i++) {
             finished.shift[i] = open.reference[i];
             finished.scale[i] = U::SUMMED ? 1 / first_of(all[i]) : 1;
-            finished.offset[i] = -last_of(all[i]) * finished.scale[i];
+            finished.offset[i] = -last_of(all[i]) * finished.scale[i] * finished.scale[i];
             if (U::R == role::forward && w.problem.lse.data != nullptr && w.first_token() == 0 && has_tokens)
                 write_scalar(w.lse(walk, w.lane, i), most[i] + logf(first_of(all[i])));
         }
@@ -188,7 +188,7 @@ template <typename U> struct redo {
         read_gradient(token, g);
         finished.template find<true>(x);
         if constexpr (U::BACKWARD)
-            finished.pass(x, g);
+            finished.template pass<false>(x, g);
         if constexpr (!U::BACKWARD && U::TURNED) {
             turn turns[U::V];
             find_turns(token, turns);

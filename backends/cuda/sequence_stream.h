@@ -22,16 +22,23 @@ template <typename U> struct stream {
     __device__ __forceinline__ void run()
     {
         reading.open();
+        if (U::C != coding::half || !U::BACKWARD || w.tiling.around)
+            run<true>();
+        else
+            run<false>();
+    }
+    template <bool AROUND> __device__ __forceinline__ void run()
+    {
         while (writing.more()) {
             const bool reads = reading.more();
             if (reads && writing.begun)
-                take<true>(true, true);
+                take<true, AROUND>(true, true);
             else
-                take<false>(reads, writing.begun);
+                take<false, AROUND>(reads, writing.begun);
         }
     }
     /* One run. BOTH: of steps that are read and written, as nearly all are. */
-    template <bool BOTH> __device__ __forceinline__ void take(bool reads, bool writes)
+    template <bool BOTH, bool AROUND> __device__ __forceinline__ void take(bool reads, bool writes)
     {
         const int steps = min(load.left, min(reading.left, writing.left));
         const int written = writing.tokens(), copied = load.tokens();
@@ -44,7 +51,7 @@ template <typename U> struct stream {
             if (BOTH || reads)
                 reading.read(newest);
             meet<U>(); /* neighbours have read what is to be copied over */
-            load.copy(oldest, copied - i * U::BATCH);
+            load.template copy<AROUND>(oldest, copied - i * U::BATCH);
             newest = next_slot<U>(w.tiling, newest);
             oldest = next_slot<U>(w.tiling, oldest);
         }

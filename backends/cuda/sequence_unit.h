@@ -37,7 +37,7 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, scope SCOPE =
     static constexpr int N = vector_length<T>, V = C == coding::cosine ? N : N / 2; /* columns, and their angles */
     static constexpr int COLUMNS = LANES * N, ANGLES = TURNED ? LANES * V : 1;      /* of a slab */
     static constexpr int SUMS = SUMMED + BACKWARD; /* of a column: of terms, and of those times gradients */
-    /* What of a finished column is made of its sums: the factor, and the gradient's offset. */
+    /* What of a finished column is made of its sums: the factor, and the offset of a gradient times that. */
     static constexpr int SCALE = 0, OFFSET = TERMS, FINISHED = OFFSET + BACKWARD;
     static constexpr bool MAY_REDO = TERMS || GROUPED;       /* slabs that it cannot agree on */
     static constexpr int WIDE = C == coding::cosine ? 2 : 1; /* pieces of a gradient's unit */
@@ -223,6 +223,7 @@ template <typename U> struct worker {
     int count;       /* slabs */
     int tokens;      /* the thread's, of a slab */
     uint32_t mine;   /* the thread's first piece in the ring */
+    uint32_t apart;  /* from there to the other half, if it lies apart */
     uint32_t copied; /* the first piece that the thread copies there */
 
     __device__ __forceinline__ worker(const copes_lrpe_problem &problem, const cluster_tiling &tiling)
@@ -232,6 +233,7 @@ template <typename U> struct worker {
         const uint32_t warp = block_memory<U>::ring() + threadIdx.x / 32 * 512, pair = threadIdx.x % 32 / 2;
         const bool odd = threadIdx.x % 2 != 0;
         mine = U::C == coding::half ? warp + pair * 16 + odd * 8 : warp + threadIdx.x % 32 * 16;
+        apart = (mine ^ APART) - mine;
         copied = U::C == coding::half ? (warp + pair * 16) ^ (odd ? APART : 0) : mine;
         tokens = ((int)problem.n - first_token() + token_step() - 1) / token_step();
     }
@@ -314,9 +316,11 @@ template <typename U> DEVICE void meet()
         __syncwarp();
 }
 
-template <typename U> DEVICE uint4 read_unit(uint32_t place)
+/* The thread's unit, some whole pieces after its first. */
+template <typename U> DEVICE uint4 read_unit(const worker<U> &w, uint32_t pieces)
 {
-    return U::C == coding::half ? read_shared(place, place ^ worker<U>::APART) : read_shared(place);
+    const uint32_t place = w.mine + pieces;
+    return U::C == coding::half ? read_shared(place, place + w.apart) : read_shared(place);
 }
 
 } // namespace COPES_GPU

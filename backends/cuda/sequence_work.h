@@ -11,26 +11,26 @@ namespace COPES_GPU
 {
 
 /* A token's gradient. */
-template <typename U> DEVICE void read_gradient(uint32_t place, float (&g)[2][U::V])
+template <typename U> DEVICE void read_gradient(const worker<U> &w, uint32_t pieces, float (&g)[2][U::V])
 {
-    unpack16<typename U::T>(read_unit<U>(place), g[0]);
+    unpack16<typename U::T>(read_unit<U>(w, pieces), g[0]);
     if (U::WIDE == 2)
-        unpack16<typename U::T>(read_unit<U>(place + U::PIECE), g[1]);
+        unpack16<typename U::T>(read_unit<U>(w, pieces + U::PIECE), g[1]);
 }
 
 /* A decoded one, where it was. */
-template <typename U> DEVICE void write_decoded(uint32_t place, const float (&g)[2][U::V])
+template <typename U> DEVICE void write_decoded(const worker<U> &w, uint32_t pieces, const float (&g)[2][U::V])
 {
 #pragma unroll
     for (int i = 0; i < U::N; i += 4)
-        write_shared(place + i / 4 * U::PIECE, pack16<f32>(g[0] + i));
+        write_shared(w.mine + pieces + i / 4 * U::PIECE, pack16<f32>(g[0] + i));
 }
 
-template <typename U> DEVICE void read_decoded(uint32_t place, float (&g)[2][U::V])
+template <typename U> DEVICE void read_decoded(const worker<U> &w, uint32_t pieces, float (&g)[2][U::V])
 {
 #pragma unroll
     for (int i = 0; i < U::N; i += 4)
-        unpack16<f32>(read_shared(place + i / 4 * U::PIECE), g[0] + i);
+        unpack16<f32>(read_shared(w.mine + pieces + i / 4 * U::PIECE), g[0] + i);
 }
 
 template <typename U> struct reader {
@@ -60,26 +60,26 @@ template <typename U> struct reader {
         uint4 words[U::BATCH];
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++)
-            words[t] = read_unit<U>(w.mine + kept_piece<U>(slot, t));
+            words[t] = read_unit<U>(w, kept_piece<U>(slot, t));
         columns.look(words);
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++) {
             float g[2][U::V];
             if (U::BACKWARD)
-                take_gradient(w.mine + gradient_piece<U>(slot, t), t, g);
+                take_gradient(gradient_piece<U>(slot, t), t, g);
             columns.template add<false>(words[t], g);
         }
     }
-    __device__ __forceinline__ void take_gradient(uint32_t place, int t, float (&g)[2][U::V])
+    __device__ __forceinline__ void take_gradient(uint32_t pieces, int t, float (&g)[2][U::V])
     {
-        read_gradient<U>(place, g);
+        read_gradient(w, pieces, g);
         if (U::PAIRED)
             turns.turn_back(g);
         if (U::DECODED) {
             turn here[U::V];
             turns.at(t, here);
             decode<U::E>(g, here, true);
-            write_decoded<U>(place, g);
+            write_decoded(w, pieces, g);
         }
     }
     __device__ __forceinline__ void advance(int steps)
@@ -99,6 +99,7 @@ template <typename U> struct reader {
 /* A thread's columns while it writes. */
 template <typename U> struct finished_columns {
     float shift[U::N], scale[U::N], offset[U::N];
+    float across[U::PAIRED ? U::N : 1]; /* what scales the partner's gradient */
 
     /* Waits until the blocks have agreed. */
     __device__ __forceinline__ void obtain(const worker<U> &w, int slab)
@@ -114,33 +115,36 @@ template <typename U> struct finished_columns {
             offset[i] = U::BACKWARD ? finished[U::OFFSET][column] : 0;
         }
     }
-    /* From a token to its softmax. */
+    /* From here on gradients are to be turned back from the thread's first token. */
+    __device__ __forceinline__ void turn_back(const turn (&first)[U::V])
+    {
+        typedef turned_column<U> column;
+#pragma unroll
+        for (int i = 0; i < U::N && U::PAIRED; i++) {
+            const turn by = first[column::angle(i)];
+            across[i] = scale[i] * (column::opposite(i) ? -by.sine : by.sine);
+            scale[i] *= by.cosine;
+        }
+    }
+    /* From a token to its softmax, or backward to what is that but for the scale. */
     template <bool EXACT> __device__ __forceinline__ void find(float (&x)[2][U::V]) const
     {
 #pragma unroll
         for (int i = 0; i < U::N && U::TERMS; i++) {
             float &value = x[i / U::V][i % U::V];
-            value = term<EXACT>(value, shift[i]) * scale[i];
+            value = term<EXACT>(value, shift[i]) * (U::BACKWARD ? 1 : scale[i]);
         }
     }
-    /* From a softmax and its gradient to that of its argument. */
-    __device__ __forceinline__ void pass(float (&y)[2][U::V], const float (&g)[2][U::V]) const
+    /* From that and the softmax's gradient to that of its argument. TURN: the gradient is still to be turned back. */
+    template <bool TURN> __device__ __forceinline__ void pass(float (&y)[2][U::V], const float (&g)[2][U::V]) const
     {
-#pragma unroll
-        for (int i = 0; i < U::N; i++)
-            y[i / U::V][i % U::V] *= g[i / U::V][i % U::V] + offset[i];
-    }
-    /* The same from a gradient that is still to be turned back from the thread's first token. */
-    __device__ __forceinline__ void pass(float (&y)[2][U::V], const float (&g)[2][U::V],
-                                         const turn (&first)[U::V]) const
-    {
-        typedef turned_column<U> column;
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
-            const turn by = first[column::angle(i)];
-            const float partner = g[column::partner(i) / U::V][column::partner(i) % U::V];
-            const float sine = column::opposite(i) ? -by.sine : by.sine;
-            y[i / U::V][i % U::V] *= fmaf(g[i / U::V][i % U::V], by.cosine, fmaf(partner, sine, offset[i]));
+            const int partner = turned_column<U>::partner(i);
+            float past = offset[i];
+            if constexpr (TURN)
+                past = fmaf(g[partner / U::V][partner % U::V], across[i], past);
+            y[i / U::V][i % U::V] *= fmaf(g[i / U::V][i % U::V], scale[i], past);
         }
     }
 };
@@ -188,6 +192,7 @@ template <typename U> struct writer {
         skips = U::MAY_REDO && block_memory<U>::get()->skipped[(uint32_t)walk.slab % block_memory<U>::OPEN];
         if (!U::DECODED)
             turns.open(walk);
+        columns.turn_back(turns.first[0]);
     }
     /* The thread's, from the next step on. */
     __device__ __forceinline__ int tokens() const
@@ -200,7 +205,7 @@ template <typename U> struct writer {
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++) {
             float x[2][U::V];
-            unpack16<T>(read_unit<U>(w.mine + kept_piece<U>(slot, t)), x[0]);
+            unpack16<T>(read_unit<U>(w, kept_piece<U>(slot, t)), x[0]);
             columns.template find<false>(x);
             if (U::BACKWARD)
                 pass(slot, t, x);
@@ -215,18 +220,15 @@ template <typename U> struct writer {
     }
     __device__ __forceinline__ void pass(uint32_t slot, int t, float (&y)[2][U::V])
     {
-        const uint32_t place = w.mine + gradient_piece<U>(slot, t);
+        const uint32_t pieces = gradient_piece<U>(slot, t);
         float g[2][U::V];
         if constexpr (U::DECODED)
-            read_decoded<U>(place, g);
+            read_decoded(w, pieces, g);
         else
-            read_gradient<U>(place, g);
-        if constexpr (U::PAIRED) {
+            read_gradient(w, pieces, g);
+        if (U::PAIRED)
             turns.turn_back(g);
-            columns.pass(y, g, turns.first[0]);
-        } else {
-            columns.pass(y, g);
-        }
+        columns.template pass<U::PAIRED>(y, g);
     }
     __device__ __forceinline__ void advance(int steps)
     {
