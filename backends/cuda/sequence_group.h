@@ -34,7 +34,7 @@ template <typename U> struct group_exchange {
         slabs.for_slabs([&](int slab) {
             typename agreeing::found all[agreeing::EACH];
             slabs.expect();
-            const bool told = totals.wait(slab, slabs.lane, slabs.w.tiling.ranks, all);
+            const bool told = totals.wait(slab, slabs.lane, all);
             slabs.finish(all, !told);
             arrive_for_slab(slabs.memory.done, slab);
         });

@@ -27,6 +27,11 @@ DEVICE uint64_t read_total(const uint64_t *total)
     return word;
 }
 
+DEVICE int blocks_of(uint64_t total)
+{
+    return (int)(total & 0xff);
+}
+
 /* How a number is told: in words whose digits are of 39 bits and signed, the first before the point. A number may be too
  * large for them, or none; or have a rest below the last, which matters where the whole sum is not much more. */
 template <int WORDS> struct told_in {
@@ -108,6 +113,15 @@ template <typename U> struct group_totals {
     {
         return tiling.totals + count(tiling, slab, group) + column;
     }
+    /* Waits until most blocks of a group have added to a slab's totals. One lane does, and looks at one of them: looking
+     * keeps blocks from adding. */
+    __device__ __forceinline__ void wait_for_most(int slab, int of_group) const
+    {
+        const uint64_t *first = tiling.totals + count(tiling, slab, of_group);
+        while (threadIdx.x % 32 == 0 && blocks_of(read_total(first)) < tiling.ranks - tiling.ranks / 8)
+            ;
+        __syncwarp();
+    }
     /* Empties them all, by all blocks. */
     __device__ __forceinline__ void open() const
     {
@@ -138,10 +152,11 @@ template <typename U> struct group_totals {
             dot_told::add(of(slab, column) + DOT_AT * U::COLUMNS, U::COLUMNS, last_of(sums));
     }
     /* Waits until the totals of a lane's columns, 32 apart, are complete, and sees whether all blocks could tell theirs. */
-    template <int EACH> __device__ __forceinline__ bool wait(int slab, int column, int ranks, found (&all)[EACH]) const
+    template <int EACH> __device__ __forceinline__ bool wait(int slab, int column, found (&all)[EACH]) const
     {
         uint64_t words[EACH][WORDS];
         bool complete, untold = false;
+        wait_for_most(slab, group);
         if (column >= U::COLUMNS)
             return true;
         do {
@@ -155,7 +170,7 @@ template <typename U> struct group_totals {
             for (int j = 0; j < EACH; j++)
 #pragma unroll
                 for (int i = 0; i < WORDS; i++)
-                    complete = complete && (words[j][i] & 0xff) == (uint32_t)ranks;
+                    complete = complete && blocks_of(words[j][i]) == tiling.ranks;
         } while (!complete);
 #pragma unroll
         for (int j = 0; j < EACH; j++)
