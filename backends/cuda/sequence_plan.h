@@ -10,7 +10,7 @@
 namespace COPES_GPU
 {
 
-enum { MOST_STEPS = 1 << 10, SKEW = 3, MOST_GROUPS = 16 };
+enum { MOST_STEPS = 1 << 10, SKEW = 3, MOST_GROUPS = 16, MOST_CLOSE = 3 };
 
 /* Shares slabs out among as many clusters as the device runs at once. */
 inline void share_out(int64_t active, cluster_tiling *t)
@@ -59,6 +59,13 @@ template <typename U> thread_way way_through(const copes_view &view, int64_t tok
     return {token * size, (view.stride[0] - steps * U::BATCH * token) * size};
 }
 
+/* Groups that share lines of memory are to come to them at about the same time. A few, once apart, would stay apart, and
+ * all of the lines be read twice; of many there is always one that has just been there. */
+template <typename U> bool share_lines_with_few(const cluster_tiling &t)
+{
+    return U::GROUPED && PIECE_BYTES<U> < 128 && t.clusters > 1 && t.clusters <= MOST_CLOSE;
+}
+
 /* The cut of a problem into slabs for clusters of `ranks` blocks; false where it does not fit, or the device has no such
  * clusters. */
 template <typename U> bool cut(const queue &to, const copes_lrpe_problem &problem, int ranks, cluster_tiling *t)
@@ -84,6 +91,7 @@ template <typename U> bool cut(const queue &to, const copes_lrpe_problem &proble
     share_out(active, t);
     t->sets = turn_sets<U>(*t);
     t->around = bytes_together<U>(*t) >= 256;
+    t->close = share_lines_with_few<U>(*t);
     return pairs * problem.b <= (int64_t)block_memory<U>::MOST * t->clusters && take_skew<U>(to, t);
 }
 

@@ -156,6 +156,8 @@ template <typename U> struct group_totals {
     {
         uint64_t words[EACH][WORDS];
         bool complete, untold = false;
+        if (tiling.close && slab > 0)
+            wait_for_most(slab - 1, (group + 1) % tiling.clusters);
         wait_for_most(slab, group);
         if (column >= U::COLUMNS)
             return true;

@@ -68,6 +68,7 @@ struct cluster_tiling {
     int pairs, batch;
     int sets;    /* of turns that may be in use at once */
     bool around; /* are the 128 bytes that a piece is of asked for at once? */
+    bool close;  /* does a group wait for the next so as not to be two slabs ahead of it? */
     int clusters;
     thread_way x, g, to; /* x, what else is read, and the result */
     int whole, rounds;   /* pairs that a cluster takes through all of the batch, and its slabs of those */
