@@ -21,6 +21,24 @@ inline void share_out(int64_t active, cluster_tiling *t)
     t->rounds = t->whole / t->clusters * t->batch;
 }
 
+/* The steps that it takes a group to agree, the more the shorter they are. */
+template <typename U> double agreement_of(int ranks)
+{
+    return U::TURNED ? (U::BACKWARD ? 2 : 3) + 0.0175 * ranks : 4.5 + 0.02 * ranks;
+}
+
+/* A slab begins to be copied, read and written at three steps, of which each ends a run of steps. Some fewer for the blocks
+ * to agree in, as long as they suffice, may let two of them be one: that is worth it where instructions are what takes
+ * time. */
+template <typename U> int skew_for_few_runs(const cluster_tiling &t)
+{
+    const auto together = [&](int skew) { return skew % t.steps == 0 || (skew + U::AHEAD) % t.steps == 0; };
+    int skew = t.skew;
+    while (U::GROUPED && U::PAIRED && !together(skew) && skew - 1 >= agreement_of<U>(t.ranks))
+        skew--;
+    return together(skew) ? skew : t.skew;
+}
+
 /* Takes as many steps for the blocks to agree as there is room for, and are of use: few in a cluster; in a group those of
  * nearly three slabs. False where there is no room at all. */
 template <typename U> bool take_skew(const queue &to, cluster_tiling *t)
@@ -28,9 +46,12 @@ template <typename U> bool take_skew(const queue &to, cluster_tiling *t)
     const int most = U::GROUPED ? 3 * t->steps - 1 : std::min<int>(SKEW, t->steps - 1);
     t->slots = t->steps + U::AHEAD;
     const int64_t room = (int64_t)to.shared_memory - (int64_t)block_memory<U>::bytes(*t);
+    if (room < 0)
+        return false;
     t->skew = (int)std::min<int64_t>(most, room / U::SLOT);
+    t->skew = skew_for_few_runs<U>(*t);
     t->slots += t->skew;
-    return room >= 0;
+    return true;
 }
 
 /* Bytes of a token that a cluster has side by side, and that all of them together have. */
@@ -97,26 +118,19 @@ template <typename U> bool cut(const queue &to, const copes_lrpe_problem &proble
 
 /* What slabs of some width cost beside others, as measured. Clusters side by side share lines of memory if they come to
  * them at about the same time, as they do so far that it hardly matters how few bytes each has; but what is of no whole
- * number of lines comes again with the next slabs, and halves that lie apart take twice as much together. */
+ * number of lines comes again with the next slabs. */
 template <typename U> double width_cost(const cluster_tiling &t)
 {
     constexpr int PIECE = PIECE_BYTES<U>;
-    constexpr bool HALF = U::C == coding::half, COSINE = U::C == coding::cosine;
     const int together = bytes_together<U>(t);
-    const double lines = together < 64 ? 3 : together % 128 != 0 ? 1.5 : HALF && together < 256 ? 1.15 : 1;
-    if (HALF && PIECE < 128)
-        return lines * (PIECE == 64 ? 1 + 0.5 / t.clusters : 1.6);
+    const double lines = together < 64 ? 3 : together % 128 != 0 ? 1.5 : 1;
+    if (U::C == coding::half && PIECE < 128)
+        return lines * (PIECE == 64 ? 1 + 0.35 / t.clusters : 1.8);
+    if (U::LANES < 8)
+        return lines * 1.3;
     if (U::BACKWARD)
-        return lines * (U::LANES == 8 ? 1 : U::LANES == 16 || !COSINE ? 1.05 : 1.3);
-    return lines * (U::LANES == 16 ? 1 : U::LANES == 8 ? (COSINE ? 1.1 : 1.06) : (COSINE ? 1.3 : 1.16));
-}
-
-/* The steps that it takes a group to agree. */
-template <typename U> double agreement_of(int ranks)
-{
-    if (U::C == coding::cosine && !U::BACKWARD) /* larger steps */
-        return 3 + 0.015 * ranks;
-    return U::C == coding::none ? 4.5 + 0.02 * ranks : 2.8 + 0.03 * ranks;
+        return lines * (U::LANES == 8 ? 1 : U::TURNED ? 1.02 : 1.05);
+    return lines * (U::LANES > 8 ? 1 : U::C == coding::cosine ? 1.1 : 1.05);
 }
 
 /* The time of a cut, in units of a thread: slabs that a cluster takes one after another, and a step more for what each
