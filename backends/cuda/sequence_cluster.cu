@@ -149,11 +149,13 @@ template <typename T> size_t fast_sequence_workspace(const queue &to, const cope
     const int64_t *stride = problem.lse.stride;
     const bool known = problem.lse.data != nullptr || stride[0] != 0 || stride[1] != 0 || stride[2] != 0;
     size_t bytes = 0;
-    for (bool kept : {known, true})
-        with_coding<T>(to, anywhere, given, kept, [&]<coding C, role R>() {
-            bytes = std::max(bytes, plan_of<T, C, R>(to, anywhere).workspace);
-            return true;
-        });
+    const auto take = [&]<coding C, role R>() {
+        bytes = std::max(bytes, plan_of<T, C, R>(to, anywhere).workspace);
+        return true;
+    };
+    with_coding<T>(to, anywhere, given, true, take);
+    if (!known)
+        with_coding<T>(to, anywhere, given, false, take);
     return bytes;
 }
 

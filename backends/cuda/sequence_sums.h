@@ -133,7 +133,7 @@ template <typename U> struct open_columns {
 #pragma unroll
         for (int i = 0; i < U::N && U::PAIRED; i++) {
             const turn by = first[column::angle(i)];
-            dot[i] = fmaf(dot[i], by.cosine, across[i] * (column::opposite(i) ? -by.sine : by.sine));
+            dot[i] = fmaf(dot[i], by.cosine, across[i] * column::sine(i, by));
         }
     }
     /* Puts the sums of the warp's rows where the block's are merged; infinity tells that an element was too large. */

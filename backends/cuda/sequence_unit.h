@@ -298,9 +298,10 @@ template <typename U> struct turned_column {
     {
         return U::C == coding::interleaved ? i / 2 : i % U::V;
     }
-    __host__ __device__ static constexpr bool opposite(int i)
+    DEVICE float sine(int i, const turn &by)
     {
-        return U::C == coding::interleaved ? i % 2 != 0 : i >= U::V;
+        const bool opposite = U::C == coding::interleaved ? i % 2 != 0 : i >= U::V;
+        return opposite ? -by.sine : by.sine;
     }
 };
 

@@ -122,7 +122,7 @@ template <typename U> struct finished_columns {
 #pragma unroll
         for (int i = 0; i < U::N && U::PAIRED; i++) {
             const turn by = first[column::angle(i)];
-            across[i] = scale[i] * (column::opposite(i) ? -by.sine : by.sine);
+            across[i] = scale[i] * column::sine(i, by);
             scale[i] *= by.cosine;
         }
     }
