@@ -57,7 +57,7 @@ template <typename U> DEVICE void run_cluster(const copes_lrpe_problem &problem,
     const bool others = threadIdx.x >= U::THREADS;
     loader<U> load(w);
     for (uint32_t i = 0; i < U::AHEAD && !others; i++) {
-        load.template copy<true>(i * U::SLOT, load.tokens());
+        load.template copy<true>(i * U::SLOT);
         load.advance(1);
     }
     open_all_mailboxes(w);

@@ -24,45 +24,48 @@ template <typename U> struct loader {
     typedef typename U::T T;
     const worker<U> w;
     slab_walk walk;
+    int until;                             /* steps to the first slab that does not follow on in memory */
     int left;                              /* steps of the slab */
+    int there;                             /* the thread's tokens of it, from the next step on */
     const char *x = nullptr, *g = nullptr; /* the next token's */
 
-    __device__ __forceinline__ explicit loader(const worker<U> &w) : w(w), walk(w.tiling), left(w.tiling.steps)
+    __device__ __forceinline__ explicit loader(const worker<U> &w) : w(w), walk(w.walk())
     {
         find();
-    }
-    __device__ __forceinline__ bool more() const
-    {
-        return walk.slab < w.count;
     }
     __device__ __forceinline__ void find()
     {
         if (U::BACKWARD)
             x = reinterpret_cast<const char *>(w.piece(w.problem.x, walk));
         g = reinterpret_cast<const char *>(w.piece(w.problem.src, walk));
+        until = walk.following() * w.tiling.steps;
+        left = w.tiling.steps;
+        there = w.tokens;
     }
-    /* The thread's, from the next step on. */
-    __device__ __forceinline__ int tokens() const
+    /* Starts the next step's copies. What a token past the end has adds nothing to a column. */
+    template <bool AROUND> __device__ __forceinline__ void copy(uint32_t slot)
     {
-        return more() ? w.tokens_from(left) : 0;
-    }
-    /* Starts a step's copies, of so many tokens at most. What a token past the end has adds nothing to a column. */
-    template <bool AROUND> __device__ __forceinline__ void copy(uint32_t slot, int tokens)
-    {
-        if (tokens < U::BATCH) {
-            copy_some(slot, tokens);
+        if (__builtin_expect(there < U::BATCH, 0)) {
+            copy_some(slot);
         } else {
 #pragma unroll
             for (int t = 0; t < U::BATCH; t++)
                 copy_token<AROUND>(slot, t);
         }
         end_copies();
+        there -= U::BATCH;
+        if (--left == 0) {
+            left = w.tiling.steps;
+            there = w.tokens;
+            x += w.tiling.x.entry;
+            g += w.tiling.g.entry;
+        }
     }
-    __device__ __forceinline__ void copy_some(uint32_t slot, int tokens)
+    __device__ __forceinline__ void copy_some(uint32_t slot)
     {
 #pragma unroll 1
         for (int t = 0; t < U::BATCH; t++)
-            if (t < tokens)
+            if (t < there)
                 copy_token<true>(slot, t);
             else
                 fill_token(slot, t);
@@ -92,17 +95,19 @@ template <typename U> struct loader {
             x += w.tiling.x.token;
         g += w.tiling.g.token;
     }
+    /* After so many steps, `until` at most. */
     __device__ __forceinline__ void advance(int steps)
     {
-        left -= steps;
-        if (left > 0)
+        until -= steps;
+        if (__builtin_expect(until > 0, 1))
             return;
-        const bool follows = walk.next();
-        left = more() ? w.tiling.steps : INT32_MAX;
-        x += w.tiling.x.entry;
-        g += w.tiling.g.entry;
-        if (!follows && more())
+        walk.leave_pair();
+        if (walk.slab < w.count) {
             find();
+        } else {
+            until = left = INT32_MAX;
+            there = 0;
+        }
     }
 };
 

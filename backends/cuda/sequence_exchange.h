@@ -21,7 +21,7 @@ template <typename U> struct exchange {
     bool unfit = false;                 /* was a slab? */
 
     __device__ __forceinline__ explicit exchange(const worker<U> &w)
-        : w(w), memory(*block_memory<U>::get()), current(w.tiling)
+        : w(w), memory(*block_memory<U>::get()), current(w.walk())
     {
     }
     template <typename Take> __device__ __forceinline__ void for_slabs(Take take)
@@ -56,7 +56,7 @@ template <typename U> struct exchange {
 #pragma unroll
         for (int j = 0; j < EACH; j++)
             for (int rank = 0, i = lane + 32 * j; rank < ranks && i < U::COLUMNS; rank++)
-                send(shared_address(letters + w.rank * U::COLUMNS + i), mail, rank, all[j]);
+                send(shared_address(letters + w.block.rank * U::COLUMNS + i), mail, rank, all[j]);
     }
     __device__ __forceinline__ void merge_mail(found (&all)[EACH]) const
     {
@@ -111,7 +111,7 @@ template <typename U> struct exchange {
         if (U::MAY_REDO)
             skip_if(__any_sync(0xffffffffu, bad));
         arrive_for_slab(memory.agreed, current.slab);
-        if (U::R == role::forward && w.problem.lse.data != nullptr && w.rank == 0)
+        if (U::R == role::forward && w.problem.lse.data != nullptr && w.block.rank == 0)
             write_lse(all);
     }
     __device__ __forceinline__ void finish_column(int i, int j, float dot)

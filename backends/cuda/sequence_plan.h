@@ -10,7 +10,7 @@
 namespace COPES_GPU
 {
 
-enum { MOST_STEPS = 1 << 10, SKEW = 3, MOST_GROUPS = 16, MOST_CLOSE = 3 };
+enum { MOST_STEPS = 1 << 10, SKEW = 3, MOST_GROUPS = 16 };
 
 /* Shares slabs out among as many clusters as the device runs at once. */
 inline void share_out(int64_t active, cluster_tiling *t)
@@ -24,19 +24,9 @@ inline void share_out(int64_t active, cluster_tiling *t)
 /* The steps that it takes a group to agree, the more the shorter they are. */
 template <typename U> double agreement_of(int ranks)
 {
-    return U::TURNED ? (U::BACKWARD ? 2 : 3) + 0.0175 * ranks : 4.5 + 0.02 * ranks;
-}
-
-/* A slab begins to be copied, read and written at three steps, of which each ends a run of steps. Some fewer for the blocks
- * to agree in, as long as they suffice, may let two of them be one: that is worth it where instructions are what takes
- * time. */
-template <typename U> int skew_for_few_runs(const cluster_tiling &t)
-{
-    const auto together = [&](int skew) { return skew % t.steps == 0 || (skew + U::AHEAD) % t.steps == 0; };
-    int skew = t.skew;
-    while (U::GROUPED && U::PAIRED && !together(skew) && skew - 1 >= agreement_of<U>(t.ranks))
-        skew--;
-    return together(skew) ? skew : t.skew;
+    if (!U::TURNED)
+        return 4.6 + 0.045 * ranks;
+    return U::BACKWARD ? 2.7 + 0.015 * ranks : 3 + 0.018 * ranks;
 }
 
 /* Takes as many steps for the blocks to agree as there is room for, and are of use: few in a cluster; in a group those of
@@ -49,7 +39,6 @@ template <typename U> bool take_skew(const queue &to, cluster_tiling *t)
     if (room < 0)
         return false;
     t->skew = (int)std::min<int64_t>(most, room / U::SLOT);
-    t->skew = skew_for_few_runs<U>(*t);
     t->slots += t->skew;
     return true;
 }
@@ -80,13 +69,6 @@ template <typename U> thread_way way_through(const copes_view &view, int64_t tok
     return {token * size, (view.stride[0] - steps * U::BATCH * token) * size};
 }
 
-/* Groups that share lines of memory are to come to them at about the same time. A few, once apart, would stay apart, and
- * all of the lines be read twice; of many there is always one that has just been there. */
-template <typename U> bool share_lines_with_few(const cluster_tiling &t)
-{
-    return U::GROUPED && PIECE_BYTES<U> < 128 && t.clusters > 1 && t.clusters <= MOST_CLOSE;
-}
-
 /* The cut of a problem into slabs for clusters of `ranks` blocks; false where it does not fit, or the device has no such
  * clusters. */
 template <typename U> bool cut(const queue &to, const copes_lrpe_problem &problem, int ranks, cluster_tiling *t)
@@ -112,25 +94,27 @@ template <typename U> bool cut(const queue &to, const copes_lrpe_problem &proble
     share_out(active, t);
     t->sets = turn_sets<U>(*t);
     t->around = bytes_together<U>(*t) >= 256;
-    t->close = share_lines_with_few<U>(*t);
     return pairs * problem.b <= (int64_t)block_memory<U>::MOST * t->clusters && take_skew<U>(to, t);
 }
 
 /* What slabs of some width cost beside others, as measured. Clusters side by side share lines of memory if they come to
  * them at about the same time, as they do so far that it hardly matters how few bytes each has; but what is of no whole
- * number of lines comes again with the next slabs. */
+ * number of lines comes again with the next slabs. Of an odd number of groups those that share lines are not neighbours
+ * on the device. */
 template <typename U> double width_cost(const cluster_tiling &t)
 {
     constexpr int PIECE = PIECE_BYTES<U>;
     const int together = bytes_together<U>(t);
-    const double lines = together < 64 ? 3 : together % 128 != 0 ? 1.5 : 1;
-    if (U::C == coding::half && PIECE < 128)
-        return lines * (PIECE == 64 ? 1 + 0.35 / t.clusters : 1.8);
+    const double lines = together < 64 ? 3 : together % 128 != 0 ? 1.8 : 1, odd = t.clusters % 2;
+    if (U::C == coding::half && PIECE == 64)
+        return lines * ((U::BACKWARD ? 0.97 + 0.35 / t.clusters : 1 + 0.15 / t.clusters) + 0.2 * odd);
+    if (PIECE < 64)
+        return lines * 1.8;
     if (U::LANES < 8)
-        return lines * 1.3;
+        return lines * ((U::BACKWARD ? 1.06 : 1.25) + 1.5 * odd);
     if (U::BACKWARD)
-        return lines * (U::LANES == 8 ? 1 : U::TURNED ? 1.02 : 1.05);
-    return lines * (U::LANES > 8 ? 1 : U::C == coding::cosine ? 1.1 : 1.05);
+        return lines * (U::LANES == 8 ? 1 : U::TURNED ? 1.03 : 1.5);
+    return lines * (U::LANES > 8 ? 1 : 1.15);
 }
 
 /* The time of a cut, in units of a thread: slabs that a cluster takes one after another, and a step more for what each
@@ -142,7 +126,7 @@ template <typename U> double cost_of(const cluster_tiling &t)
     const double agreeing = U::GROUPED ? std::max(0.0, agreement_of<U>(t.ranks) - t.skew) : t.ranks > 1;
     const double turning = U::TURNED && changes_pairs(t) ? 2.0 * (double)(rounds - t.rounds) : 0;
     const double steps = (double)rounds * (t.steps + 1 + agreeing) + turning;
-    return (steps * width_cost<U>(t) + (U::GROUPED ? 3 : 0)) * U::BATCH * U::THREADS;
+    return (steps * width_cost<U>(t) + (U::GROUPED ? 6.5 : 0)) * U::BATCH * U::THREADS;
 }
 
 enum class cut_kind { none, cluster, wide_group, group, narrow_group };

@@ -20,7 +20,7 @@ template <typename U> struct preparation {
     turn_set turns;
 
     __device__ __forceinline__ explicit preparation(const worker<U> &w)
-        : w(w), memory(*block_memory<U>::get()), prepared(w.tiling)
+        : w(w), memory(*block_memory<U>::get()), prepared(w.walk())
     {
     }
     /* All of them, each when the one that many before it is done. */

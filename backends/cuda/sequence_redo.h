@@ -21,7 +21,7 @@ template <typename U> struct redo {
     finished_columns<U> finished;
 
     __device__ __forceinline__ explicit redo(const worker<U> &w)
-        : w(w), memory(*block_memory<U>::get()), has_tokens(threadIdx.x < U::THREADS), walk(w.tiling)
+        : w(w), memory(*block_memory<U>::get()), has_tokens(threadIdx.x < U::THREADS), walk(w.walk())
     {
     }
     __device__ __forceinline__ void run()
@@ -95,7 +95,7 @@ template <typename U> struct redo {
             found sums = memory.partial[0][i];
             for (int warp = 1; warp < U::WARPS; warp++)
                 sums = merged(sums, memory.partial[warp][i], merge);
-            *block_found(w.rank, i) = sums;
+            *block_found(w.block.rank, i) = sums;
         });
         synchronize();
         for_columns([&](int i) {

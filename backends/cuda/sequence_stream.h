@@ -7,8 +7,10 @@
 namespace COPES_GPU
 {
 
-/* What the threads with tokens do. Steps are taken in runs, from one beginning of a slab to the next, be it copied, read
- * or written. A run of steps that are both read and written has no branch for a warp to wait at. */
+/* What the threads with tokens do. Steps are taken in runs, from where a slab begins to be read or written, or one of
+ * another pair to be copied, to the next such place. A run of steps that are both read and written has no branch for a warp
+ * to wait at. In each step what is written leaves its place to a copy at once, and copies are waited for only when they are
+ * read: so they have nearly AHEAD steps to come. */
 template <typename U> struct stream {
     const worker<U> w;
     loader<U> &load;
@@ -30,31 +32,31 @@ template <typename U> struct stream {
     template <bool AROUND> __device__ __forceinline__ void run()
     {
         while (writing.more()) {
-            const bool reads = reading.more();
-            if (reads && writing.begun)
-                take<true, AROUND>(true, true);
-            else
-                take<false, AROUND>(reads, writing.begun);
+            take<false, AROUND>(reading.more(), writing.begun);
+            if (reading.more() && writing.begun)
+                do
+                    take<true, AROUND>(true, true);
+                while (reading.more());
         }
     }
     /* One run. BOTH: of steps that are read and written, as nearly all are. */
     template <bool BOTH, bool AROUND> __device__ __forceinline__ void take(bool reads, bool writes)
     {
-        const int steps = min(load.left, min(reading.left, writing.left));
-        const int written = writing.tokens(), copied = load.tokens();
+        const int steps = min(load.until, min(reading.left, writing.left));
+        int i = steps; /* one at least */
 #pragma unroll 1
-        for (int i = 0; i < steps; i++) {
-            wait_for_copies<U::AHEAD - 1>();
-            meet<U>(); /* what neighbours copied is there */
+        do {
             if (BOTH || writes)
-                writing.write(oldest, written - i * U::BATCH);
+                writing.write(oldest);
+            meet<U>(); /* neighbours have read what is to be copied over */
+            load.template copy<AROUND>(oldest);
+            wait_for_copies<U::AHEAD>();
+            meet<U>(); /* what neighbours copied is there */
             if (BOTH || reads)
                 reading.read(newest);
-            meet<U>(); /* neighbours have read what is to be copied over */
-            load.template copy<AROUND>(oldest, copied - i * U::BATCH);
             newest = next_slot<U>(w.tiling, newest);
             oldest = next_slot<U>(w.tiling, oldest);
-        }
+        } while (--i > 0);
         load.advance(steps);
         reading.advance(steps);
         writing.advance(steps);

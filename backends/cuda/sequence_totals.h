@@ -86,8 +86,7 @@ template <typename U> struct group_totals {
     const cluster_tiling &tiling;
     const int group;
 
-    __device__ __forceinline__ explicit group_totals(const worker<U> &w)
-        : tiling(w.tiling), group(slab_walk(w.tiling).cluster())
+    __device__ __forceinline__ explicit group_totals(const worker<U> &w) : tiling(w.tiling), group(w.block.cluster)
     {
     }
     /* In words: of slabs of all groups, in turn, and before any. */
@@ -113,12 +112,11 @@ template <typename U> struct group_totals {
     {
         return tiling.totals + count(tiling, slab, group) + column;
     }
-    /* Waits until most blocks of a group have added to a slab's totals. One lane does, and looks at one of them: looking
+    /* Waits until most of the blocks have added to a slab's totals. One lane does, and looks at one of them: looking
      * keeps blocks from adding. */
-    __device__ __forceinline__ void wait_for_most(int slab, int of_group) const
+    __device__ __forceinline__ void wait_for_most(int slab) const
     {
-        const uint64_t *first = tiling.totals + count(tiling, slab, of_group);
-        while (threadIdx.x % 32 == 0 && blocks_of(read_total(first)) < tiling.ranks - tiling.ranks / 8)
+        while (threadIdx.x % 32 == 0 && blocks_of(read_total(of(slab, 0))) < tiling.ranks - tiling.ranks / 8)
             ;
         __syncwarp();
     }
@@ -156,9 +154,7 @@ template <typename U> struct group_totals {
     {
         uint64_t words[EACH][WORDS];
         bool complete, untold = false;
-        if (tiling.close && slab > 0)
-            wait_for_most(slab - 1, (group + 1) % tiling.clusters);
-        wait_for_most(slab, group);
+        wait_for_most(slab);
         if (column >= U::COLUMNS)
             return true;
         do {

@@ -68,7 +68,6 @@ struct cluster_tiling {
     int pairs, batch;
     int sets;    /* of turns that may be in use at once */
     bool around; /* are the 128 bytes that a piece is of asked for at once? */
-    bool close;  /* does a group wait for the next so as not to be two slabs ahead of it? */
     int clusters;
     thread_way x, g, to; /* x, what else is read, and the result */
     int whole, rounds;   /* pairs that a cluster takes through all of the batch, and its slabs of those */
@@ -148,51 +147,76 @@ template <typename U> struct block_memory {
     }
 };
 
+/* Which cluster or group a block is of, and its number there. Groups take blocks in turn, so that neighbours on the device,
+ * above all pairs of multiprocessors, have the same tokens of neighbouring slabs: lines of memory that are of two slabs
+ * are much faster to read and write from one place. */
+struct cluster_member {
+    int cluster, rank;
+};
+
+template <typename U> DEVICE cluster_member find_block(const cluster_tiling &t)
+{
+    const int block = (int)blockIdx.x;
+    if (U::GROUPED)
+        return {block % t.clusters, block / t.clusters};
+    return {block / t.ranks, (int)cluster_rank()};
+}
+
 /* A cluster's way through its slabs. As long as there is a pair for every cluster they stay with it for the whole
  * batch, whose angles are the same; what is left they share slab by slab. At any time clusters work side by side in
  * memory. */
 struct slab_walk {
     const cluster_tiling &tiling;
+    const int cluster;
     int slab, b, pair;
 
-    __device__ __forceinline__ explicit slab_walk(const cluster_tiling &tiling) : tiling(tiling)
+    __device__ __forceinline__ slab_walk(const cluster_tiling &tiling, int cluster) : tiling(tiling), cluster(cluster)
     {
         restart();
     }
     __device__ __forceinline__ void restart()
     {
         slab = b = 0;
-        pair = cluster();
+        pair = cluster;
         if (tiling.rounds == 0)
             share();
-    }
-    __device__ __forceinline__ int cluster() const
-    {
-        return (int)(blockIdx.x / (unsigned)tiling.ranks);
     }
     __device__ __forceinline__ int count() const
     {
         const int shared = (tiling.pairs - tiling.whole) * tiling.batch;
-        return tiling.rounds + (shared - cluster() + tiling.clusters - 1) / tiling.clusters;
+        return tiling.rounds + (shared - cluster + tiling.clusters - 1) / tiling.clusters;
     }
     __device__ __forceinline__ void share()
     {
-        const int at = (slab - tiling.rounds) * tiling.clusters + cluster(), rest = tiling.pairs - tiling.whole;
+        const int at = (slab - tiling.rounds) * tiling.clusters + cluster, rest = tiling.pairs - tiling.whole;
         b = rest > 0 ? at / rest : 0;
         pair = tiling.whole + at - b * rest;
     }
-    /* True where the next is known to be of the same pair and the next batch entry. */
+    /* The slabs from here on that are known to be of the same pair, one batch entry after another. */
+    __device__ __forceinline__ int following() const
+    {
+        return slab < tiling.rounds ? tiling.batch - b : 1;
+    }
+    /* True where the next is one of them. */
     __device__ __forceinline__ bool next()
     {
-        if (++slab >= tiling.rounds) {
+        if (__builtin_expect(++slab >= tiling.rounds, 0)) {
             share();
             return false;
         }
-        if (++b < tiling.batch)
+        if (__builtin_expect(++b < tiling.batch, 1))
             return true;
         b = 0;
         pair += tiling.clusters;
         return false;
+    }
+    /* To the first that is not. */
+    __device__ __forceinline__ void leave_pair()
+    {
+        const int others = following() - 1;
+        slab += others;
+        b += others;
+        next();
     }
 };
 
@@ -220,7 +244,8 @@ template <typename U> struct worker {
     static constexpr uint32_t APART = 256 + 64; /* the bits in which the second half's place differs from the first's */
     const copes_lrpe_problem &problem;
     const cluster_tiling &tiling;
-    int rank, lane, row;
+    cluster_member block;
+    int lane, row;
     int count;       /* slabs */
     int tokens;      /* the thread's, of a slab */
     uint32_t mine;   /* the thread's first piece in the ring */
@@ -228,8 +253,8 @@ template <typename U> struct worker {
     uint32_t copied; /* the first piece that the thread copies there */
 
     __device__ __forceinline__ worker(const copes_lrpe_problem &problem, const cluster_tiling &tiling)
-        : problem(problem), tiling(tiling), rank(U::GROUPED ? (int)blockIdx.x % tiling.ranks : (int)cluster_rank()),
-          lane((int)threadIdx.x % U::LANES), row((int)threadIdx.x / U::LANES), count(slab_walk(tiling).count())
+        : problem(problem), tiling(tiling), block(find_block<U>(tiling)), lane((int)threadIdx.x % U::LANES),
+          row((int)threadIdx.x / U::LANES), count(walk().count())
     {
         const uint32_t warp = block_memory<U>::ring() + threadIdx.x / 32 * 512, pair = threadIdx.x % 32 / 2;
         const bool odd = threadIdx.x % 2 != 0;
@@ -238,18 +263,18 @@ template <typename U> struct worker {
         copied = U::C == coding::half ? (warp + pair * 16) ^ (odd ? APART : 0) : mine;
         tokens = ((int)problem.n - first_token() + token_step() - 1) / token_step();
     }
+    /* From the first slab on. */
+    __device__ __forceinline__ slab_walk walk() const
+    {
+        return slab_walk(tiling, block.cluster);
+    }
     __device__ __forceinline__ int first_token() const
     {
-        return rank * U::ROWS + row;
+        return block.rank * U::ROWS + row;
     }
     __device__ __forceinline__ int token_step() const
     {
         return tiling.ranks * U::ROWS;
-    }
-    /* The thread's tokens of a slab of which so many steps are left. */
-    __device__ __forceinline__ int tokens_from(int left) const
-    {
-        return tokens - (tiling.steps - left) * U::BATCH;
     }
     __device__ __forceinline__ head_unit find(int pair, int lane) const
     {

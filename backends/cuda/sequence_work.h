@@ -41,7 +41,7 @@ template <typename U> struct reader {
     unit_turns<U> turns;
 
     __device__ __forceinline__ explicit reader(const worker<U> &w)
-        : w(w), walk(w.tiling), left(w.tiling.steps), turns(w)
+        : w(w), walk(w.walk()), left(w.tiling.steps), turns(w)
     {
     }
     __device__ __forceinline__ bool more() const
@@ -167,14 +167,15 @@ template <typename U> struct writer {
     typedef typename U::T T;
     const worker<U> w;
     slab_walk walk;
-    int left;                          /* steps to the first slab, then of the slab */
-    bool begun = false, skips = false; /* has it come to the first? is the slab to be done over? */
-    char *to = nullptr;                /* the next token's */
+    int left;           /* steps to the first slab, then of the slab */
+    bool begun = false; /* has it come to the first? */
+    int there = 0;      /* the thread's tokens of the slab, from the next step on */
+    char *to = nullptr; /* the next token's */
     finished_columns<U> columns;
     unit_turns<U> turns;
 
     __device__ __forceinline__ explicit writer(const worker<U> &w)
-        : w(w), walk(w.tiling), left(w.tiling.steps + w.tiling.skew), turns(w)
+        : w(w), walk(w.walk()), left(w.tiling.steps + w.tiling.skew), turns(w)
     {
         find();
     }
@@ -189,18 +190,13 @@ template <typename U> struct writer {
     __device__ __forceinline__ void open()
     {
         columns.obtain(w, walk.slab);
-        skips = U::MAY_REDO && block_memory<U>::get()->skipped[(uint32_t)walk.slab % block_memory<U>::OPEN];
+        const bool skips = U::MAY_REDO && block_memory<U>::get()->skipped[(uint32_t)walk.slab % block_memory<U>::OPEN];
+        there = skips ? 0 : w.tokens; /* if it is to be done over */
         if (!U::DECODED)
             turns.open(walk);
         columns.turn_back(turns.first[0]);
     }
-    /* The thread's, from the next step on. */
-    __device__ __forceinline__ int tokens() const
-    {
-        return skips ? 0 : w.tokens_from(left);
-    }
-    /* A step, as far as it is of `tokens`. */
-    __device__ __forceinline__ void write(uint32_t slot, int tokens)
+    __device__ __forceinline__ void write(uint32_t slot)
     {
 #pragma unroll
         for (int t = 0; t < U::BATCH; t++) {
@@ -214,9 +210,10 @@ template <typename U> struct writer {
                 turns.at(t, here);
                 encode<U::E>(x, here, true);
             }
-            write_token(w, reinterpret_cast<T *>(to), x, t < tokens);
+            write_token(w, reinterpret_cast<T *>(to), x, t < there);
             to += w.tiling.to.token;
         }
+        there -= U::BATCH;
     }
     __device__ __forceinline__ void pass(uint32_t slot, int t, float (&y)[2][U::V])
     {
@@ -246,7 +243,7 @@ template <typename U> struct writer {
     {
         const bool follows = walk.next();
         to += w.tiling.to.entry;
-        if (!follows && more())
+        if (__builtin_expect(!follows && more(), 0))
             find();
     }
 };
