@@ -96,11 +96,13 @@ static void add_long(case_list *list, copes_kind kind, copes_act act, check_type
 }
 
 /* Columns so long that many blocks of a GPU have to share a few, and enough of those for several shares in a row: with
- * normal values, and with those that they cannot agree on at first; and more columns, of which they share wider ones. */
+ * normal values, and with those that they cannot agree on at first; more columns, of which they share wider ones; and
+ * columns so long that the same blocks go on from one batch entry to the next forward, too. */
 static void add_shared_by_many(case_list *list, copes_kind kind, check_type type)
 {
     static const form slabs = {3, {3, 24001, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form wide = {3, {2, 4099, 768}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form longer = {3, {2, 32771, 128}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const check_fill other[] = {[CHECK_F32] = CHECK_WIDE, [CHECK_F16] = CHECK_LARGE, [CHECK_BF16] = CHECK_WIDE};
     check_case c = form_case(&slabs, kind, COPES_SOFTMAX, 1, type);
     c.large = true;
@@ -108,6 +110,9 @@ static void add_shared_by_many(case_list *list, copes_kind kind, check_type type
     c.fill = other[type];
     add(list, c);
     c = form_case(&wide, kind, COPES_SOFTMAX, 1, type);
+    c.large = true;
+    add(list, c);
+    c = form_case(&longer, kind, COPES_SOFTMAX, 1, type);
     c.large = true;
     add(list, c);
 }

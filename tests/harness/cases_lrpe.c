@@ -158,8 +158,9 @@ static const sketch longest[] = {
 };
 
 /* So long that many blocks of a GPU have to share a few features, and enough of those for several shares in a row; with
- * values that some of them have to be done over for; more features, of which they share whole heads; and so many tokens
- * that all of the GPU has room for less than a line of memory's worth of each. */
+ * values that some of them have to be done over for; more features, of which they share whole heads; so many tokens
+ * that all of the GPU has room for less than a line of memory's worth of each; and so many that the same blocks go on
+ * from one batch entry to the next forward, too. */
 static const sketch shared_by_many[] = {
     {.b = 3, .h = 1, .d = 64, .grid = {24001}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
     {.b = 2, .h = 1, .d = 128, .grid = {20011}, .in = CHECK_DENSE, .out = CHECK_DENSE, .interleaved = true},
@@ -167,6 +168,7 @@ static const sketch shared_by_many[] = {
     {.b = 2, .h = 1, .d = 64, .grid = {24001}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true, .fill = CHECK_WIDE},
     {.b = 2, .h = 6, .d = 128, .grid = {4099}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
     {.b = 2, .h = 1, .d = 64, .grid = {48017}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
+    {.b = 2, .h = 1, .d = 128, .grid = {32771}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
 };
 
 static void set_angles(check_case *c, const sketch *s, int64_t angles)
