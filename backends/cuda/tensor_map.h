@@ -34,15 +34,15 @@ inline copes_status find_encoder(map_encoder *encoder)
     return COPES_OK;
 }
 
-/* Describes a tensor of three axes, the innermost first, whose elements are neighbours there: lengths in elements, strides
- * of the other two in bytes, multiples of 16. */
-inline copes_status encode_map(CUtensorMap *map, CUtensorMapDataType type, void *data, const uint64_t (&lengths)[3],
-                               const uint64_t (&strides)[2], const uint32_t (&box)[3], CUtensorMapSwizzle swizzle)
+/* Describes a tensor of four axes, the innermost first, whose elements are neighbours there: lengths in elements, strides
+ * of the other three in bytes, multiples of 16. */
+inline copes_status encode_map(CUtensorMap *map, CUtensorMapDataType type, void *data, const uint64_t (&lengths)[4],
+                               const uint64_t (&strides)[3], const uint32_t (&box)[4], CUtensorMapSwizzle swizzle)
 {
-    static const uint32_t steps[3] = {1, 1, 1};
+    static const uint32_t steps[4] = {1, 1, 1, 1};
     map_encoder encode = nullptr;
     COPES_TRY(find_encoder(&encode));
-    const CUresult error = encode(map, type, 3, data, lengths, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+    const CUresult error = encode(map, type, 4, data, lengths, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                   swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (error != CUDA_SUCCESS)
         return copes_fail(COPES_ERROR_BACKEND, "cuTensorMapEncodeTiled: the CUDA driver says: error %d", (int)error);

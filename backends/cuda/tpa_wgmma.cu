@@ -1,4 +1,4 @@
-/* tpa_decode on Hopper's tensor cores, for keys and values of rank 1. A block has a query token, 32
+/* tpa_decode on Hopper's tensor cores, for keys and values of rank 1, and in float32 of any. A block has a query token, 32
  * or 64 of its heads and a part of its keys. One of its warps asks for the cache, stages ahead of two warpgroups: of the
  * same heads, and they take the stages in turn, or of 32 heads each. The blocks that share out a query token's keys are
  * a cluster, and merge what they have gathered in one launch. */
@@ -19,25 +19,32 @@ struct block_memory {
     uint32_t rows, bq, query, exchange, weights;
 };
 
-template <typename T, int WIDTH, int PARTS> DEVICE block_memory memory_of_block(const wgmma_plan &plan)
+template <typename T, int WIDTH, int PARTS> DEVICE block_memory memory_of_block(const wgmma_plan &plan, int slot_bytes)
 {
     const block_layout<T, WIDTH, PARTS> layout = {plan.tiles, plan.query.ranks};
     const uint32_t base = shared_address(dynamic_shared()), slots = MOST_SLOTS * 8, exchange = base + layout.BARRIERS;
     const uint32_t query = (base + layout.fixed() + 1023) & ~1023u, weights = query + plan.tiles * layout.QUERY;
-    const box_ring ring = {base,
-                           base + slots,
-                           base + 2 * slots,
-                           weights + layout.weights(),
-                           plan.slots,
-                           stage_layout<T, WIDTH>::slot(plan.tiles)};
+    const box_ring ring = {base, base + slots, base + 2 * slots, weights + layout.weights(), plan.slots, slot_bytes};
     const uint32_t rows = is_single<T> ? query : exchange, bq = is_single<T> ? weights : rows + layout.rows_bytes();
     return {ring, ring.partial + 8, rows, bq, query, exchange, weights};
 }
 
+/* Where a block's keys come from, or its values. */
+template <bool FLAT>
+DEVICE half_source source_of_half(const CUtensorMap *features, const CUtensorMap *heads, const copes_view &view,
+                                  int64_t ranks, const copes_tpa_problem &problem, const block_task &task)
+{
+    if (!FLAT)
+        return {features, heads};
+    const float *first = static_cast<const float *>(view.data);
+    const int64_t at = task.b * view.stride[0] + task.begin * problem.h * ranks;
+    return {features, heads, (int)ranks, (int)(problem.h * ranks * 4), reinterpret_cast<const char *>(first + at)};
+}
+
 /* The work of the warp that asks for the cache. */
-template <typename T, int WIDTH>
-DEVICE void copy_block(const cache_maps &maps, const wgmma_plan &plan, const block_memory &memory, block_task &task,
-                       const row_shares &shares)
+template <typename T, int WIDTH, bool FLAT>
+DEVICE void copy_block(const cache_maps &maps, const copes_tpa_problem &problem, const wgmma_plan &plan,
+                       const block_memory &memory, block_task &task, const row_shares &shares)
 {
     if (threadIdx.x % 32 == 0) {
 #pragma unroll 1 /* short code comes sooner */
@@ -54,7 +61,12 @@ DEVICE void copy_block(const cache_maps &maps, const wgmma_plan &plan, const blo
     __syncwarp();
     pass_some(THREADS);
     take_keys<BOX_KEYS>(task, plan.keys, plan.cut, blockIdx.x);
-    copy_boxes<T, WIDTH>(maps, memory.ring, task, plan.tiles);
+    const box_copier<T, WIDTH, FLAT> copier = {memory.ring, task, layout_of<T, WIDTH, FLAT>(problem, plan.tiles),
+                                               source_of_half<FLAT>(&maps.bk, &maps.ak, problem.ak, problem.rk, problem,
+                                                                    task),
+                                               source_of_half<FLAT>(&maps.bv, &maps.av, problem.av, problem.rv, problem,
+                                                                    task)};
+    copier.run();
 }
 
 /* A thread's place in its warpgroup, whose heads are those of its tile. */
@@ -74,9 +86,9 @@ DEVICE group_place place_of_thread(const wgmma_plan &plan, const block_memory &m
 }
 
 /* The work of a warpgroup: its heads over some of the block's stages. */
-template <typename T, int WIDTH, int PARTS>
-DEVICE void attend_block(const wgmma_plan &plan, const block_memory &memory, block_task &task, const group_place &w,
-                         group_outputs<T, WIDTH> &out)
+template <typename T, int WIDTH, int PARTS, bool FLAT>
+DEVICE void attend_block(const copes_tpa_problem &problem, const wgmma_plan &plan, const block_memory &memory,
+                         block_task &task, const group_place &w, group_outputs<T, WIDTH> &out)
 {
     constexpr int slots = SLOTS_OF_STAGE<T>;
     const bool alike = plan.tiles == 1;
@@ -96,7 +108,10 @@ DEVICE void attend_block(const wgmma_plan &plan, const block_memory &memory, blo
     for (int key = first * BOX_KEYS; key < task.count; key += turns * BOX_KEYS) {
         const int left = task.count - key, count = left < BOX_KEYS ? left : BOX_KEYS;
         if constexpr (is_single<T>)
-            attend_halves<WIDTH>(reader, turns * slots, count, w, query, out);
+            attend_halves<WIDTH>(reader, turns * slots, count, w, query,
+                                 half_coefficients<FLAT>(layout_of<T, WIDTH, FLAT>(problem, plan.tiles).heads(),
+                                                         task.head, problem),
+                                 out);
         else
             attend_stage<T, WIDTH, PARTS>(reader, turns, plan.tiles, count, w, query, unit, out);
     }
@@ -129,21 +144,22 @@ DEVICE void gather_rows(const wgmma_plan &plan, int keys, const group_place &w, 
 
 #endif
 
-template <typename T, int WIDTH, int PARTS>
+template <typename T, int WIDTH, int PARTS, bool FLAT>
 __global__ void __launch_bounds__(LAUNCHED<T>, 1)
     tpa_wgmma(GPU_PARAMETER wgmma_plan plan, GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER cache_maps maps,
               float *partials)
 {
 #if COPES_SM90A
     if (threadIdx.x == READERS)
-        prefetch_maps(maps);
+        prefetch_maps<FLAT>(maps);
     uint32_t head_group;
     const uint32_t n = divide(blockIdx.y, plan.by_group, &head_group);
     const int blocks = plan.cut.cluster,
               group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0); /* known to be a warp's */
     const bool copies = group == GROUPS;
     const row_shares shares = {plan.tiles * TILE_HEADS, blocks, plan.row_share};
-    const block_memory memory = memory_of_block<T, WIDTH, PARTS>(plan);
+    const block_memory memory =
+        memory_of_block<T, WIDTH, PARTS>(plan, layout_of<T, WIDTH, FLAT>(problem, plan.tiles).slot());
     block_task task = {blockIdx.z, n, (int64_t)(blockIdx.x / plan.cut.by_cluster),
                        (int)head_group * plan.tiles * TILE_HEADS};
     if (copies) {
@@ -152,7 +168,7 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
             if (threadIdx.x >= THREADS)
                 return;
         }
-        copy_block<T, WIDTH>(maps, plan, memory, task, shares);
+        copy_block<T, WIDTH, FLAT>(maps, problem, plan, memory, task, shares);
         arrive_at_cluster(blocks);
         if constexpr (is_single<T>) { /* has too few registers to go on */
             await_cluster(blocks);
@@ -165,7 +181,7 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
             take_registers<240>();
         const group_place w = place_of_thread<T, WIDTH, PARTS>(plan, memory, group);
         group_outputs<T, WIDTH> out;
-        attend_block<T, WIDTH, PARTS>(plan, memory, task, w, out);
+        attend_block<T, WIDTH, PARTS, FLAT>(problem, plan, memory, task, w, out);
         arrive_at_cluster(blocks);
         gather_rows<T, WIDTH>(plan, task.count, w, out, at_shared<gathered_row<WIDTH>>(memory.rows));
         synchronize_some(READERS);
@@ -188,16 +204,16 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
 /* ---- The host's side
  * ---------------------------------------------------------------------------------------------- */
 
-/* Of (B, M, 1, F) or (B, M, F, 1) the features or heads F in boxes of so many bytes by the keys of a stage. */
+/* Of (B, M, R, F), or coefficients (B, M, F, 1), the features or heads F in boxes of so many bytes by the keys of a stage. */
 template <typename T>
 static copes_status map_tensor(CUtensorMap *map, const copes_tpa_problem &problem, const copes_view &view,
-                               int64_t length, int box_bytes)
+                               int64_t length, int64_t ranks, int box_bytes)
 {
     /* an axis of 1 has any stride, which need not be one that maps may have */
     const auto stride = [&](int of, int64_t extent) { return extent > 1 ? (uint64_t)view.stride[of] * sizeof(T) : 16; };
-    const uint64_t lengths[3] = {(uint64_t)length, (uint64_t)problem.m, (uint64_t)problem.b};
-    const uint64_t strides[2] = {stride(1, problem.m), stride(0, problem.b)};
-    const uint32_t box[3] = {(uint32_t)box_bytes / (uint32_t)sizeof(T), BOX_KEYS, 1};
+    const uint64_t lengths[4] = {(uint64_t)length, (uint64_t)ranks, (uint64_t)problem.m, (uint64_t)problem.b};
+    const uint64_t strides[3] = {stride(2, ranks), stride(1, problem.m), stride(0, problem.b)};
+    const uint32_t box[4] = {(uint32_t)box_bytes / (uint32_t)sizeof(T), 1, BOX_KEYS, 1};
     const CUtensorMapDataType type = is_single<T> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                                      : is_half<T> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                   : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
@@ -205,12 +221,14 @@ static copes_status map_tensor(CUtensorMap *map, const copes_tpa_problem &proble
                       box_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B);
 }
 
-template <typename T> static copes_status map_cache(cache_maps *maps, const copes_tpa_problem &p)
+template <typename T> static copes_status map_cache(cache_maps *maps, const copes_tpa_problem &p, bool flat)
 {
-    COPES_TRY(map_tensor<T>(&maps->ak, p, p.ak, p.h, HEAD_ROW<T>));
-    COPES_TRY(map_tensor<T>(&maps->av, p, p.av, p.h, HEAD_ROW<T>));
-    COPES_TRY(map_tensor<T>(&maps->bk, p, p.bk, p.d, 128));
-    return map_tensor<T>(&maps->bv, p, p.bv, p.e, 128);
+    if (!flat) {
+        COPES_TRY(map_tensor<T>(&maps->ak, p, p.ak, p.h, 1, HEAD_ROW<T>));
+        COPES_TRY(map_tensor<T>(&maps->av, p, p.av, p.h, 1, HEAD_ROW<T>));
+    }
+    COPES_TRY(map_tensor<T>(&maps->bk, p, p.bk, p.d, p.rk, 128));
+    return map_tensor<T>(&maps->bv, p, p.bv, p.e, p.rv, 128);
 }
 
 template <typename T> bool wgmma_tpa_workspace(const queue &to, const copes_tpa_problem &problem, size_t *bytes)
@@ -222,26 +240,26 @@ template <typename T> bool wgmma_tpa_workspace(const queue &to, const copes_tpa_
     return true;
 }
 
-template <typename T, int WIDTH, int PARTS>
+template <typename T, int WIDTH, int PARTS, bool FLAT>
 static copes_status launch_wgmma(const queue &to, const copes_tpa_problem &problem, const wgmma_plan &plan,
                                  const cache_maps &maps, float *partials)
 {
     const dim3 blocks((unsigned)(plan.cut.cluster * plan.cut.cache.parts), (unsigned)(problem.n * plan.head_groups),
                       (unsigned)problem.b);
-    return launch_clusters(to, tpa_wgmma<T, WIDTH, PARTS>, blocks, plan.cut.cluster, dim3(LAUNCHED<T>),
+    return launch_clusters(to, tpa_wgmma<T, WIDTH, PARTS, FLAT>, blocks, plan.cut.cluster, dim3(LAUNCHED<T>),
                            (size_t)plan.shared, plan, problem, maps, partials);
 }
 
-template <typename T>
+template <typename T, bool FLAT>
 static copes_status run_plan(const queue &to, const copes_tpa_problem &problem, const wgmma_plan &plan, void *workspace)
 {
     constexpr int least = parts_of_query<T>(false), most = parts_of_query<T>(true);
     const bool narrow = is_narrow(problem), all = problem.lse.data != nullptr;
-    const auto run = narrow ? (all ? launch_wgmma<T, 64, most> : launch_wgmma<T, 64, least>)
-                            : (all ? launch_wgmma<T, 128, most> : launch_wgmma<T, 128, least>);
+    const auto run = narrow ? (all ? launch_wgmma<T, 64, most, FLAT> : launch_wgmma<T, 64, least, FLAT>)
+                            : (all ? launch_wgmma<T, 128, most, FLAT> : launch_wgmma<T, 128, least, FLAT>);
     float *partials = place_of_partials(plan.cut, workspace);
-    cache_maps maps;
-    COPES_TRY(map_cache<T>(&maps, problem));
+    cache_maps maps = {};
+    COPES_TRY(map_cache<T>(&maps, problem, FLAT));
     COPES_TRY(run(to, problem, plan, maps, partials));
     return partials == nullptr ? COPES_OK : merge_partials<T>(to, problem, plan.cut.cache, partials);
 }
@@ -256,7 +274,11 @@ bool run_wgmma_tpa(const queue &to, const copes_tpa_problem &problem, void *work
     plan.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
     plan.query = source_of<T>(problem);
     plan.keys = key_range(problem);
-    *status = run_plan<T>(to, problem, plan, workspace);
+    if constexpr (is_single<T>)
+        *status = plan.flat ? run_plan<T, true>(to, problem, plan, workspace)
+                            : run_plan<T, false>(to, problem, plan, workspace);
+    else
+        *status = run_plan<T, false>(to, problem, plan, workspace);
     return true;
 }
 

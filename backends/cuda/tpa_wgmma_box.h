@@ -1,8 +1,9 @@
 /* The cache on its way through shared memory as boxes: one thread asks for a stage's keys and values with a few copies,
- * which permute and fill up with zeros on their way. For rank 1.
+ * which permute and fill up with zeros on their way.
  *
  * A stage has BOX_KEYS keys, in two halves: rows of bk, in pieces of 128 bytes of features, and of ak, in pieces of 32 heads;
- * then the same of bv and av. A slot of the ring has a stage, or, in float32, a half. */
+ * then the same of bv and av. A slot of the ring has a stage, or, in float32, a half. FLAT stages have keys and values of any
+ * rank, the rows of one after those of another, and coefficients as they lie in memory. */
 #ifndef COPES_BACKENDS_CUDA_TPA_WGMMA_BOX_H
 #define COPES_BACKENDS_CUDA_TPA_WGMMA_BOX_H
 
@@ -23,29 +24,39 @@ template <typename T> inline constexpr int HEAD_ROW = TILE_HEADS * (int)sizeof(T
 template <typename T> inline constexpr int HEAD_PIECE = BOX_KEYS * HEAD_ROW<T>;
 
 /* Where a slot's parts begin, in bytes; its first half is at 0. */
-template <typename T, int WIDTH> struct stage_layout {
-    static constexpr int PIECES = WIDTH * (int)sizeof(T) / 128, HEADS = PIECES * FEATURE_PIECE; /* of a half */
+template <typename T, int WIDTH, bool FLAT> struct stage_layout {
+    static constexpr int PIECES = WIDTH * (int)sizeof(T) / 128,
+                         RANK = PIECES * FEATURE_PIECE; /* of the rows of a rank */
+    int tiles;
+    int ranks, row; /* FLAT: the most ranks of a half, and bytes of a key's coefficients of as many */
 
-    static __host__ __device__ constexpr int half(int tiles)
+    /* Where a half's coefficients begin. */
+    __host__ __device__ constexpr int heads() const
     {
-        return HEADS + tiles * HEAD_PIECE<T>;
+        return FLAT ? ranks * RANK : RANK;
     }
-    static __host__ __device__ constexpr int slot(int tiles)
+    __host__ __device__ constexpr int half() const
     {
-        return 2 / SLOTS_OF_STAGE<T> * half(tiles);
+        return heads() + (FLAT ? (BOX_KEYS * row + 1023) / 1024 * 1024 : tiles * HEAD_PIECE<T>);
+    }
+    __host__ __device__ constexpr int slot() const
+    {
+        return 2 / SLOTS_OF_STAGE<T> * half();
     }
 };
 
-/* The cache as the copies see it: (features or heads, keys, batch entries). */
+/* The cache as the copies see it: (features or heads, ranks, keys, batch entries). */
 struct cache_maps {
     CUtensorMap ak, bk, av, bv;
 };
 
-DEVICE void prefetch_maps(const cache_maps &maps)
+template <bool FLAT> DEVICE void prefetch_maps(const cache_maps &maps)
 {
     prefetch_map(&maps.bk);
-    prefetch_map(&maps.ak);
-    prefetch_map(&maps.av);
+    if (!FLAT) {
+        prefetch_map(&maps.ak);
+        prefetch_map(&maps.av);
+    }
     prefetch_map(&maps.bv);
 }
 
@@ -95,84 +106,118 @@ struct slot_reader {
     }
 };
 
-/* Where a half of a stage comes from: keys from `row` on, of a batch entry, and heads from `head` on. */
+/* Where keys or values come from. FLAT: their ranks, and the block's coefficients, which lie there in one piece, so many
+ * bytes a key. */
 struct half_source {
     const CUtensorMap *features, *heads;
-    int head, row, b;
+    int ranks, row;
+    const char *coefficients;
 };
 
-/* Starts to copy one; `barrier` is told when it is there. */
-template <typename T, int WIDTH>
-DEVICE void copy_half(const half_source &from, uint32_t half, int tiles, uint32_t barrier)
-{
-    typedef stage_layout<T, WIDTH> layout;
-#pragma unroll 1 /* short code comes sooner */
-    for (int i = 0; i < layout::PIECES; i++)
-        copy_box(half + i * FEATURE_PIECE, from.features, i * (128 / (int)sizeof(T)), from.row, from.b, barrier);
-#pragma unroll 1
-    for (int i = 0; i < tiles; i++)
-        copy_box(half + layout::HEADS + i * HEAD_PIECE<T>, from.heads, from.head + i * TILE_HEADS, from.row, from.b,
-                 barrier);
-}
+/* The cache of a block, on its way through a ring: the work of a warp. */
+template <typename T, int WIDTH, bool FLAT> struct box_copier {
+    typedef stage_layout<T, WIDTH, FLAT> stage_shape;
+    const box_ring &ring;
+    const block_task &task;
+    const stage_shape layout;
+    const half_source keys, values;
 
-/* Starts to fill a slot with a stage from `key` on, or with its half `half`; `barrier` learns when it is there. */
-template <typename T, int WIDTH>
-DEVICE void copy_slot(const cache_maps &maps, uint32_t slot, const block_task &task, int key, int half, int tiles,
-                      uint32_t barrier)
-{
-    typedef stage_layout<T, WIDTH> layout;
-    const int b = (int)task.b, row = (int)task.begin + key;
-    expect_mail(barrier, layout::slot(tiles));
-    if (half == 0)
-        copy_half<T, WIDTH>({&maps.bk, &maps.ak, task.head, row, b}, slot, tiles, barrier);
-    if (half == 1 || SLOTS_OF_STAGE<T> == 1)
-        copy_half<T, WIDTH>({&maps.bv, &maps.av, task.head, row, b}, slot + layout::slot(tiles) - layout::half(tiles),
-                            tiles, barrier);
-}
-
-/* Puts zeros where values and their coefficients, a half of a stage, are of no key of the block's: a weight of 0 would make
- * no 0 of an infinity. A warp's work. */
-template <typename T, int WIDTH> DEVICE void clear_rest(uint32_t values, int keys, int tiles)
-{
-    typedef stage_layout<T, WIDTH> layout;
-    const uint4 zeros = make_uint4(0, 0, 0, 0);
-    const auto clear = [=](uint32_t piece, int row) {
-        for (int at = keys * row + threadIdx.x % 32 * 16; at < BOX_KEYS * row; at += 512)
-            write_shared(piece + at, zeros);
-    };
-    for (int i = 0; i < layout::PIECES; i++)
-        clear(values + i * FEATURE_PIECE, 128);
-    for (int i = 0; i < tiles; i++)
-        clear(values + layout::HEADS + i * HEAD_PIECE<T>, HEAD_ROW<T>);
-}
-
-/* Fills slot after slot of the ring: the work of a warp. */
-template <typename T, int WIDTH>
-DEVICE void copy_boxes(const cache_maps &maps, const box_ring &ring, const block_task &task, int tiles)
-{
-    constexpr int slots = SLOTS_OF_STAGE<T>;
-    const int half_bytes = stage_layout<T, WIDTH>::half(tiles);
-    const bool first = threadIdx.x % 32 == 0;
-    ring_place at = {0, 1}; /* of the phase before the first: every slot is empty */
-    for (int i = 0; i / slots * BOX_KEYS < task.count; i++) {
-        const int key = i / slots * BOX_KEYS, half = i % slots;
-        const uint32_t slot = ring.stage(at.slot), full = ring.full + at.slot * 8;
-        const bool whole = task.count - key >= BOX_KEYS || half + 1 < slots;
-        if (i >= ring.slots)
-            await(ring.empty + at.slot * 8, at.parity);
-        if (first)
-            copy_slot<T, WIDTH>(maps, slot, task, key, half, tiles, whole ? full : ring.partial);
-        if (!whole) { /* the last one */
-            __syncwarp();
-            await(ring.partial, 0);
-            clear_rest<T, WIDTH>(slot + ring.bytes - half_bytes, task.count - key, tiles);
-            fence_shared();
-        }
-        if (!whole || !first) /* every lane arrives, as every lane may have cleared places */
-            arrive(full);
-        at.advance(1, ring.slots);
+    /* Bytes of a half that copies bring, of `count` keys. */
+    __device__ __forceinline__ int bytes(const half_source &from, int count) const
+    {
+        return FLAT ? from.ranks * layout.RANK + (count * from.row & ~15) : layout.half();
     }
-}
+
+    /* Starts to copy the half of a stage from `key` on, of which `count` keys are the block's; `barrier` is told when it is
+     * there. */
+    __device__ __forceinline__ void copy_half(const half_source &from, uint32_t half, int key, int count,
+                                              uint32_t barrier) const
+    {
+        const int row = (int)task.begin + key, b = (int)task.b;
+#pragma unroll 1 /* short code comes sooner */
+        for (int i = 0; i < layout.PIECES; i++)
+#pragma unroll 1
+            for (int rank = 0; rank < (FLAT ? from.ranks : 1); rank++)
+                copy_box(half + rank * layout.RANK + i * FEATURE_PIECE, from.features,
+                         {i * (128 / (int)sizeof(T)), rank, row, b}, barrier);
+        if (FLAT && count * from.row > 15)
+            copy_bytes(half + layout.heads(), from.coefficients + (int64_t)key * from.row, count * from.row & ~15,
+                       barrier);
+#pragma unroll 1
+        for (int i = 0; i < (FLAT ? 0 : layout.tiles); i++)
+            copy_box(half + layout.heads() + i * HEAD_PIECE<T>, from.heads, {task.head + i * TILE_HEADS, 0, row, b},
+                     barrier);
+    }
+
+    /* Starts to fill a slot with a stage from `key` on, or with its half `half`. */
+    __device__ __forceinline__ void copy_slot(uint32_t slot, int key, int half, int count, uint32_t barrier) const
+    {
+        if (SLOTS_OF_STAGE<T> == 1)
+            expect_mail(barrier, layout.slot());
+        else
+            expect_mail(barrier, bytes(half == 0 ? keys : values, count));
+        if (half == 0)
+            copy_half(keys, slot, key, count, barrier);
+        if (half == 1 || SLOTS_OF_STAGE<T> == 1)
+            copy_half(values, slot + layout.slot() - layout.half(), key, count, barrier);
+    }
+
+    /* Copies of a half's coefficients what is no whole 16 bytes, which is less than a key has. The first lane has arrived. */
+    __device__ __forceinline__ void copy_rest(const half_source &from, uint32_t half, int key, int count) const
+    {
+        const int at = (count * from.row & ~15) + (int)(threadIdx.x % 32 - 1) * 4;
+        const char *first = from.coefficients + (int64_t)key * from.row;
+        if (threadIdx.x % 32 > 0 && at < count * from.row)
+            write_shared_32(half + layout.heads() + at, *reinterpret_cast<const uint32_t *>(first + at));
+    }
+
+    /* Puts zeros where values and their coefficients, a half of a stage, are of no key of the block's: a weight of 0 would
+     * make no 0 of an infinity. */
+    __device__ __forceinline__ void clear_rest(uint32_t half, int count) const
+    {
+        const int lane = threadIdx.x % 32, ranks = FLAT ? values.ranks : 1;
+        const auto clear = [=](uint32_t piece, int row) {
+            for (int at = count * row + lane * 16; at < BOX_KEYS * row; at += 512)
+                write_shared(piece + at, make_uint4(0, 0, 0, 0));
+        };
+        for (int i = 0; i < ranks * layout.PIECES; i++)
+            clear(half + i * FEATURE_PIECE, 128);
+        for (int i = 0; i < (FLAT ? 0 : layout.tiles); i++)
+            clear(half + layout.heads() + i * HEAD_PIECE<T>, HEAD_ROW<T>);
+        if (FLAT)
+            for (int at = count * values.row + lane * 4; at < BOX_KEYS * values.row; at += 128)
+                write_shared_32(half + layout.heads() + at, 0);
+    }
+
+    /* Fills slot after slot of the ring. */
+    __device__ __forceinline__ void run() const
+    {
+        constexpr int slots = SLOTS_OF_STAGE<T>;
+        const bool first = threadIdx.x % 32 == 0;
+        ring_place at = {0, 1}; /* of the phase before the first: every slot is empty */
+        for (int i = 0; i / slots * BOX_KEYS < task.count; i++) {
+            const int key = i / slots * BOX_KEYS, half = i % slots, left = task.count - key;
+            const int count = left < BOX_KEYS ? left : BOX_KEYS;
+            const uint32_t slot = ring.stage(at.slot), full = ring.full + at.slot * 8;
+            const bool whole = count == BOX_KEYS || half + 1 < slots;
+            if (i >= ring.slots)
+                await(ring.empty + at.slot * 8, at.parity);
+            if (first)
+                copy_slot(slot, key, half, count, whole ? full : ring.partial);
+            if (FLAT && count < BOX_KEYS)
+                copy_rest(half == 0 ? keys : values, slot, key, count);
+            if (!whole) { /* the last one */
+                __syncwarp();
+                await(ring.partial, 0);
+                clear_rest(slot + ring.bytes - layout.half(), count);
+                fence_shared();
+            }
+            if (!whole || !first) /* every lane arrives, as every lane may have cleared places */
+                arrive(full);
+            at.advance(1, ring.slots);
+        }
+    }
+};
 
 } // namespace COPES_GPU
 

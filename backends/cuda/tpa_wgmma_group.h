@@ -64,7 +64,7 @@ DEVICE void score_stage(group_keys &s, uint32_t stage, int count, const group_pl
                          T{});
     }
     group_keys k;
-    read_coefficients<T>(k, w, stage + stage_layout<T, WIDTH>::HEADS);
+    read_coefficients<T>(k, w, stage + stage_layout<T, WIDTH, false>::RANK);
     end_products(dot);
 #pragma unroll
     for (int i = 0; i < BOX_KEYS / 4; i++) {
@@ -103,14 +103,14 @@ template <typename T, int WIDTH, int PARTS>
 DEVICE void attend_stage(slot_reader &reader, int next, int tiles, int count, const group_place &w, uint32_t query,
                          float unit, group_outputs<T, WIDTH> &out)
 {
-    typedef stage_layout<T, WIDTH> layout;
+    const stage_layout<T, WIDTH, false> layout = {tiles};
     group_keys s, v;
     float by[1];
-    const uint32_t keys = reader.enter(), values = keys + layout::half(tiles);
+    const uint32_t keys = reader.enter(), values = keys + layout.half();
     score_stage<T, WIDTH, PARTS>(s, keys, count, w, query, unit);
     if (out.weights.raise(s, by))
         out.shrink(by);
-    read_coefficients<T>(v, w, values + layout::HEADS);
+    read_coefficients<T>(v, w, values + layout.heads());
     if (is_half<T>) {
         float top = 0;
 #pragma unroll

@@ -24,6 +24,7 @@ struct wgmma_plan {
     int row_share; /* rows that a block of a cluster finishes */
     int slots;     /* of the ring */
     int shared;    /* bytes */
+    bool flat;     /* ranks, or heads, that boxes of coefficients do not have */
     bool pairs;    /* neighbours of the output are written as one word */
 };
 
@@ -94,16 +95,22 @@ template <typename T> inline query_source source_of(const copes_tpa_problem &p)
             in_vectors<T>(p.bq, ranks, 4)};
 }
 
+template <typename T, int WIDTH, bool FLAT>
+__host__ __device__ __forceinline__ stage_layout<T, WIDTH, FLAT> layout_of(const copes_tpa_problem &problem, int tiles)
+{
+    const int ranks = (int)(problem.rk > problem.rv ? problem.rk : problem.rv);
+    return {tiles, ranks, (int)problem.h * ranks * (int)sizeof(T)};
+}
+
 /* False: a block's shared memory does not suffice. */
-template <typename T, int WIDTH>
+template <typename T, int WIDTH, bool FLAT>
 inline bool plan_of(const queue &to, const copes_tpa_problem &problem, wgmma_plan *plan)
 {
-    constexpr int least = is_single<T> ? 3 : 2; /* slots: a group's next one is at most so many on */
     const bool thirds = parts_of_query<T>(problem.lse.data != nullptr) > 2;
     plan->tiles = problem.h > TILE_HEADS ? 2 : 1;
     plan->head_groups = (int)divide_up(problem.h, plan->tiles * TILE_HEADS);
     plan->by_group = divider(plan->head_groups);
-    const int slot = stage_layout<T, WIDTH>::slot(plan->tiles), ranks = (int)problem.rq;
+    const int slot = layout_of<T, WIDTH, FLAT>(problem, plan->tiles).slot(), ranks = (int)problem.rq;
     const int before = thirds ? block_layout<T, WIDTH, 3>{plan->tiles, ranks}.before_stages()
                               : block_layout<T, WIDTH, 2>{plan->tiles, ranks}.before_stages();
     const int slots = (to.shared_memory - before) / slot;
@@ -115,7 +122,7 @@ inline bool plan_of(const queue &to, const copes_tpa_problem &problem, wgmma_pla
         (double)to.multiprocessors,
         bytes,
         /* measured: 14 clocks a key of 128 features and one tile, whose bytes take 35; in float32 52 to 57, and they 67 */
-        (is_single<T> ? 4.25 : 1) * (WIDTH + 128) * plan->tiles / bytes,
+        (is_single<T> ? 4.25 : 1) * (WIDTH * 0.5 * (double)(problem.rk + problem.rv) + 128) * plan->tiles / bytes,
         1,
         (is_single<T> ? 1.7e5 : 1e5) / bytes, /* measured: 9,000 and 5,500 clocks, for its query and its outputs */
         problem.m,
@@ -123,21 +130,28 @@ inline bool plan_of(const queue &to, const copes_tpa_problem &problem, wgmma_pla
     };
     choose_cut(to, problem, cost, BOX_KEYS, &plan->cut);
     plan->row_share = (int)divide_up(plan->tiles * TILE_HEADS, plan->cut.cluster);
-    return plan->slots >= least;
+    return plan->slots >= (is_single<T> && plan->tiles == 1 ? 3 : 2); /* a group's next one is at most so many on */
 }
 
-template <typename T> inline bool plan_of(const queue &to, const copes_tpa_problem &problem, wgmma_plan *plan)
+template <typename T, bool FLAT> inline bool plan_of(const queue &to, const copes_tpa_problem &p, wgmma_plan *plan)
 {
-    return is_narrow(problem) ? plan_of<T, 64>(to, problem, plan) : plan_of<T, 128>(to, problem, plan);
+    plan->flat = FLAT;
+    return is_narrow(p) ? plan_of<T, 64, FLAT>(to, p, plan) : plan_of<T, 128, FLAT>(to, p, plan);
 }
 
-/* Are the strides of keys and batch entries such as maps have? */
-inline bool in_boxes(const copes_tpa_problem &problem, const copes_view &view)
+/* Are the strides of ranks, keys and batch entries such as maps have? */
+inline bool in_boxes(const copes_tpa_problem &problem, const copes_view &view, int64_t ranks)
 {
     const auto fits = [](int64_t stride, int64_t extent) {
         return extent == 1 || (stride > 0 && stride < (int64_t)1 << 38);
     };
-    return fits(view.stride[1], problem.m) && fits(view.stride[0], problem.b);
+    return fits(view.stride[2], ranks) && fits(view.stride[1], problem.m) && fits(view.stride[0], problem.b);
+}
+
+/* Can boxes bring coefficients, which are in one piece? */
+template <typename T> inline bool has_boxes_of_heads(const copes_tpa_problem &p)
+{
+    return p.rk == 1 && p.rv == 1 && p.h % vector_length<T> == 0 && in_boxes(p, p.ak, 1) && in_boxes(p, p.av, 1);
 }
 
 /* Are the steps of the query's factors such as query_source has? */
@@ -154,10 +168,12 @@ inline bool has_short_steps(const copes_tpa_problem &problem)
 /* What devices, maps, a grid and the kernel's arithmetic hold. */
 template <typename T> inline bool takes_boxes(const queue &to, const copes_tpa_problem &p, wgmma_plan *plan)
 {
-    return COPES_WGMMA && to.architecture == 90 && p.rk == 1 && p.rv == 1 && p.rq <= MOST_RANKS &&
-           p.h % vector_length<T> == 0 && p.d <= 128 && p.e <= 128 && p.b <= MOST_ALONG_GRID && has_short_steps(p) &&
-           in_boxes(p, p.ak) && in_boxes(p, p.bk) && in_boxes(p, p.av) && in_boxes(p, p.bv) &&
-           plan_of<T>(to, p, plan) && p.n * plan->head_groups <= MOST_ALONG_GRID;
+    if (!COPES_WGMMA || to.architecture != 90 || p.rq > MOST_RANKS || p.d > 128 || p.e > 128 || p.b > MOST_ALONG_GRID ||
+        !has_short_steps(p) || !in_boxes(p, p.bk, p.rk) || !in_boxes(p, p.bv, p.rv))
+        return false;
+    const bool fits =
+        has_boxes_of_heads<T>(p) ? plan_of<T, false>(to, p, plan) : is_single<T> && plan_of<T, true>(to, p, plan);
+    return fits && p.n * plan->head_groups <= MOST_ALONG_GRID;
 }
 
 } // namespace COPES_GPU

@@ -103,25 +103,30 @@ DEVICE void split(split_rows &to, float (&x)[8])
 /* c = a b^T, of 64 x 64 numbers, which `read` brings 16 columns at a time, and of 32 x 64, whose parts lie in shared memory.
  * Products of the first part, of the second and of the third have sums of their own; what is left out is below 2^-24. Tensor
  * cores cut their sums off instead of rounding them, so that no longer ones are left to them. */
-template <typename Read> DEVICE void multiply_split(float (&c)[16], uint32_t b, const Read &read)
+template <int STEPS, typename Read> DEVICE void multiply_split(float (&c)[16], uint32_t b, const Read &read)
 {
     const shared_matrix columns(b, 16);
-    float first[48], second[32], third[16], x[4][8];
-    split_rows a[4];
+    float first[48], second[32], third[16];
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        read(x[i], i);
+    for (int step = 0; step < 4; step += STEPS) {
+        float x[STEPS][8];
+        split_rows a[STEPS];
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        split(a[i], x[i]);
-    begin_products();
+        for (int i = 0; i < STEPS; i++)
+            read(x[i], step + i);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        multiply_columns(first, a[i][0], columns.at(i * 32), i > 0);
-        multiply_columns(second, a[i][1], columns.at(i * 32), i > 0);
-        multiply_columns(third, a[i][2], columns.at(i * 32), i > 0);
+        for (int i = 0; i < STEPS; i++)
+            split(a[i], x[i]);
+        begin_products();
+#pragma unroll
+        for (int i = 0; i < STEPS; i++) {
+            const uint64_t factors = columns.at((step + i) * 32);
+            multiply_columns(first, a[i][0], factors, step + i > 0);
+            multiply_columns(second, a[i][1], factors, step + i > 0);
+            multiply_columns(third, a[i][2], factors, step + i > 0);
+        }
+        end_products(first, second, third);
     }
-    end_products(first, second, third);
 #pragma unroll
     for (int i = 0; i < 16; i++)
         c[i] = first[i] + (first[16 + i] + second[i] + (first[32 + i] + second[16 + i] + third[i]));
@@ -133,41 +138,71 @@ DEVICE int key_of_lane(const group_place &w)
     return (w.g & 1) << 2 | (w.g & 2) | w.g >> 2;
 }
 
-/* Products of the query and the rows of a stage's keys, for a lane's keys 16 warp + key_of_lane() and 8 more. */
-template <int WIDTH> DEVICE void multiply_keys(group_scores &s, uint32_t keys, const group_place &w, uint32_t query)
+/* Products of 64 features of the query and of a stage's keys, for a lane's keys 16 warp + key_of_lane() and 8 more. */
+template <int STEPS> DEVICE void multiply_keys(float (&dot)[16], uint32_t keys, const group_place &w, uint32_t query)
 {
     const int key = key_of_lane(w);
     const uint32_t row = keys + (16 * w.warp + key) * 128;
+    multiply_split<STEPS>(dot, query, [=](float(&x)[8], int i) {
+        const uint32_t at = row + i / 2 * FEATURE_PIECE + ((i % 2 * 4 + w.t) ^ key) * 16;
 #pragma unroll
-    for (int k = 0; k < WIDTH / 64; k++) {
-        float dot[16];
-        multiply_split(dot, query + k * SINGLE_PIECE, [=](float(&x)[8], int i) {
-            const uint32_t at = row + (2 * k + i / 2) * FEATURE_PIECE + ((i % 2 * 4 + w.t) ^ key) * 16;
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const uint4 words = read_shared(at + half * 1024);
-                x[2 * half] = __uint_as_float(words.x), x[2 * half + 1] = __uint_as_float(words.y);
-                x[4 + 2 * half] = __uint_as_float(words.z), x[5 + 2 * half] = __uint_as_float(words.w);
-            }
-        });
-        for (int i = 0; i < 16; i++)
-            s[i / 4][i % 4] = (k > 0 ? s[i / 4][i % 4] : 0) + dot[i];
-    }
+        for (int half = 0; half < 2; half++) {
+            const uint4 words = read_shared(at + half * 1024);
+            x[2 * half] = __uint_as_float(words.x), x[2 * half + 1] = __uint_as_float(words.y);
+            x[4 + 2 * half] = __uint_as_float(words.z), x[5 + 2 * half] = __uint_as_float(words.w);
+        }
+    });
 }
 
-/* A lane's coefficients of its keys and heads. */
-DEVICE void read_coefficients(group_scores &x, const group_place &w, uint32_t piece)
-{
-    const int key = key_of_lane(w);
-    const uint32_t row = piece + w.tile * HEAD_PIECE<f32> + (16 * w.warp + key) * 128;
-#pragma unroll
-    for (int j = 0; j < TILE_HEADS / 8; j++) {
-        const uint32_t at = row + ((2 * j + w.t / 2) ^ key) * 16 + w.t % 2 * 8;
-        const uint4 words = read_shared(at, at + 1024);
-        x[j][0] = __uint_as_float(words.x), x[j][1] = __uint_as_float(words.y);
-        x[j][2] = __uint_as_float(words.z), x[j][3] = __uint_as_float(words.w);
+/* The coefficients of a half: in boxes, or as they lie in memory. */
+template <bool FLAT> struct half_coefficients {
+    static constexpr int key_ranks = 1, value_ranks = 1;
+    int place; /* where they begin */
+
+    __device__ __forceinline__ half_coefficients(int begin, int, const copes_tpa_problem &) : place(begin)
+    {
     }
-}
+
+    /* A lane's, of its keys and heads. */
+    __device__ __forceinline__ void read(group_scores &x, const group_place &w, uint32_t half, int, int) const
+    {
+        const int key = key_of_lane(w);
+        const uint32_t row = half + place + w.tile * HEAD_PIECE<f32> + (16 * w.warp + key) * 128;
+#pragma unroll
+        for (int j = 0; j < TILE_HEADS / 8; j++) {
+            const uint32_t at = row + ((2 * j + w.t / 2) ^ key) * 16 + w.t % 2 * 8;
+            const uint4 words = read_shared(at, at + 1024);
+            x[j][0] = __uint_as_float(words.x), x[j][1] = __uint_as_float(words.y);
+            x[j][2] = __uint_as_float(words.z), x[j][3] = __uint_as_float(words.w);
+        }
+    }
+};
+
+template <> struct half_coefficients<true> {
+    int place, head, heads, key_ranks, value_ranks;
+
+    /* Of the block's heads from `first` on. */
+    __device__ __forceinline__ half_coefficients(int begin, int first, const copes_tpa_problem &problem)
+        : place(begin), head(first), heads((int)problem.h), key_ranks((int)problem.rk), value_ranks((int)problem.rv)
+    {
+    }
+
+    /* Of one rank; heads past the last have its. */
+    __device__ __forceinline__ void read(group_scores &x, const group_place &w, uint32_t half, int rank,
+                                         int ranks) const
+    {
+        const int row = heads * ranks * 4;
+        int own = head + w.tile * TILE_HEADS + 2 * w.t;
+        asm volatile("" : "+r"(own)); /* or the places that follow would be kept, in registers that products need */
+        const uint32_t first = half + place + (16 * w.warp + key_of_lane(w)) * row + rank * 4;
+#pragma unroll
+        for (int i = 0; i < TILE_HEADS / 4; i++) {
+            const int which = own + i / 2 * 8 + i % 2, column = which < heads ? which : heads - 1;
+            for (int key = 0; key < 2; key++)
+                x[i / 2][2 * key + i % 2] = __uint_as_float(read_shared_32(first + key * 8 * row + column * ranks * 4));
+        }
+    }
+};
 
 /* Leaves a lane's weights in parts: rows are heads, columns keys, of which a lane's two are neighbours. */
 DEVICE void store_weights(const group_scores &s, const group_place &w)
@@ -187,7 +222,8 @@ DEVICE void store_weights(const group_scores &s, const group_place &w)
 }
 
 /* o += the stage's values times the weights. A lane reads two features of every second key of 8, and 8 more. */
-template <int WIDTH> DEVICE void multiply_values(group_outputs<f32, WIDTH> &out, uint32_t values, const group_place &w)
+template <int WIDTH, int STEPS>
+DEVICE void multiply_values(group_outputs<f32, WIDTH> &out, uint32_t values, const group_place &w)
 {
     const int chunk = w.warp % 2 * 4 + w.g / 2;
     const uint32_t column = values + w.warp / 2 * FEATURE_PIECE + w.g % 2 * 8;
@@ -197,7 +233,7 @@ template <int WIDTH> DEVICE void multiply_values(group_outputs<f32, WIDTH> &out,
 #pragma unroll
     for (int k = 0; k < WIDTH / 64; k++) {
         float sum[16];
-        multiply_split(sum, w.weights, [=](float(&x)[8], int i) {
+        multiply_split<STEPS>(sum, w.weights, [=](float(&x)[8], int i) {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const uint32_t at = row[half] + 2 * k * FEATURE_PIECE + i * 2048;
@@ -212,34 +248,50 @@ template <int WIDTH> DEVICE void multiply_values(group_outputs<f32, WIDTH> &out,
 }
 
 /* Attention of the group's heads over a stage, half after half; of its keys `count` are the block's. */
-template <int WIDTH>
+template <int WIDTH, bool FLAT>
 DEVICE void attend_halves(slot_reader &reader, int next, int count, const group_place &w, uint32_t query,
-                          group_outputs<f32, WIDTH> &out)
+                          const half_coefficients<FLAT> &of, group_outputs<f32, WIDTH> &out)
 {
-    constexpr int heads = stage_layout<f32, WIDTH>::HEADS;
+    constexpr int rank_bytes = stage_layout<f32, WIDTH, FLAT>::RANK;
+    constexpr int steps = FLAT && WIDTH > 64 ? 1 : 4; /* as far as registers reach */
     const group_rows rows = {w};
     group_scores s, x;
     float by[group_rows::COUNT];
     const uint32_t keys = reader.enter();
-    multiply_keys<WIDTH>(s, keys, w, query);
-    read_coefficients(x, w, keys + heads);
+#pragma unroll 1
+    for (int rank = 0; rank < of.key_ranks; rank++) {
+#pragma unroll
+        for (int k = 0; k < WIDTH / 64; k++) {
+            float dot[16];
+            multiply_keys<steps>(dot, keys + rank * rank_bytes + 2 * k * FEATURE_PIECE, w, query + k * SINGLE_PIECE);
+            of.read(x, w, keys, rank, of.key_ranks);
+#pragma unroll
+            for (int i = 0; i < 16; i++)
+                s[i / 4][i % 4] = fmaf(dot[i], x[i / 4][i % 4], rank + k > 0 ? s[i / 4][i % 4] : 0);
+        }
+    }
     reader.leave(1);
     const int key = 16 * w.warp + key_of_lane(w);
 #pragma unroll
     for (int i = 0; i < 16; i++)
-        s[i / 4][i % 4] = key + i % 4 / 2 * 8 < count ? s[i / 4][i % 4] * x[i / 4][i % 4] : -INFINITY;
+        s[i / 4][i % 4] = key + i % 4 / 2 * 8 < count ? s[i / 4][i % 4] : -INFINITY;
     if (out.weights.raise(s, by, rows))
         out.shrink(by);
     out.weights.exponentiate(s);
     const uint32_t values = reader.enter();
-    read_coefficients(x, w, values + heads);
+#pragma unroll 1
+    for (int rank = 0; rank < of.value_ranks; rank++) {
+        of.read(x, w, values, rank, of.value_ranks);
 #pragma unroll
-    for (int i = 0; i < 16; i++)
-        s[i / 4][i % 4] *= x[i / 4][i % 4];
-    store_weights(s, w);
-    fence_shared();
-    synchronize_group(w.group);
-    multiply_values<WIDTH>(out, values, w);
+        for (int i = 0; i < 16; i++)
+            x[i / 4][i % 4] *= s[i / 4][i % 4];
+        if (rank > 0)
+            synchronize_group(w.group); /* all have multiplied by the weights before */
+        store_weights(x, w);
+        fence_shared();
+        synchronize_group(w.group);
+        multiply_values<WIDTH, steps>(out, values + rank * rank_bytes, w);
+    }
     reader.leave(next - 1);
 }
 

@@ -22,15 +22,28 @@ DEVICE void prefetch_map(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* Starts to copy the box that begins at (x, y, z) of a tensor to shared memory, and tells the barrier when its bytes have
- * come. Places outside of the tensor come as zeros. */
-DEVICE void copy_box(uint32_t to, const CUtensorMap *map, int x, int y, int z, uint32_t barrier)
+/* Where a box begins in a tensor, the innermost axis first. */
+struct box_place {
+    int w, x, y, z;
+};
+
+/* Starts to copy a box of a tensor to shared memory, and tells the barrier when its bytes have come. Places outside of the
+ * tensor come as zeros. */
+DEVICE void copy_box(uint32_t to, const CUtensorMap *map, const box_place &at, uint32_t barrier)
 {
     asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-        "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
-        "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+        "l"(map), "r"(at.w), "r"(at.x), "r"(at.y), "r"(at.z), "r"(barrier)
         : "memory");
+}
+
+/* The same with bytes that follow each other, in sixteens. */
+DEVICE void copy_bytes(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
 }
 
 /* What this thread wrote to shared memory comes before what tensor cores and copies do with it. */

@@ -75,6 +75,11 @@ static const sketch sketches[] = {
     {.shape = {1, 2, 90, 72, 24, 80, 40, 1, 1}, .in = CHECK_PADDED, .out = CHECK_STRIDED, .bare_keys = true},
     {.shape = {1, 1, 200, 8, 128, 128, 3, 1, 1}, .in = CHECK_PADDED, .mixed = true, .fill = CHECK_EQUAL, .lse = true},
     {.shape = {2, 1, 129, 16, 32, 128, 4, 1, 1}, .fill = CHECK_SUBNORMAL, .out = CHECK_PADDED, .lse = true},
+    {.shape = {3, 1, 1100, 47, 64, 64, 6, 2, 2}, .lengths = true, .lse = true},
+    {.shape = {1, 3, 333, 33, 128, 96, 5, 1, 3}, .attributes = {.causal = 1}, .lse = true},
+    {.shape = {4, 1, 131, 5, 32, 128, 2, 3, 1}, .lengths = true},
+    {.shape = {2, 2, 190, 90, 48, 64, 3, 2, 2}, .in = CHECK_PADDED, .mixed = true, .out = CHECK_STRIDED},
+    {.shape = {1, 1, 95, 1, 64, 64, 1, 1, 1}, .bare_keys = true, .bare_values = true, .lse = true},
 };
 
 static check_case drawn(const sketch *s, check_type type)
