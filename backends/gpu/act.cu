@@ -22,7 +22,7 @@ template <typename T, int V> DEVICE void act_unit(copes_act act, const T *src, c
         activation_gradient_all<T, 1>(act, &second, x, y);
     } else {
         first.unpack(x[0]);
-        activate_all<T, 1>(act, &first, x);
+        activate_all<T, false, 1>(act, &first, x);
     }
     raw<T, V>::write(dst, x[0]);
 }

@@ -152,11 +152,22 @@ template <typename T> struct half_exponential {
     }
 };
 
-/* The sigmoidal activations for |x| < USUAL<T>. */
-template <typename T> DEVICE float activate_usual(copes_act act, float x)
+/* The logistic function in one part, from e = e^-|x|. */
+DEVICE float plain_logistic(float x, float e)
+{
+    const float top = x < 0 ? e : 1, sum = 1 + e, inverse = reciprocal(sum), s = top * inverse;
+    return fmaf(fmaf(-s, sum, top), inverse, s); /* what the reciprocal and the product are off by taken out */
+}
+
+/* The sigmoidal activations for |x| < USUAL<T>. PRECISE: for results that are terms of others, to little more than their last
+ * rounding; else to within the bound. */
+template <typename T, bool PRECISE> DEVICE float activate_usual(copes_act act, float x)
 {
     if constexpr (sizeof(T) == 4) {
-        const logistic l = logistic_of(x, exp_usually(-fabsf(x)));
+        const exponential e = exp_usually(-fabsf(x));
+        if (!PRECISE)
+            return act == COPES_SILU ? x * plain_logistic(x, e.value) : plain_logistic(x, e.value);
+        const logistic l = logistic_of(x, e);
         return act == COPES_SILU ? fmaf(x, l.s, x * l.rest) : l.s + l.rest;
     } else {
         const half_exponential<T> e(x);
@@ -221,7 +232,7 @@ DEVICE void activation_gradient_all_rarely(copes_act act, float (&g)[ROOM][V], f
 
 /* The activation of a thread's elements x, COUNT vectors of them, which `vectors` has as they lie in memory. A constant
  * `act` leaves one loop of these. */
-template <typename T, int COUNT, int ROOM, int V>
+template <typename T, bool PRECISE, int COUNT, int ROOM, int V>
 DEVICE void activate_all(copes_act act, const raw<T, V> *vectors, float (&x)[ROOM][V])
 {
     if (act != COPES_SILU && act != COPES_SIGMOID) {
@@ -231,7 +242,7 @@ DEVICE void activate_all(copes_act act, const raw<T, V> *vectors, float (&x)[ROO
     } else if (are_usual<T, COUNT>(vectors)) {
 #pragma unroll
         for (int i = 0; i < COUNT * V; i++)
-            x[i / V][i % V] = activate_usual<T>(act, x[i / V][i % V]);
+            x[i / V][i % V] = activate_usual<T, PRECISE>(act, x[i / V][i % V]);
     } else {
         activate_all_rarely<COUNT>(act, x);
     }

@@ -26,12 +26,12 @@ inline constexpr int shares = BACKWARD                                  ? (A == 
 template <typename T, encoding E, activation A> int entries_wanted(const copes_lrpe_problem &problem)
 {
     constexpr bool exact = sizeof(T) == 4, softmax = A == activation::softmax, none = A == activation::none;
-    const bool line = problem.grid_rank == 1;
-    const bool heavy = problem.backward && E == encoding::cosine && !none && !exact;
+    const bool line = problem.grid_rank == 1, cosine = E == encoding::cosine;
+    const bool heavy = problem.backward && cosine && !none && !exact;
     const double large = line ? 200e6 : 1e9; /* bytes */
     if (heavy || (double)copes_lrpe_bytes(&problem) < large)
         return MANY_ENTRIES;
-    if (line && (none || (softmax && exact)))
+    if (line && (none || (exact && (softmax || (cosine && !problem.backward)))))
         return 2;
     return problem.grid_rank > 2 || (exact && !softmax) ? 6 : 4;
 }

@@ -153,7 +153,7 @@ DEVICE void activate_row(copes_act act, const raw_vectors<T, COUNT> &vectors, fl
     if (A == activation::softmax)
         softmax_row<T, COUNT>(x, lanes);
     if (A == activation::silu || A == activation::elementwise)
-        activate_all<T, COUNT>(A == activation::silu ? COPES_SILU : act, vectors.part, x);
+        activate_all<T, true, COUNT>(A == activation::silu ? COPES_SILU : act, vectors.part, x);
 }
 
 /* From the gradient g of the activation's value to that of its argument x, which a softmax overwrites. */
