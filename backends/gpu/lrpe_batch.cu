@@ -40,7 +40,7 @@ struct batch_tiling {
     turn_plan turns;
     block_order order;
     row_shape shape;
-    int entries; /* of a block */
+    int groups; /* of batch entries; a block's are so many apart, as memory is faster at places far apart */
 };
 
 template <typename T, encoding E, activation A, bool BACKWARD>
@@ -50,29 +50,30 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
     constexpr int V = vector_length<T>, SHARES = shares<T, E, A, BACKWARD>;
     block_place place = find_block(tiling.order);
     place.token *= tiling.turns.tokens;
-    place.entry *= tiling.entries;
+    const uint32_t entry = (uint32_t)place.entry + threadIdx.z * (uint32_t)tiling.groups;
+    const bool exists = entry < (uint32_t)tiling.shape.b;
+    place.entry = exists ? (int)entry : 0;
     const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, tiling.shape.units, (int)threadIdx.x);
     const int left = min(tiling.turns.tokens, tiling.shape.n - place.token) - 1; /* the block's last token */
-    const int entry = min((int)threadIdx.z, tiling.shape.b - place.entry - 1);
     const T *const src_row = first_row<const T>(src, place), *const x_row = first_row<const T>(x, place);
     row_words<T, E, A, BACKWARD> words[SHARES];
 #pragma unroll
     for (int i = 0; i < SHARES; i++) {
         const int token = min((int)threadIdx.y + i * (int)blockDim.y, left);
-        words[i].src.read(src_row, token * src.n + entry * src.b, BACKWARD ? at.encoded : at.plain);
-        words[i].x.read(x_row, token * x.n + entry * x.b, at.plain);
+        words[i].src.read(src_row, token * src.n, BACKWARD ? at.encoded : at.plain);
+        words[i].x.read(x_row, token * x.n, at.plain);
     }
     const block_turns<V> made(tiling.turns, dynamic_shared());
     make_turns<sizeof(T) == 4>(tiling.turns, made, place.head, place.token);
     T *const dst_row = first_row<T>(dst, place);
-    const bool live = at.there && entry == (int)threadIdx.z;
+    const bool live = at.there && exists;
 #pragma unroll
     for (int i = 0; i < SHARES; i++) {
         const int token = (int)threadIdx.y + i * (int)blockDim.y;
         turn turns[V];
         made.read((unsigned)token, at.there ? threadIdx.x : 0, turns);
         transform_row(act, words[i], at, true, live && token <= left, turns, tiling.shape.lanes, dst_row,
-                      token * dst.n + entry * dst.b);
+                      token * dst.n);
     }
 }
 
@@ -88,23 +89,23 @@ static int choose_entries(int b, int wanted, int most)
 }
 
 /* The number of blocks; 0: this kernel does not take the problem. Batch entries share a block's angles, and tokens fill
- * it up until there is a thread for every angle. `together`: the tokens that its threads have at a time. */
+ * it up until there is a thread for every angle. */
 static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, int wanted, batch_tiling *tiling,
-                           int *together)
+                           dim3 *threads)
 {
     const row_shape &shape = tiling->shape;
-    tiling->entries = choose_entries(shape.b, std::min(wanted, shape.b), MOST_THREADS / shape.lanes);
-    const int groups = (shape.b + tiling->entries - 1) / tiling->entries;
-    *together = (v + tiling->entries - 1) / tiling->entries;
-    while (*together > 1 && *together * tiling->entries * shape.lanes > MOST_THREADS)
-        --*together;
-    const int tokens = *together * share, tiles = (shape.n + tokens - 1) / tokens;
+    const int entries = choose_entries(shape.b, std::min(wanted, shape.b), MOST_THREADS / shape.lanes);
+    int together = (v + entries - 1) / entries;
+    while (together > 1 && together * entries * shape.lanes > MOST_THREADS)
+        --together;
+    *threads = dim3((unsigned)shape.lanes, (unsigned)together, (unsigned)entries);
+    const int tokens = together * share, tiles = (shape.n + tokens - 1) / tokens;
+    tiling->groups = (shape.b + entries - 1) / entries;
     tiling->turns = turn_plan(problem, shape.units, v);
     tiling->turns.tokens = tokens;
     tiling->order = block_order(problem, tiles);
-    const bool near = is_near(problem.src, tiling->entries, tokens) && is_near(problem.x, tiling->entries, tokens) &&
-                      is_near(problem.dst, tiling->entries, tokens);
-    const double blocks = (double)tiles * groups * (double)problem.h;
+    const bool near = is_near(problem.src, tokens) && is_near(problem.x, tokens) && is_near(problem.dst, tokens);
+    const double blocks = (double)tiles * tiling->groups * (double)problem.h;
     const bool fits = block_turns_bytes(tiling->turns) <= MOST_BYTES && blocks <= INT32_MAX;
     return near && fits ? (int64_t)blocks : 0;
 }
@@ -115,13 +116,12 @@ bool run_lrpe_batch(const queue &to, const copes_lrpe_problem &problem, copes_st
     batch_tiling tiling;
     if (!find_shape<T, E>(problem, A == activation::softmax, &tiling.shape) || !turn_plan::fits(problem))
         return false;
-    int together;
+    dim3 threads;
     const int64_t blocks =
         find_tiling(problem, vector_length<T>, problem.backward ? shares<T, E, A, true> : shares<T, E, A, false>,
-                    entries_wanted<T, E, A>(problem), &tiling, &together);
+                    entries_wanted<T, E, A>(problem), &tiling, &threads);
     if (blocks == 0)
         return false;
-    const dim3 threads((unsigned)tiling.shape.lanes, (unsigned)together, (unsigned)tiling.entries);
     *status = launch(to, problem.backward ? lrpe_batch<T, E, A, true> : lrpe_batch<T, E, A, false>, (unsigned)blocks,
                      threads, block_turns_bytes(tiling.turns), problem.act, tensor_rows(problem.src),
                      tensor_rows(problem.x), tensor_rows(problem.dst), tiling);

@@ -208,27 +208,27 @@ DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &wor
         raw<T, V>::write(rows + (row + place[1]), y[1]);
 }
 
-/* The rows of a tensor: a block finds its first in 64 bits, and a thread its own from there in 32. */
+/* The rows of a tensor: the first of a thread is found in 64 bits, and its others from there in 32. */
 struct tensor_rows {
     void *data;
-    int64_t h;
-    int b, n;
+    int64_t b, h;
+    int n;
 
     explicit tensor_rows(const copes_view &view)
-        : data(view.data), h(view.stride[2]), b((int)view.stride[0]), n((int)view.stride[1])
+        : data(view.data), b(view.stride[0]), h(view.stride[2]), n((int)view.stride[1])
     {
     }
 };
 
-/* Can a thread take so many steps from its block's first row, and to any feature there, in 32 bits? */
-inline bool is_near(const copes_view &view, int64_t entries, int64_t tokens)
+/* Can a thread take so many steps from its first row, and to any feature there, in 32 bits? */
+inline bool is_near(const copes_view &view, int64_t tokens)
 {
     constexpr int64_t FEATURES = 4 * MOST_LANES * vector_length<f16>;
-    const int64_t b = view.stride[0], n = view.stride[1];
-    return view.data == nullptr || entries * (b < 0 ? -b : b) + tokens * (n < 0 ? -n : n) + FEATURES <= INT32_MAX;
+    const int64_t n = view.stride[1];
+    return view.data == nullptr || tokens * (n < 0 ? -n : n) + FEATURES <= INT32_MAX;
 }
 
-/* A block's first row: its head, token and batch entry. */
+/* A row: its head, token and batch entry. */
 struct block_place {
     int head, token, entry;
 };

@@ -219,8 +219,7 @@ static int64_t find_tiling(const queue &to, const copes_lrpe_problem &problem, i
     tiling->turns.tokens = rounds;
     const int tokens = rounds * *together, tiles = (shape.n + tokens - 1) / tokens;
     tiling->order = block_order(problem, tiles);
-    const bool near =
-        is_near(problem.src, 0, tokens) && is_near(problem.x, 0, tokens) && is_near(problem.dst, 0, tokens);
+    const bool near = is_near(problem.src, tokens) && is_near(problem.x, tokens) && is_near(problem.dst, tokens);
     const double blocks = (double)tiles * (double)problem.h;
     return near && blocks <= INT32_MAX ? (int64_t)blocks : 0;
 }
