@@ -20,18 +20,27 @@ mkdir -p "$out"
 
 say() { printf '== %s\n' "$*"; }
 
-# step NAME COMMAND...: its output goes to a file, of which the end is shown.
-step() {
-    local name=$1 status=0
+# begin NAME COMMAND...: its output goes to a file. Steps that are begun run side by side, as most of their time is the processor's.
+begin() {
+    local name=$1
     shift
-    "$@" >"$out/$name.txt" 2>&1 || status=$?
-    if [ "$status" = 0 ]; then
-        say "$name: passed"
-    else
-        failed=$((failed + 1))
-        say "$name: FAILED ($status)"
-        grep -a -m 20 -e FAILED -e ERROR -e '=========' "$out/$name.txt" || tail -n 20 "$out/$name.txt"
-    fi
+    { "$@" >"$out/$name.txt" 2>&1 && echo 0 || echo $?; } >"$out/$name.status" &
+}
+
+# finish NAME...: waits for steps, and shows the end of what failed.
+finish() {
+    local name status
+    wait
+    for name in "$@"; do
+        status=$(cat "$out/$name.status")
+        if [ "$status" = 0 ]; then
+            say "$name: passed"
+        else
+            failed=$((failed + 1))
+            say "$name: FAILED ($status)"
+            grep -a -m 20 -e FAILED -e ERROR -e '=========' "$out/$name.txt" || tail -n 20 "$out/$name.txt"
+        fi
+    done
 }
 
 build() {
@@ -51,23 +60,37 @@ build() {
     programs=$programs/gpu
 }
 
+# The whole table and random cases.
+check() {
+    local op names=()
+    for op in act lrpe_rotate lrpe_cosine tpa_decode; do
+        names+=("check-$op")
+        begin "check-$op" "$copes" check "$op" --device "$device" --large
+    done
+    finish "${names[@]}"
+    cat "$out"/check-*.txt | grep -a -e '^act ' -e '^lrpe' -e '^tpa' || true
+}
+
 # Every eighth case of the tables, every tool of the sanitizer.
 sanitize() {
-    local tool
-    for tool in memcheck racecheck initcheck synccheck; do
-        step "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$copes" check --device "$device" --every 8 --cases 20 --large
+    local tool tools=(memcheck racecheck initcheck synccheck)
+    for tool in "${tools[@]}"; do
+        begin "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$copes" check --device "$device" --every 8 \
+            --cases 20 --large
     done
+    finish "${tools[@]}"
 }
 
 [ -n "$programs" ] || build
 export LD_LIBRARY_PATH=$programs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 copes=$programs/copes
 "$copes" devices
-step check "$copes" check --device "$device" --large
-grep -a -e '^act' -e '^lrpe' -e '^tpa' -e '^operator' "$out/check.txt" || true
-step test_gpu "$programs/test_gpu_$device"
+check
+begin test_gpu "$programs/test_gpu_$device"
+finish test_gpu
 [ -n "$quick" ] || [ "$device" != cuda ] || ! command -v compute-sanitizer >/dev/null || sanitize
-step bench "$copes" bench --device "$device" $quick --json "$out/bench.json"
+begin bench "$copes" bench --device "$device" $quick --json "$out/bench.json"
+finish bench
 cat "$out/bench.txt"
 printf '%d failed\n' "$failed"
 exit $((failed > 0))
