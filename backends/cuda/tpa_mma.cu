@@ -61,9 +61,7 @@ DEVICE void attend_cache(const copes_tpa_problem &problem, const mma_plan &plan,
         await(memory.full + slot * 8, parity);
         attend<T, WIDTH>(problem, plan.ring, memory.stages + slot * plan.ring.bytes, left < size ? left : size, w, q,
                          out);
-        __syncwarp();
-        if (w.lane == 0)
-            arrive(memory.empty + slot * 8);
+        arrive(memory.empty + slot * 8); /* every lane, as racecheck does not see a warp meet before one does */
         if (slot + plan.readers >= slots)
             parity ^= 1;
     }
@@ -142,7 +140,7 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
     const int warp = threadIdx.x / 32, with_heads = plan.head_tiles * plan.key_groups;
     if (threadIdx.x < plan.ring.stages) {
         open_barrier(memory.full + threadIdx.x * 8, 32);
-        open_barrier(memory.empty + threadIdx.x * 8, plan.head_tiles);
+        open_barrier(memory.empty + threadIdx.x * 8, plan.head_tiles * 32);
     }
     __syncthreads();
     const block_task task = task_of_block(problem, plan);
