@@ -1,17 +1,18 @@
 /* lrpe where nothing shares an angle: a batch of one, on a grid of one dimension. Every angle serves one row, so its
- * arithmetic binds, and is kept to the polynomials of its sine and cosine, or to a product: a thread goes over several
- * tokens, and a token's angle is that of the thread's first token plus that of the distance between them, which all
- * threads of the block share. What is left is hidden behind memory by reading ahead. */
+ * arithmetic binds, and is kept to a look into a table, or to a product: a thread goes over several tokens, and a
+ * token's angle is that of the thread's first token plus that of the distance between them, which all threads of the
+ * block share. What is left is hidden behind memory by reading ahead. */
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe_rows.h"
 #include "backends/gpu/lrpe_turns.h"
+#include "backends/gpu/turn_table.h"
 
 #include <algorithm>
 
 namespace COPES_GPU
 {
 
-enum { THREADS = 128 /* where lanes are not more */, ENOUGH_BLOCKS = 2 /* a multiprocessor */, MOST_BYTES = 16 << 10 };
+enum { THREADS = 128, ENOUGH_BLOCKS = 2 /* a multiprocessor */, MOST_BYTES = 16 << 10 };
 enum { MOST_ROUNDS = 12, LEAST_ROUNDS = 4 }; /* a thread's tokens: a multiple of the latter */
 
 struct token_tiling {
@@ -22,68 +23,91 @@ struct token_tiling {
 
 /* Tokens that a thread reads at once, while it works on as many: as its registers allow. */
 template <encoding E, activation A, bool BACKWARD>
-inline constexpr int ahead = A == activation::none      ? 4
-                             : A == activation::softmax ? (E == encoding::cosine ? 1 : 2)
-                                                        : (E == encoding::cosine && !BACKWARD ? 4 : 2);
+inline constexpr int ahead = A == activation::none   ? 4
+                             : E != encoding::cosine ? 2
+                             : BACKWARD              ? (A == activation::softmax ? 1 : 2)
+                                                     : (A == activation::softmax ? 2 : 4);
 
-/* Blocks of MOST_LANES threads that registers leave room for on a multiprocessor: more where shuffles are waited for. */
+/* Blocks that registers leave room for on a multiprocessor: more where something is waited for but memory. */
 template <typename T, encoding E, activation A, bool BACKWARD>
-inline constexpr int least_blocks = A == activation::softmax && E == encoding::cosine ? (BACKWARD ? 3 : 4)
-                                    : A == activation::none && sizeof(T) == 4         ? 1
-                                                                                      : 2;
+inline constexpr int least_blocks = A == activation::none      ? (sizeof(T) == 4                       ? 3
+                                                                  : E == encoding::cosine && !BACKWARD ? 5
+                                                                                                       : 4)
+                                    : A == activation::softmax ? (E == encoding::cosine ? 6
+                                                                  : BACKWARD            ? 4
+                                                                                        : 5)
+                                    : BACKWARD                 ? 4
+                                    : sizeof(T) == 4           ? 6
+                                                               : 5;
 
 /* How far an angle turns: in phases, whose sum is exact, so that a sine near 0 is, too. */
-template <bool EXACTLY> struct way_by_phase {
+template <typename Table> struct way_by_phase {
+    typedef Table table; /* of which turns come */
     uint32_t phase;
 
     DEVICE way_by_phase of(uint32_t phase, float)
     {
         return {phase};
     }
-    __device__ __forceinline__ turn after(const way_by_phase &first) const
+    __device__ __forceinline__ turn after(const way_by_phase &first, const table &turns) const
     {
-        return turn_of<EXACTLY>(ZERO_PHASE + first.phase + phase, 0);
+        return turns.of(first.phase + phase);
     }
 };
 
 /* In turns, whose product is a few operations: for a softmax, whose results are held to the row's largest. */
 template <bool EXACTLY> struct way_by_turn {
+    typedef no_turn_table<EXACTLY> table;
     turn way;
 
     DEVICE way_by_turn of(uint32_t phase, float poison)
     {
         return {turn_of<EXACTLY>(ZERO_PHASE + phase, poison)};
     }
-    __device__ __forceinline__ turn after(const way_by_turn &first) const
+    __device__ __forceinline__ turn after(const way_by_turn &first, const table &) const
     {
         return first.way * way;
     }
 };
 
-template <typename T, activation A>
-using way_of = std::conditional_t<A == activation::softmax, way_by_turn<sizeof(T) == 4>, way_by_phase<sizeof(T) == 4>>;
+/* A table is worth its filling where an activation's operations bind besides. */
+template <typename T, encoding E, activation A, bool BACKWARD> constexpr auto choose_way()
+{
+    constexpr bool EXACTLY = sizeof(T) == 4;
+    if constexpr (A == activation::softmax)
+        return way_by_turn<EXACTLY>{};
+    else if constexpr (A == activation::none || (BACKWARD && E != encoding::cosine))
+        return way_by_phase<no_turn_table<EXACTLY>>{};
+    else
+        return way_by_phase<turn_table<EXACTLY>>{};
+}
 
-/* What a block's threads share: the steps of its head's angles, and the ways from a thread's first token to all of its
- * tokens. */
+template <typename T, encoding E, activation A, bool BACKWARD> using way_of = decltype(choose_way<T, E, A, BACKWARD>());
+
+/* What a block's threads share: the table, the steps of its head's angles, and the ways from a thread's first token to
+ * all of its tokens. */
 template <typename Way, int V> struct shared_angles {
+    typedef typename Way::table table;
     static constexpr int N = 16 / sizeof(Way);
+    table turns;
     int angles; /* of a token */
     angle_step *steps;
     Way *ways;
 
     __device__ __forceinline__ shared_angles(const turn_plan &plan, char *memory)
-        : angles((int)plan.angles.divisor), steps(reinterpret_cast<angle_step *>(memory)),
-          ways(reinterpret_cast<Way *>(memory + angles * sizeof(angle_step)))
+        : turns(memory), angles((int)plan.angles.divisor), steps(reinterpret_cast<angle_step *>(memory + table::BYTES)),
+          ways(reinterpret_cast<Way *>(steps + angles))
     {
     }
     static size_t bytes_of(const turn_plan &plan)
     {
-        return (size_t)plan.angles.divisor * (sizeof(angle_step) + (size_t)plan.tokens * sizeof(Way));
+        return table::BYTES + (size_t)plan.angles.divisor * (sizeof(angle_step) + (size_t)plan.tokens * sizeof(Way));
     }
     /* For tokens that are `apart` from one to the next; all threads take part. An angle past the last has a step of 0. */
     __device__ __forceinline__ void fill(const turn_plan &plan, int head, int apart) const
     {
         const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
+        turns.fill(thread, threads);
         for (int k = thread; k < angles; k += threads) {
             const angle_step step = k < plan.end[0] ? plan.step(head, k, 0) : angle_step{0, 0, 0};
             steps[k] = step;
@@ -103,6 +127,7 @@ template <typename Way, int V> struct unit_turns {
     struct alignas(16) quad {
         Way way[N];
     };
+    typename Way::table table;
     const angle_step *steps;
     const quad *quads;
     int units;
@@ -110,8 +135,8 @@ template <typename Way, int V> struct unit_turns {
     bool finite; /* no theta is inf or NaN, of which an angle in the grid must tell */
 
     __device__ __forceinline__ unit_turns(const shared_angles<Way, V> &shared, int unit, int32_t position)
-        : steps(shared.steps + unit * V), quads(reinterpret_cast<const quad *>(shared.ways) + unit),
-          units(shared.angles / V), finite(true)
+        : table(shared.turns), steps(shared.steps + unit * V),
+          quads(reinterpret_cast<const quad *>(shared.ways) + unit), units(shared.angles / V), finite(true)
     {
 #pragma unroll
         for (int i = 0; i < V; i++) {
@@ -126,7 +151,7 @@ template <typename Way, int V> struct unit_turns {
             const quad here = *quads;
 #pragma unroll
             for (int j = 0; j < N; j++)
-                turns[i + j] = here.way[j].after(first[i + j]);
+                turns[i + j] = here.way[j].after(first[i + j], table);
         }
         if (finite)
             return;
@@ -154,7 +179,7 @@ template <typename T> struct row_walk {
 };
 
 template <typename T, encoding E, activation A, bool BACKWARD>
-__global__ void LAUNCH_BOUNDS(MOST_LANES, (least_blocks<T, E, A, BACKWARD>))
+__global__ void LAUNCH_BOUNDS(THREADS, (least_blocks<T, E, A, BACKWARD>))
     lrpe_tokens(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PARAMETER tensor_rows x,
                 GPU_PARAMETER tensor_rows dst, GPU_PARAMETER token_tiling tiling)
 {
@@ -179,7 +204,7 @@ __global__ void LAUNCH_BOUNDS(MOST_LANES, (least_blocks<T, E, A, BACKWARD>))
         }
     };
     read_ahead();
-    typedef way_of<T, A> way;
+    typedef way_of<T, E, A, BACKWARD> way;
     const shared_angles<way, V> shared(tiling.turns, dynamic_shared());
     shared.fill(tiling.turns, place.head, together);
     const int in_grid = place.token + token - tiling.turns.prefix;
@@ -208,7 +233,9 @@ static int64_t find_tiling(const queue &to, const copes_lrpe_problem &problem, i
                            token_tiling *tiling, int *together)
 {
     const row_shape &shape = tiling->shape;
-    *together = THREADS / shape.lanes > 0 ? THREADS / shape.lanes : 1;
+    *together = THREADS / shape.lanes;
+    if (*together == 0)
+        return 0;
     const int64_t rows = (int64_t)shape.n * problem.h / *together, wanted = rows / ENOUGH_BLOCKS / to.multiprocessors;
     const int64_t room = MOST_BYTES / (shape.units * v * (int64_t)bytes_of_angle);
     const int rounds = (int)std::min({wanted, room, (int64_t)MOST_ROUNDS}) / LEAST_ROUNDS * LEAST_ROUNDS;
@@ -224,21 +251,29 @@ static int64_t find_tiling(const queue &to, const copes_lrpe_problem &problem, i
     return near && blocks <= INT32_MAX ? (int64_t)blocks : 0;
 }
 
-template <typename T, encoding E, activation A>
-bool run_lrpe_tokens(const queue &to, const copes_lrpe_problem &problem, copes_status *status)
+template <typename T, encoding E, activation A, bool BACKWARD>
+static bool run_direction(const queue &to, const copes_lrpe_problem &problem, copes_status *status)
 {
+    typedef way_of<T, E, A, BACKWARD> way;
     token_tiling tiling;
     int together;
     if (!find_shape<T, E>(problem, A == activation::softmax, &tiling.shape) || !turn_plan::fits(problem))
         return false;
-    const int64_t blocks = find_tiling(to, problem, vector_length<T>, sizeof(way_of<T, A>), &tiling, &together);
+    const int64_t blocks = find_tiling(to, problem, vector_length<T>, sizeof(way), &tiling, &together);
     if (blocks == 0)
         return false;
-    *status = launch(to, problem.backward ? lrpe_tokens<T, E, A, true> : lrpe_tokens<T, E, A, false>, (unsigned)blocks,
+    *status = launch(to, lrpe_tokens<T, E, A, BACKWARD>, (unsigned)blocks,
                      dim3((unsigned)tiling.shape.lanes, (unsigned)together),
-                     shared_angles<way_of<T, A>, vector_length<T>>::bytes_of(tiling.turns), problem.act,
+                     shared_angles<way, vector_length<T>>::bytes_of(tiling.turns), problem.act,
                      tensor_rows(problem.src), tensor_rows(problem.x), tensor_rows(problem.dst), tiling);
     return true;
+}
+
+template <typename T, encoding E, activation A>
+bool run_lrpe_tokens(const queue &to, const copes_lrpe_problem &problem, copes_status *status)
+{
+    return problem.backward ? run_direction<T, E, A, true>(to, problem, status)
+                            : run_direction<T, E, A, false>(to, problem, status);
 }
 
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \
