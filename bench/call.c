@@ -45,7 +45,7 @@ static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
     const int64_t angles = cosine ? c->dim : c->dim / 2, m = c->grid_rank > 0 ? c->grid_rank : 1;
     const int64_t x[4] = {c->batch, call->tokens, c->head, c->dim};
     const int64_t o[4] = {c->batch, call->tokens, c->head, cosine ? 2 * c->dim : c->dim};
-    const int64_t theta[2] = {c->head, (angles + m - 1) / m}, lse[3] = {c->batch, c->head, c->dim};
+    const int64_t theta[2] = {c->one_theta ? 1 : c->head, (angles + m - 1) / m}, lse[3] = {c->batch, c->head, c->dim};
     if (!c->backward || c->act != COPES_NONE)
         call->args.in[COPES_LRPE_X] = &add(call, c->type, 4, x)->view;
     if (c->backward)

@@ -54,7 +54,9 @@ static void grid_text(const bench_case *c, char *text, size_t size)
         for (int i = 0; i < c->grid_rank; i++)
             used += snprintf(text + used, size - (size_t)used, "%s%lld", i == 0 ? "-grid" : "x", (long long)c->grid[i]);
     if (c->op == BENCH_MD_COSINE || c->prefix > 0)
-        snprintf(text + used, size - (size_t)used, "-l%lld", (long long)c->prefix);
+        used += snprintf(text + used, size - (size_t)used, "-l%lld", (long long)c->prefix);
+    if (c->one_theta)
+        snprintf(text + used, size - (size_t)used, "-one_theta");
 }
 
 /* Of the queries; of keys and values too, where they are not the published tables' 1. */

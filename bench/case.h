@@ -26,7 +26,8 @@ typedef struct bench_case {
     bool over_tokens; /* softmax's axis: the sequence; else the features */
     int32_t grid_rank;
     int64_t grid[COPES_MAX_GRID];
-    bool square; /* a grid whose side is what the row shows */
+    bool one_theta; /* for all heads */
+    bool square;    /* a grid whose side is what the row shows */
     int64_t prefix;
     int64_t batch, head, dim;
     int64_t ranks[BENCH_RANKS]; /* tpa_decode's: of queries, keys and values */
@@ -48,7 +49,7 @@ typedef struct bench_wish {
     int grid_rank;
     int32_t act;
     check_type type;
-    bool quick;
+    bool quick, one_theta;
 } bench_wish;
 
 typedef struct bench_list {

@@ -113,8 +113,8 @@ void bench_list_make(bench_list *list, const bench_wish *wish)
 {
     *list = (bench_list){.cases = NULL};
     for (int i = 0; i < BENCH_OPERATORS; i++) {
-        const bool fits = wish->grid_rank == 0 && wish->prefix < 0 && wish->act < 0;
-        const bool takes = fits || (i == BENCH_ACT ? wish->grid_rank == 0 && wish->prefix < 0 : i != BENCH_TPA);
+        const bool lrpe = wish->grid_rank > 0 || wish->prefix >= 0 || wish->one_theta; /* asked for */
+        const bool takes = i == BENCH_ACT ? !lrpe : i == BENCH_TPA ? !lrpe && wish->act < 0 : true;
         if (wish->any_wanted ? !wish->wanted[i] : !takes)
             continue;
         bench_case c = {.op = (bench_operator)i,
@@ -123,6 +123,7 @@ void bench_list_make(bench_list *list, const bench_wish *wish)
                         .dim = wish->dim > 0 ? wish->dim : 128,
                         .prefix = wish->prefix > 0 ? wish->prefix : 0,
                         .grid_rank = wish->grid_rank,
+                        .one_theta = wish->one_theta,
                         .type = wish->type};
         for (int j = 0; j < wish->grid_rank; j++)
             c.grid[j] = wish->grid[j];

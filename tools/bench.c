@@ -24,6 +24,7 @@ static const char help[] =
     "  --ranks RQ,RK,RV                 of tpa_decode's queries, keys and values; default 16,1,1\n"
     "  --grid N[,N...]                  a position grid, in place of --n\n"
     "  --prefix L                       tokens before the grid; default 0, and 10 for md_lrpe_cosine\n"
+    "  --one-theta                      of rotate and cosine: one theta for all heads, not one for each\n"
     "  --replay                         the time of a call in a graph of many that is recorded and replayed (GPUs)\n"
     "  --quick                          one length of a few cases, in less than 20 seconds\n"
     "  --json FILE                      also write the results as JSON\n";
@@ -132,10 +133,11 @@ static bool read_flag(arguments *walk, request *r)
         return read_grid(walk, wish);
     if (strcmp(walk->flag, "json") == 0)
         return (r->json = arguments_value(walk)) != NULL;
-    bool *const yes = strcmp(walk->flag, "quick") == 0    ? &wish->quick
-                      : strcmp(walk->flag, "replay") == 0 ? &r->replay
-                      : strcmp(walk->flag, "help") == 0   ? &r->help
-                                                          : NULL;
+    bool *const yes = strcmp(walk->flag, "quick") == 0       ? &wish->quick
+                      : strcmp(walk->flag, "one-theta") == 0 ? &wish->one_theta
+                      : strcmp(walk->flag, "replay") == 0    ? &r->replay
+                      : strcmp(walk->flag, "help") == 0      ? &r->help
+                                                             : NULL;
     if (yes != NULL)
         return *yes = arguments_no_value(walk);
     complain(EXIT_USAGE, "--%s is not a flag of `copes bench`; `copes bench --help` lists those it has", walk->flag);
@@ -150,6 +152,7 @@ static bool check_request(const bench_wish *wish)
         bool given, act;
     } flags[] = {{"grid", wish->grid_rank > 0, false},
                  {"prefix", wish->prefix >= 0, false},
+                 {"one-theta", wish->one_theta, false},
                  {"act", wish->act >= 0, true}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         for (int op = 0; op < BENCH_OPERATORS; op++)

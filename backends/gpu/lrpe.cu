@@ -2,6 +2,8 @@
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe_rows.h"
 
+#include <utility>
+
 namespace COPES_GPU
 {
 
@@ -24,6 +26,18 @@ template <typename T, encoding E> copes_status run_encoding(const queue &to, con
                                                   : run_rows<T, E, activation::elementwise>(to, problem);
 }
 
+/* Heads that have one theta between them take the place of batch entries, as it is those that share angles. */
+static copes_lrpe_problem with_entries(copes_lrpe_problem problem)
+{
+    constexpr int64_t ENOUGH = 4;
+    if (problem.theta.stride[0] != 0 || problem.h < ENOUGH)
+        return problem;
+    for (copes_view *view : {&problem.src, &problem.x, &problem.dst})
+        std::swap(view->stride[0], view->stride[2]);
+    std::swap(problem.b, problem.h);
+    return problem;
+}
+
 template <typename T> size_t lrpe_workspace(const queue &to, const copes_lrpe_problem &problem)
 {
     return problem.softmax == COPES_OVER_SEQUENCE ? sequence_workspace<T>(to, problem, false) : 0;
@@ -33,10 +47,11 @@ template <typename T> copes_status run_lrpe(const queue &to, const copes_lrpe_pr
 {
     if (problem.softmax == COPES_OVER_SEQUENCE)
         return run_sequence<T>(to, problem, false, workspace);
+    const copes_lrpe_problem sharing = with_entries(problem);
     if (problem.variant == COPES_COSINE)
-        return run_encoding<T, encoding::cosine>(to, problem);
-    return problem.pairing == COPES_HALF ? run_encoding<T, encoding::half>(to, problem)
-                                         : run_encoding<T, encoding::interleaved>(to, problem);
+        return run_encoding<T, encoding::cosine>(to, sharing);
+    return problem.pairing == COPES_HALF ? run_encoding<T, encoding::half>(to, sharing)
+                                         : run_encoding<T, encoding::interleaved>(to, sharing);
 }
 
 #define INSTANTIATE(T)                                                                                                 \

@@ -1,5 +1,5 @@
-/* lrpe where batch entries share their angles. Bound by memory. A block has a few tokens of a head in every batch
- * entry, or in some, and makes their sines and cosines once in shared memory while its loads are under way; a thread has
+/* lrpe where batch entries share their angles, or heads, which then stand in for them (lrpe.cu). Bound by memory. A block
+ * has a few tokens of a head in every batch entry, or in some, and makes their sines and cosines once in shared memory while its loads are under way; a thread has
  * one pair of vectors (cosine: one, and a pair on the other side) of several tokens, over which what it finds out once
  * is spread. Small blocks won on an H200: what a block waits for at its barrier is then hidden by the many others of the
  * multiprocessor. */
@@ -8,6 +8,7 @@
 #include "backends/gpu/lrpe_turns.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace COPES_GPU
 {
@@ -20,6 +21,12 @@ inline constexpr int shares = BACKWARD                                  ? (A == 
                               : sizeof(T) == 4 || E == encoding::cosine ? 4
                                                                         : 3;
 
+/* Do a token's batch entries lie side by side, as heads do? */
+static bool are_near(const copes_lrpe_problem &problem)
+{
+    return std::abs(problem.dst.stride[0]) < std::abs(problem.dst.stride[1]);
+}
+
 /* Batch entries that a block has, or a few more. Memory that is read and written at fewer places at a time is up to 3 %
  * faster where the tensors do not fit the caches. A block makes more turns for its rows then, for which arithmetic leaves
  * the less room the more there is of it: least with a grid's divisions, or backward with twice the turns of rotate. */
@@ -29,7 +36,7 @@ template <typename T, encoding E, activation A> int entries_wanted(const copes_l
     const bool line = problem.grid_rank == 1, cosine = E == encoding::cosine;
     const bool heavy = problem.backward && cosine && !none && !exact;
     const double large = line ? 200e6 : 1e9; /* bytes */
-    if (heavy || (double)copes_lrpe_bytes(&problem) < large)
+    if (heavy || are_near(problem) || (double)copes_lrpe_bytes(&problem) < large)
         return MANY_ENTRIES;
     if (line && (none || (exact && (softmax || (cosine && !problem.backward)))))
         return 2;
@@ -40,7 +47,7 @@ struct batch_tiling {
     turn_plan turns;
     block_order order;
     row_shape shape;
-    int groups; /* of batch entries; a block's are so many apart, as memory is faster at places far apart */
+    uint32_t next_group, next_entry; /* batch entries from a block's first to the next block's, and to its own next */
 };
 
 template <typename T, encoding E, activation A, bool BACKWARD>
@@ -50,7 +57,7 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
     constexpr int V = vector_length<T>, SHARES = shares<T, E, A, BACKWARD>;
     block_place place = find_block(tiling.order);
     place.token *= tiling.turns.tokens;
-    const uint32_t entry = (uint32_t)place.entry + threadIdx.z * (uint32_t)tiling.groups;
+    const uint32_t entry = (uint32_t)place.entry * tiling.next_group + threadIdx.z * tiling.next_entry;
     const bool exists = entry < (uint32_t)tiling.shape.b;
     place.entry = exists ? (int)entry : 0;
     const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, tiling.shape.units, (int)threadIdx.x);
@@ -100,12 +107,15 @@ static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, 
         --together;
     *threads = dim3((unsigned)shape.lanes, (unsigned)together, (unsigned)entries);
     const int tokens = together * share, tiles = (shape.n + tokens - 1) / tokens;
-    tiling->groups = (shape.b + entries - 1) / entries;
+    const int groups = (shape.b + entries - 1) / entries;
+    const bool side_by_side = are_near(problem); /* else as far apart as can be, as memory is faster so */
+    tiling->next_group = side_by_side ? (uint32_t)entries : 1;
+    tiling->next_entry = side_by_side ? 1 : (uint32_t)groups;
     tiling->turns = turn_plan(problem, shape.units, v);
     tiling->turns.tokens = tokens;
     tiling->order = block_order(problem, tiles);
     const bool near = is_near(problem.src, tokens) && is_near(problem.x, tokens) && is_near(problem.dst, tokens);
-    const double blocks = (double)tiles * tiling->groups * (double)problem.h;
+    const double blocks = (double)tiles * groups * (double)problem.h;
     const bool fits = block_turns_bytes(tiling->turns) <= MOST_BYTES && blocks <= INT32_MAX;
     return near && fits ? (int64_t)blocks : 0;
 }

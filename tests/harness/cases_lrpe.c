@@ -127,8 +127,8 @@ static const sketch sketches[] = {
 };
 
 /* Long enough to be shared between threads, or, without a batch, for a GPU's thread to have several tokens; or with more
- * batch entries than a GPU's block has, or with so many that several threads step through an angle's tokens. Two types are
- * enough. */
+ * batch entries than a GPU's block has, or heads where those share their angles, or with so many that several threads step
+ * through an angle's tokens. Two types are enough. */
 static const sketch long_sketches[] = {
     {.b = 2, .h = 4, .d = 64, .grid = {211}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
     {.b = 3, .h = 2, .d = 64, .grid = {1531}, .in = CHECK_DENSE, .out = CHECK_DENSE},
@@ -148,6 +148,8 @@ static const sketch long_sketches[] = {
     {.b = 37, .h = 2, .d = 64, .grid = {13}, .in = CHECK_DENSE, .out = CHECK_DENSE},
     {.b = 19, .h = 2, .d = 64, .grid = {29}, .in = CHECK_DENSE, .out = CHECK_DENSE},
     {.b = 9, .h = 2, .d = 64, .grid = {29}, .prefix = 1, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 1, .h = 8, .d = 64, .grid = {1061}, .prefix = 3, .shared = true, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 2, .h = 37, .d = 64, .grid = {13}, .shared = true, .in = CHECK_SWAPPED, .out = CHECK_DENSE},
 };
 
 /* For the one activation that cares, forward and backward: long enough for a GPU's thread to turn several spans of
