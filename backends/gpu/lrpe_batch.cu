@@ -38,7 +38,7 @@ template <typename T, encoding E, activation A> int entries_wanted(const copes_l
     const double large = line ? 200e6 : 1e9; /* bytes */
     if (heavy || are_near(problem) || (double)copes_lrpe_bytes(&problem) < large)
         return MANY_ENTRIES;
-    if (line && (none || (exact && (softmax || (cosine && !problem.backward)))))
+    if (line && (none || softmax || (exact && cosine && !problem.backward)))
         return 2;
     return problem.grid_rank > 2 || (exact && !softmax) ? 6 : 4;
 }
@@ -71,7 +71,7 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
         words[i].x.read(x_row, token * x.n, at.plain);
     }
     const block_turns<V> made(tiling.turns, dynamic_shared());
-    make_turns<sizeof(T) == 4>(tiling.turns, made, place.head, place.token);
+    make_turns<sizeof(T) == 4, A == activation::softmax && sizeof(T) == 2>(tiling.turns, made, place.head, place.token);
     T *const dst_row = first_row<T>(dst, place);
     const bool live = at.there && exists;
 #pragma unroll
