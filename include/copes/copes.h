@@ -119,7 +119,8 @@ typedef struct copes_act_attributes {
  *   in   x        (B, N, H, D), or (B, N, D) with H = 1; type T
  *        theta    (H, E), (1, E) or (H, 1); float32, float16 or bfloat16: radians per position
  *   out  o        rotate: x's shape, may be x itself; cosine: (B, N, H, 2D), or (B, N, 2D); T
- *        lse      optional, softmax over the sequence only: (B, H, D), log sum exp of x over N; float32 (float64 if T is)
+ *        lse      optional, softmax over the sequence only: (B, H, D), log sum exp of x over N, which is -inf for a
+ *                 column of -inf; float32 (float64 if T is)
  *
  * COPES_LRPE_BACKWARD
  *   in   theta    as above

@@ -139,10 +139,11 @@ static void store_lse(const encoding *c, const double *x, oracle_tensor *out)
         for (int64_t t = 0; t < c->n; t++) {
             largest = oracle_larger((real)start[t * c->h * c->d], largest);
         }
+        largest = largest == -(real)INFINITY ? 0 : largest; /* of no tokens, or of nothing but -inf: the sum is 0 */
         for (int64_t t = 0; t < c->n; t++) {
             sum += expl((real)start[t * c->h * c->d] - largest);
         }
-        out->value[row] = (double)(c->n > 0 ? largest + logl(sum) : -(real)INFINITY);
+        out->value[row] = (double)(largest + logl(sum));
         out->term[row] = (double)oracle_larger(oracle_larger(fabsl(largest), logl(sum)), 1);
         out->turn[row] = 0;
     }
