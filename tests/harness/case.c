@@ -14,8 +14,8 @@ const check_family check_families[] = {
 const size_t check_family_count = sizeof check_families / sizeof *check_families;
 
 static const char *const acts[] = {"none", "relu", "sigmoid", "silu", "softmax"};
-static const char *const fills[CHECK_FILLS] = {"normal", "wide",  "special", "finite", "subnormal",
-                                               "large",  "equal", "masked",  "late",   "rising"};
+static const char *const fills[CHECK_FILLS] = {"normal", "wide",   "special", "finite", "subnormal", "large",
+                                               "equal",  "masked", "late",    "rising", "every"};
 static const char *const angle_names[CHECK_ANGLES] = {"rope", "any", "tiny", "huge", "odd"};
 
 int check_lead_slot(const copes_op *op)

@@ -54,7 +54,7 @@ static void add(case_list *list, check_case c)
 /* Values that a gradient of a softmax, or a sum, takes past the range of the arithmetic say nothing: skip those. */
 static bool makes_sense(const check_case *c)
 {
-    bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL;
+    bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL || c->fill == CHECK_EVERY;
     return c->op.kind == COPES_ACT_FORWARD || c->op.act.act != COPES_SOFTMAX || !huge || c->type == CHECK_F16;
 }
 
@@ -69,6 +69,16 @@ static void add_fills(case_list *list, copes_kind kind, copes_act act, check_typ
             add(list, c);
         }
     }
+}
+
+/* Every number of 16 bits, or a million others. */
+static void add_every(case_list *list, copes_kind kind, copes_act act, check_type type)
+{
+    static const form all = {1, {1 << 16}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form many = {1, {1000003}, CHECK_DENSE, CHECK_DENSE, false, false};
+    check_case c = form_case(type == CHECK_F32 ? &many : &all, kind, act, 0, type);
+    c.fill = CHECK_EVERY;
+    add(list, c);
 }
 
 /* Long enough to be shared between threads, and for statistics to be kept along the way. */
@@ -126,6 +136,9 @@ static void add_all(case_list *list, copes_kind kind, copes_act act, check_type 
         }
     }
     add_fills(list, kind, act, type);
+    if ((act == COPES_SIGMOID || act == COPES_SILU) && type != CHECK_F64) {
+        add_every(list, kind, act, type);
+    }
     if (type == CHECK_F32 || type == CHECK_BF16) {
         add_long(list, kind, act, type);
     }

@@ -117,6 +117,7 @@ static const sketch sketches[] = {
     {.b = 1, .h = 3, .d = 16, .grid = {31}, .fill = CHECK_EQUAL, .lse = true},
     {.b = 1, .h = 3, .d = 16, .grid = {31}, .fill = CHECK_MASKED},
     {.b = 2, .h = 3, .d = 16, .grid = {41}, .fill = CHECK_LATE, .lse = true},
+    {.b = 1, .h = 2, .d = 8, .grid = {5}, .fill = CHECK_LATE, .lse = true},
     {.b = 2, .h = 3, .d = 16, .grid = {41}, .fill = CHECK_RISING, .lse = true},
     {.b = 7, .h = 3, .d = 6, .grid = {9}, .prefix = 1, .lse = true},
     {.b = 1, .h = 19, .d = 130, .grid = {3}, .offset = {555}},
@@ -231,7 +232,7 @@ static check_case drawn(const sketch *s, copes_variant variant)
 static bool makes_sense(const check_case *c)
 {
     bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL ||
-                c->fill == CHECK_MASKED || c->fill == CHECK_LATE;
+                c->fill == CHECK_MASKED || c->fill == CHECK_LATE || c->fill == CHECK_EVERY;
     return c->op.kind == COPES_LRPE_FORWARD || c->op.lrpe.act <= COPES_RELU || !huge || c->type == CHECK_F16;
 }
 

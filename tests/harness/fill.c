@@ -4,6 +4,7 @@
 #include "tests/harness/random.h"
 
 #include <math.h>
+#include <string.h>
 
 static double plain(uint64_t *state)
 {
@@ -44,6 +45,16 @@ static double special(check_type type, bool finite, uint64_t *state)
     return check_random(state) & 1 ? plain(state) : sign(state) * values[check_below(state, count)];
 }
 
+static double number_of_bits(check_type type, double at)
+{
+    int size = check_type_of(type)->size;
+    uint64_t bits = (uint64_t)ldexp(at, 8 * size);
+    uint32_t half = (uint32_t)bits;
+    uint16_t quarter = (uint16_t)bits;
+    const void *from = size == 8 ? (const void *)&bits : size == 4 ? (const void *)&half : (const void *)&quarter;
+    return check_decode(type, from);
+}
+
 /* `at` is where the value stands in its entry of the first axis, from 0 to 1. */
 static double one_value(check_type type, check_fill fill, double at, uint64_t *state)
 {
@@ -60,6 +71,7 @@ static double one_value(check_type type, check_fill fill, double at, uint64_t *s
     case CHECK_MASKED: return check_random(state) & 1 ? -(double)INFINITY : plain(state);
     case CHECK_LATE: return at < 0.875 ? -(double)INFINITY : plain(state);
     case CHECK_RISING: return 200 * at - 100 + plain(state);
+    case CHECK_EVERY: return number_of_bits(type, at);
     }
     return plain(state);
 }
