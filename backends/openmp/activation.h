@@ -51,16 +51,31 @@ static ALWAYS_INLINE vreal vsilu(vreal x, vlogistic_parts l)
 #endif
 }
 
-/* s and its slope s (1 - s), which is the same on either side of 0: with one division, from the smaller of s and 1 -
- * s. */
+/* s and its slope s (1 - s), which is the same on either side of 0: with one division, from the smaller of s and 1 - s.
+ * `exactly`: each with its rest. */
 typedef struct vlogistic_pair {
-    vreal s, slope;
+    vlogistic_parts value, slope;
 } vlogistic_pair;
 
-static ALWAYS_INLINE vlogistic_pair vlogistic_with_slope(vreal x)
+static ALWAYS_INLINE vlogistic_pair vlogistic_with_slope(bool exactly, vreal x)
 {
-    const vreal smaller = vwhole(vlogistic(~(vint){0}, vlogistic_decay(x))), larger = 1 - smaller;
-    return (vlogistic_pair){vselect(x < 0, smaller, larger), smaller * larger};
+    vlogistic_parts smaller = vlogistic(~(vint){0}, vlogistic_decay(x));
+    if (!exactly)
+        smaller = (vlogistic_parts){vwhole(smaller), vset(0)};
+    const vreal larger = 1 - smaller.s, slope = smaller.s * larger, value = vselect(x < 0, smaller.s, larger);
+    if (!exactly)
+        return (vlogistic_pair){{value, vset(0)}, {slope, vset(0)}};
+    const vreal rest = 1 - larger - smaller.s - smaller.rest; /* of the larger */
+    return (vlogistic_pair){{value, vselect(x < 0, smaller.rest, rest)},
+                            {slope, smaller.s * rest + smaller.rest * larger - vresidual(slope, smaller.s, larger)}};
+}
+
+/* d(x s)/dx. */
+static ALWAYS_INLINE vreal vsilu_slope(bool exactly, vreal x)
+{
+    const vlogistic_pair l = vlogistic_with_slope(exactly, x);
+    const vreal slope = x * l.slope.s + l.value.s;
+    return exactly ? slope + (x * l.slope.rest + l.value.rest) : slope;
 }
 
 static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
@@ -73,16 +88,15 @@ static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
     }
 }
 
-/* The gradient of sum(g act(x)) in x. */
-static ALWAYS_INLINE vreal act_backward(copes_act act, vreal g, vreal x)
+/* The gradient of sum(g act(x)) in x. `summed`: g is a sum itself, whose roundings leave less room for others in
+ * full-width results. */
+static ALWAYS_INLINE vreal act_backward(copes_act act, bool summed, vreal g, vreal x)
 {
+    const bool exactly = FULL_WIDTH && summed;
     switch (act) {
     case COPES_RELU: return vselect(x > 0, g, vset(0));
-    case COPES_SIGMOID: return g * vlogistic_with_slope(x).slope;
-    case COPES_SILU: {
-        const vlogistic_pair l = vlogistic_with_slope(x);
-        return g * (x * l.slope + l.s);
-    }
+    case COPES_SIGMOID: return g * vwhole(vlogistic_with_slope(exactly, x).slope);
+    case COPES_SILU: return g * vsilu_slope(exactly, x);
     default: return g;
     }
 }

@@ -103,7 +103,9 @@ static ALWAYS_INLINE void backward_part(copes_act act, bool from_reals, const vo
 {
     const vpair d = load_from(from_reals, g, i, n);
     const vpair v = act == COPES_NONE ? d : load_from(false, x, i, n);
-    store_to(false, o, i, n, (vpair){act_backward(act, d.low, v.low), act_backward(act, d.high, v.high)}, stream);
+    store_to(false, o, i, n,
+             (vpair){act_backward(act, from_reals, d.low, v.low), act_backward(act, from_reals, d.high, v.high)},
+             stream);
 }
 
 static ALWAYS_INLINE void backward_row(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
