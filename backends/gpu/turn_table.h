@@ -42,8 +42,8 @@ constexpr turn_list list_turns()
 static __device__ const turn_list all_turns = list_turns();
 
 /* The list in shared memory. The turn of a phase is that of the nearest in the list, turned by the rest, |rest| <= pi / 256,
- * whose sine is taken to the third power and whose cosine to the second. EXACTLY: for float32 results, to 1.01 units of
- * 2^-24, and 2 ulp where that is less, near 0; else to 1.8 such units and 2.3 ulp. */
+ * whose sine is taken to the third power and whose cosine to the second. EXACTLY: for float32 results, to 1.02 units of
+ * 2^-24, and 2 ulp where that is less, near 0; else to 1.51 such units and 2.2 ulp. */
 template <bool EXACTLY> struct turn_table {
     enum { BYTES = (int)sizeof(turn_list) };
     turn *turns;
