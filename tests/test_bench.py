@@ -79,6 +79,10 @@ class Bench(CommandTest):
             self.assertRegex(title[5], r"-bf16-grid3x5-l2\Z")
         for c in cases:
             self.assertAlmostEqual(c["mib"], moved_mib(dict(c, n=17)), delta=0.02)
+        text, cases = self.bench("--one-theta", "--n", "7", "--prefix", "0", "--mode", "forward", "--act", "none")
+        self.assertEqual({c["op"] for c in cases}, {"lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine"})
+        for title in TITLE.findall(text):
+            self.assertRegex(title[5], r"-one_theta\Z")
 
     def test_too_large_is_skipped(self):
         text, cases = self.bench("act", "--act", "relu", "--mode", "forward", "--n", "4,2147483647", "--head", "9999")
@@ -104,6 +108,7 @@ class Bench(CommandTest):
         usage("--grid and --n exclude each other", "--grid", "4", "--n", "4")
         usage("act takes no --grid", "act", "--grid", "4")
         usage("act takes no --prefix", "act", "--prefix", "4")
+        usage("tpa_decode takes no --one-theta", "tpa_decode", "--one-theta")
         usage("tpa_decode takes no --act", "tpa_decode", "--act", "relu")
         usage("tpa_decode has no backward", "tpa_decode", "--mode", "backward")
         usage("act takes no --ranks", "act", "--ranks", "6,2,2")
