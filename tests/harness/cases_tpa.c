@@ -80,6 +80,8 @@ static const sketch sketches[] = {
     {.shape = {4, 1, 131, 5, 32, 128, 2, 3, 1}, .lengths = true},
     {.shape = {2, 2, 190, 90, 48, 64, 3, 2, 2}, .in = CHECK_PADDED, .mixed = true, .out = CHECK_STRIDED},
     {.shape = {1, 1, 95, 1, 64, 64, 1, 1, 1}, .bare_keys = true, .bare_values = true, .lse = true},
+    {.shape = {2, 1, 1301, 3, 6, 7, 2, 2, 2}, .lengths = true, .lse = true},
+    {.shape = {1, 2, 900, 5, 8, 150, 2, 1, 2}, .attributes = {.causal = 1}, .bare_keys = true, .lse = true},
 };
 
 static check_case drawn(const sketch *s, check_type type)
