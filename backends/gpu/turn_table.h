@@ -31,7 +31,7 @@ constexpr turn_list list_turns()
     turn_list list = {};
     for (int i = 0; i < ALL_TURNS; i++) {
         const int rest = i % QUARTER_TURNS;
-        constexpr double STEP = 6.283185307179586477 / ALL_TURNS;
+        constexpr double STEP = 6.283185307179586477 / (int)ALL_TURNS;
         const float sine = (float)sine_of(rest * STEP), cosine = (float)sine_of((QUARTER_TURNS - rest) * STEP);
         const turn quarters[] = {{cosine, sine}, {-sine, cosine}, {-cosine, -sine}, {sine, -cosine}};
         list.turns[i] = quarters[i / QUARTER_TURNS];
