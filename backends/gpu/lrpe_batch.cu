@@ -1,8 +1,8 @@
-/* lrpe where batch entries share their angles, or heads, which then stand in for them (lrpe.cu). Bound by memory. A block
- * has a few tokens of a head in every batch entry, or in some, and makes their sines and cosines once in shared memory while its loads are under way; a thread has
- * one pair of vectors (cosine: one, and a pair on the other side) of several tokens, over which what it finds out once
- * is spread. Small blocks won on an H200: what a block waits for at its barrier is then hidden by the many others of the
- * multiprocessor. */
+/* lrpe where batch entries share their angles, or heads, which then stand in for them (lrpe.cu). Bound by memory. A
+ * block has a few tokens of a head in every batch entry, or in some, and makes their sines and cosines once in shared
+ * memory while its loads are under way; a thread has one pair of vectors (cosine: one, and a pair on the other side) of
+ * several tokens, over which what it finds out once is spread. Small blocks won on an H200: what a block waits for at
+ * its barrier is then hidden by the many others of the multiprocessor. */
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe_rows.h"
 #include "backends/gpu/lrpe_turns.h"

@@ -22,23 +22,32 @@ struct token_tiling {
 };
 
 /* Tokens that a thread reads at once, while it works on as many: as its registers allow. */
+constexpr int tokens_ahead(bool cosine, activation act, bool backward)
+{
+    if (act == activation::none)
+        return 4;
+    if (!cosine)
+        return 2;
+    if (act == activation::softmax)
+        return backward ? 1 : 2;
+    return backward ? 2 : 4;
+}
+
 template <encoding E, activation A, bool BACKWARD>
-inline constexpr int ahead = A == activation::none   ? 4
-                             : E != encoding::cosine ? 2
-                             : BACKWARD              ? (A == activation::softmax ? 1 : 2)
-                                                     : (A == activation::softmax ? 2 : 4);
+inline constexpr int ahead = tokens_ahead(E == encoding::cosine, A, BACKWARD);
 
 /* Blocks that registers leave room for on a multiprocessor: more where something is waited for but memory. */
+constexpr int blocks_at_once(bool exactly, bool cosine, activation act, bool backward)
+{
+    if (act == activation::none)
+        return exactly ? 3 : cosine && !backward ? 5 : 4;
+    if (act == activation::softmax)
+        return cosine ? 6 : backward ? 4 : 5;
+    return backward ? 4 : exactly ? 6 : 5;
+}
+
 template <typename T, encoding E, activation A, bool BACKWARD>
-inline constexpr int least_blocks = A == activation::none      ? (sizeof(T) == 4                       ? 3
-                                                                  : E == encoding::cosine && !BACKWARD ? 5
-                                                                                                       : 4)
-                                    : A == activation::softmax ? (E == encoding::cosine ? 6
-                                                                  : BACKWARD            ? 4
-                                                                                        : 5)
-                                    : BACKWARD                 ? 4
-                                    : sizeof(T) == 4           ? 6
-                                                               : 5;
+inline constexpr int least_blocks = blocks_at_once(sizeof(T) == 4, E == encoding::cosine, A, BACKWARD);
 
 /* How far an angle turns: in phases, whose sum is exact, so that a sine near 0 is, too. */
 template <typename Table> struct way_by_phase {
@@ -71,18 +80,13 @@ template <bool EXACTLY> struct way_by_turn {
 };
 
 /* A table is worth its filling where an activation's operations bind besides. */
-template <typename T, encoding E, activation A, bool BACKWARD> constexpr auto choose_way()
-{
-    constexpr bool EXACTLY = sizeof(T) == 4;
-    if constexpr (A == activation::softmax)
-        return way_by_turn<EXACTLY>{};
-    else if constexpr (A == activation::none || (BACKWARD && E != encoding::cosine))
-        return way_by_phase<no_turn_table<EXACTLY>>{};
-    else
-        return way_by_phase<turn_table<EXACTLY>>{};
-}
+template <encoding E, activation A, bool BACKWARD>
+inline constexpr bool by_table = A != activation::none && (!BACKWARD || E == encoding::cosine);
 
-template <typename T, encoding E, activation A, bool BACKWARD> using way_of = decltype(choose_way<T, E, A, BACKWARD>());
+template <typename T, encoding E, activation A, bool BACKWARD, bool EXACTLY = sizeof(T) == 4>
+using way_of = std::conditional_t<
+    A == activation::softmax, way_by_turn<EXACTLY>,
+    way_by_phase<std::conditional_t<by_table<E, A, BACKWARD>, turn_table<EXACTLY>, no_turn_table<EXACTLY>>>>;
 
 /* What a block's threads share: the table, the steps of its head's angles, and the ways from a thread's first token to
  * all of its tokens. */

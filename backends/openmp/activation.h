@@ -59,15 +59,15 @@ typedef struct vlogistic_pair {
 
 static ALWAYS_INLINE vlogistic_pair vlogistic_with_slope(bool exactly, vreal x)
 {
-    vlogistic_parts smaller = vlogistic(~(vint){0}, vlogistic_decay(x));
-    if (!exactly)
-        smaller = (vlogistic_parts){vwhole(smaller), vset(0)};
-    const vreal larger = 1 - smaller.s, slope = smaller.s * larger, value = vselect(x < 0, smaller.s, larger);
-    if (!exactly)
-        return (vlogistic_pair){{value, vset(0)}, {slope, vset(0)}};
-    const vreal rest = 1 - larger - smaller.s - smaller.rest; /* of the larger */
-    return (vlogistic_pair){{value, vselect(x < 0, smaller.rest, rest)},
-                            {slope, smaller.s * rest + smaller.rest * larger - vresidual(slope, smaller.s, larger)}};
+    const vlogistic_parts parts = vlogistic(~(vint){0}, vlogistic_decay(x));
+    const vreal smaller = exactly ? parts.s : vwhole(parts), larger = 1 - smaller;
+    vlogistic_pair pair = {{vselect(x < 0, smaller, larger), vset(0)}, {smaller * larger, vset(0)}};
+    if (exactly) {
+        const vreal rest = 1 - larger - smaller - parts.rest; /* of the larger */
+        pair.value.rest = vselect(x < 0, parts.rest, rest);
+        pair.slope.rest = smaller * rest + parts.rest * larger - vresidual(pair.slope.s, smaller, larger);
+    }
+    return pair;
 }
 
 /* d(x s)/dx. */
