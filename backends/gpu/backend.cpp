@@ -134,6 +134,8 @@ template <typename T> static copes_status run_of(const queue &to, const copes_pr
 static copes_status workspace_size(const void *state, const copes_problem *problem, size_t *size)
 {
     const queue &to = *static_cast<const queue *>(state);
+    const device_guard guard(to.device); /* a plan may ask the device what it runs at a time */
+    COPES_TRY(status_of(guard.error, "device"));
     switch (copes_problem_dtype(problem)) {
     case COPES_F16: *size = workspace_of<f16>(to, *problem); break;
     case COPES_BF16: *size = workspace_of<bf16>(to, *problem); break;
