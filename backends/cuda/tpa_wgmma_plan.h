@@ -168,7 +168,7 @@ inline bool has_short_steps(const copes_tpa_problem &problem)
 /* What devices, maps, a grid and the kernel's arithmetic hold. */
 template <typename T> inline bool takes_boxes(const queue &to, const copes_tpa_problem &p, wgmma_plan *plan)
 {
-    if (!COPES_WGMMA || to.architecture != 90 || p.rq > MOST_RANKS || p.d > 128 || p.e > 128 || p.b > MOST_ALONG_GRID ||
+    if (!COPES_WGMMA || to.capability != 90 || p.rq > MOST_RANKS || p.d > 128 || p.e > 128 || p.b > MOST_ALONG_GRID ||
         !has_short_steps(p) || !in_boxes(p, p.bk, p.rk) || !in_boxes(p, p.bv, p.rv))
         return false;
     const bool fits =

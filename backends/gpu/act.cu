@@ -139,10 +139,13 @@ template <typename T> copes_status run_act(const queue &to, const copes_act_prob
 }
 
 /* Some kernel of this build stands for all. */
-GPU(Error_t) kernel_image_error()
+GPU(Error_t) find_code(int *architecture)
 {
-    GPU(FuncAttributes) attributes;
-    return GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void *>(act_line<f32, COPES_NONE, false>));
+    GPU(FuncAttributes) attributes = {};
+    const GPU(Error_t) error =
+        GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void *>(act_line<f32, COPES_NONE, false>));
+    *architecture = attributes.ptxVersion;
+    return error;
 }
 
 #define INSTANTIATE(T)                                                                                                 \

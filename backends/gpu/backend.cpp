@@ -74,13 +74,16 @@ static copes_status read_device(int32_t device, queue *to)
 {
     const device_guard guard(device);
     device_properties properties;
+    int code = 0;
     COPES_TRY(status_of(guard.error, "context"));
     COPES_TRY(status_of(GPU(GetDeviceProperties)(&properties, device), "context"));
+    COPES_TRY(status_of(find_code(&code), "context"));
     to->device = device;
-    to->architecture = properties.major * 10 + properties.minor;
+    to->capability = properties.major * 10 + properties.minor;
+    to->architecture = std::min(to->capability, code);
     to->multiprocessors = properties.multiProcessorCount;
     to->shared_memory = most_shared_memory(properties);
-    return status_of(kernel_image_error(), "context");
+    return COPES_OK;
 }
 
 static copes_status open_state(int32_t device, const copes_context_options *options, void **state)

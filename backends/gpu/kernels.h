@@ -44,8 +44,8 @@ template <typename T> size_t sequence_workspace(const queue &to, const copes_lrp
 template <typename T>
 copes_status run_sequence(const queue &to, const copes_lrpe_problem &problem, bool given, void *workspace);
 
-/* An error where this build has no code for the current device. */
-GPU(Error_t) kernel_image_error();
+/* What the code that the current device runs was made for, for `queue.architecture`; an error where this build has none. */
+GPU(Error_t) find_code(int *architecture);
 
 } // namespace COPES_GPU
 

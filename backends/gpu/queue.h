@@ -16,7 +16,8 @@ namespace COPES_GPU
 struct queue {
     GPU(Stream_t) stream;
     int device;
-    int architecture; /* compute capability, major 10 + minor, for NVIDIA */
+    int capability;   /* for NVIDIA: major 10 + minor */
+    int architecture; /* for NVIDIA: that, or what the code was made for if it is less */
     int multiprocessors;
     int shared_memory; /* bytes that a block can ask for */
 };
