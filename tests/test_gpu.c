@@ -1,9 +1,11 @@
 /* What only a GPU can show: calls captured in a graph and replayed, on any stream, from several contexts at once, with
- * the same bits every time; tensors past 2^31 elements; and a device's own errors. Skipped where there is no device. */
+ * and several threads, with the same bits every time; tensors past 2^31 elements; and a device's own errors. Skipped where
+ * there is no device. */
 #include "bench/call.h"
 #include "memory/runtime.h"
 #include "tests/suite.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,11 +86,15 @@ static void succeed(GPU(Error_t) error)
     ck_assert_msg(error == GPU(Success), "%s", GPU(GetErrorString)(error));
 }
 
-static void run(lane *l)
+static copes_status status_of_run(const lane *l)
 {
-    bench_call *call = &l->call;
-    const copes_status status = copes_run(call->context, &call->op, &call->args, call->workspace, call->workspace_size);
-    ck_assert_msg(status == COPES_OK, "%s", copes_last_error());
+    const bench_call *call = &l->call;
+    return copes_run(call->context, &call->op, &call->args, call->workspace, call->workspace_size);
+}
+
+static void run(const lane *l)
+{
+    ck_assert_msg(status_of_run(l) == COPES_OK, "%s", copes_last_error());
 }
 
 static void open_lane(lane *l, const bench_case *c)
@@ -172,6 +178,66 @@ START_TEST(contexts_run_side_by_side)
         expect_output(&lanes[i], alone[i]);
         free(alone[i]);
         close_lane(&lanes[i]);
+    }
+}
+END_TEST
+
+/* Calls that share kernels, but not how much shared memory these take. */
+static const bench_case alike[] = {
+    {.op = BENCH_ACT,
+     .act = COPES_SOFTMAX,
+     .over_tokens = true,
+     .batch = 12,
+     .head = 12,
+     .dim = 128,
+     .n = 1024,
+     .type = CHECK_F32},
+    {.op = BENCH_ACT,
+     .act = COPES_SOFTMAX,
+     .over_tokens = true,
+     .batch = 2,
+     .head = 1,
+     .dim = 64,
+     .n = 1024,
+     .type = CHECK_F32},
+    {.op = BENCH_TPA, .batch = 8, .head = 64, .dim = 128, .ranks = {16, 1, 1}, .n = 512, .type = CHECK_BF16},
+    {.op = BENCH_TPA, .batch = 8, .head = 32, .dim = 128, .ranks = {16, 1, 1}, .n = 512, .type = CHECK_BF16},
+};
+enum { ALIKE = sizeof alike / sizeof alike[0] };
+
+typedef struct caller {
+    lane lane;
+    pthread_t thread;
+    int failures;
+} caller;
+
+static void *call_often(void *argument)
+{
+    enum { TIMES = 300 };
+    caller *c = argument;
+    for (int i = 0; i < TIMES; i++)
+        c->failures += status_of_run(&c->lane) != COPES_OK;
+    return NULL;
+}
+
+START_TEST(threads_run_side_by_side)
+{
+    caller callers[ALIKE] = {{.failures = 0}};
+    unsigned char *alone[ALIKE];
+    for (int i = 0; i < ALIKE; i++) {
+        open_lane(&callers[i].lane, &alike[i]);
+        run(&callers[i].lane);
+        alone[i] = take_output(&callers[i].lane);
+    }
+    for (int i = 0; i < ALIKE; i++)
+        ck_assert_int_eq(pthread_create(&callers[i].thread, NULL, call_often, &callers[i]), 0);
+    for (int i = 0; i < ALIKE; i++)
+        ck_assert_int_eq(pthread_join(callers[i].thread, NULL), 0);
+    for (int i = 0; i < ALIKE; i++) {
+        ck_assert_int_eq(callers[i].failures, 0);
+        expect_output(&callers[i].lane, alone[i]);
+        free(alone[i]);
+        close_lane(&callers[i].lane);
     }
 }
 END_TEST
@@ -268,8 +334,7 @@ START_TEST(errors_of_the_device_come_back)
     open_lane(&l, &cases[0]);
     succeed(GPU(StreamBeginCapture)(l.stream, GPU(StreamCaptureModeGlobal)));
     (void)GPU(Malloc)(&unwanted, 16); /* not allowed while a stream is captured, and spoils the capture */
-    const copes_status status = copes_run(l.context, &l.call.op, &l.call.args, NULL, 0);
-    ck_assert_int_eq(status, COPES_ERROR_BACKEND);
+    ck_assert_int_eq(status_of_run(&l), COPES_ERROR_BACKEND);
     ck_assert_ptr_nonnull(strstr(copes_last_error(), "capture"));
     (void)GPU(StreamEndCapture)(l.stream, &graph);
     (void)GPU(GetLastError)();
@@ -309,6 +374,7 @@ int main(void)
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, graphs_replay_to_the_same_bits, 0, CASES);
     tcase_add_loop_test(tests, contexts_run_side_by_side, 0, CASES);
+    tcase_add_test(tests, threads_run_side_by_side);
     tcase_add_test(tests, a_context_follows_its_stream);
     tcase_add_loop_test(tests, indices_pass_31_bits, 0, LARGE);
     tcase_add_test(tests, errors_of_the_device_come_back);

@@ -23,7 +23,9 @@ inline int largest_cluster(const queue &to)
     return size;
 }
 
-/* Enqueues a kernel, with one attribute or none. */
+/* Enqueues a kernel, with one attribute or none, and with dynamic shared memory only if it has no other. Such a kernel may
+ * then have all there is, not what this launch takes: the limit is the kernel's, and contexts of other threads launch it
+ * with other sizes. */
 template <typename... Parameters>
 copes_status launch_as(const cudaLaunchAttribute *attribute, const queue &to, void (*kernel)(Parameters...),
                        dim3 blocks, dim3 threads, size_t shared, std::type_identity_t<Parameters>... arguments)
@@ -38,8 +40,11 @@ copes_status launch_as(const cudaLaunchAttribute *attribute, const queue &to, vo
     config.attrs = attributes;
     if (attribute != nullptr)
         attributes[config.numAttrs++] = *attribute;
-    const cudaError_t error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    return status_of(error == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, arguments...) : error, "launch");
+    if (shared > 0)
+        COPES_TRY(
+            status_of(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, to.shared_memory),
+                      "launch"));
+    return status_of(cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
 }
 
 /* Enqueues a kernel whose blocks, `cluster` of them along x at a time, form clusters. */

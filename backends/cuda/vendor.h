@@ -47,12 +47,6 @@ template <typename... Parameters>
 inline cudaError_t enqueue(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared, cudaStream_t stream,
                            std::type_identity_t<Parameters>... arguments)
 {
-    if (shared > 48 << 10) { /* more than any kernel may have unasked */
-        const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
-                                                       cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        if (error != cudaSuccess)
-            return error;
-    }
     void *pointers[] = {const_cast<void *>(static_cast<const void *>(&arguments))...};
     return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), blocks, threads, pointers, shared, stream);
 }

@@ -37,7 +37,7 @@ inline unsigned blocks_of(int64_t wanted, unsigned threads)
     return (unsigned)std::min((uint64_t)wanted, most);
 }
 
-/* Enqueues a kernel. `shared`: bytes of dynamic shared memory. */
+/* Enqueues a kernel. `shared`: bytes of dynamic shared memory, up to 48 KiB, which any kernel may have. */
 template <typename... Parameters>
 inline copes_status launch(const queue &to, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared,
                            std::type_identity_t<Parameters>... arguments)
