@@ -101,9 +101,9 @@ static void plan(const copes_call *call, copes_problem *out)
                                    .backward = call->info->backward,
                                    .dtype = src->dtype,
                                    .axis = -1,
-                                   .src.data = src->data,
-                                   .saved.data = saved->data,
-                                   .dst.data = dst->data};
+                                   .src.data = copes_view_data(src),
+                                   .saved.data = copes_view_data(saved),
+                                   .dst.data = copes_view_data(dst)};
     const copes_tensor *const tensors[3] = {src, saved, dst};
     const int dim = call->op->act.dim, axis = dim < 0 ? dim + dst->rank : dim;
     bool used[COPES_MAX_RANK] = {false};

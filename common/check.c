@@ -1,4 +1,4 @@
-/* Refusals that the families share. */
+/* What the families share of checking tensors, and of taking them for checked. */
 #include "common/family.h"
 
 copes_status copes_require(const copes_call *call, const copes_tensor *tensor, const char *slot, const char *reason)
@@ -35,4 +35,12 @@ copes_status copes_check_shape(const copes_call *call, const copes_tensor *tenso
     char is[COPES_SHAPE_TEXT], must_be[COPES_SHAPE_TEXT];
     return copes_fail(COPES_ERROR_SHAPE, "%s: %s has shape %s; it must be %s, %s", call->info->name, tensor->name,
                       copes_shape_text(tensor->rank, tensor->shape, is), copes_shape_text(rank, shape, must_be), like);
+}
+
+void *copes_view_data(const copes_tensor *tensor)
+{
+    static _Alignas(64) char somewhere; /* nothing is read or written there: copes_run wants data */
+    if (!copes_present(tensor))
+        return NULL;
+    return tensor->data != NULL || tensor->count == 0 ? (void *)tensor->data : &somewhere;
 }

@@ -44,4 +44,8 @@ static inline bool copes_present(const copes_tensor *tensor)
     return tensor->name != NULL;
 }
 
+/* Where a tensor's view begins: NULL where the tensor is absent, somewhere where it has elements but no data yet, as when
+ * the size of a workspace is asked for. */
+void *copes_view_data(const copes_tensor *tensor);
+
 #endif

@@ -24,7 +24,7 @@ static copes_status check(copes_call *call)
 /* A (B, N, H, D) view of a tensor that may lack the axis H. */
 static copes_view view_of(const copes_tensor *tensor)
 {
-    copes_view view = {.data = copes_present(tensor) ? tensor->data : NULL};
+    copes_view view = {.data = copes_view_data(tensor)};
     view.stride[0] = tensor->stride[0];
     view.stride[1] = tensor->stride[1];
     view.stride[2] = tensor->rank == 4 ? tensor->stride[2] : 0;
@@ -34,7 +34,7 @@ static copes_view view_of(const copes_tensor *tensor)
 
 static copes_view lse_view(const copes_tensor *tensor)
 {
-    copes_view view = {.data = copes_present(tensor) ? tensor->data : NULL};
+    copes_view view = {.data = copes_view_data(tensor)};
     for (int i = 0; i < 3; i++)
         view.stride[i] = tensor->stride[i];
     return view;
@@ -52,7 +52,7 @@ static void plan_segments(const copes_call *call, const copes_lrpe_shape *shape,
     }
     const copes_tensor *theta = &call->in[COPES_LRPE_THETA];
     problem->theta =
-        (copes_view){.data = theta->data,
+        (copes_view){.data = copes_view_data(theta),
                      .stride = {theta->shape[0] == 1 ? 0 : theta->stride[0], scalar ? 0 : theta->stride[1]}};
 }
 

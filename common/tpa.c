@@ -120,7 +120,7 @@ static copes_status check(copes_call *call)
 /* A rank-4 view of a factor whose rank axis, at `axis`, may be left out. */
 static copes_view factor_view(const copes_tensor *tensor, int axis)
 {
-    copes_view view = {.data = tensor->data};
+    copes_view view = {.data = copes_view_data(tensor)};
     for (int i = 0, from = 0; i < 4; i++)
         view.stride[i] = tensor->rank == 3 && i == axis ? 0 : tensor->stride[from++];
     return view;
@@ -128,7 +128,7 @@ static copes_view factor_view(const copes_tensor *tensor, int axis)
 
 static copes_view plain_view(const copes_tensor *tensor)
 {
-    copes_view view = {.data = copes_present(tensor) ? tensor->data : NULL};
+    copes_view view = {.data = copes_view_data(tensor)};
     for (int i = 0; i < tensor->rank; i++)
         view.stride[i] = tensor->stride[i];
     return view;

@@ -120,12 +120,12 @@ template <typename T> bool fits(const queue &to, const copes_lrpe_problem &probl
 
 /* Calls `take` with the encoding and role of a problem that fits; false where none does. */
 template <typename T, typename Take>
-bool with_coding(const queue &to, const copes_lrpe_problem &problem, bool given, bool kept, Take take)
+bool with_coding(const queue &to, const copes_lrpe_problem &problem, bool given, Take take)
 {
     const auto turned = [&]<coding C>() {
-        return !problem.backward ? take.template operator()<C, role::forward>()
-               : kept            ? take.template operator()<C, role::kept>()
-                                 : take.template operator()<C, role::backward>();
+        return !problem.backward             ? take.template operator()<C, role::forward>()
+               : problem.lse.data != nullptr ? take.template operator()<C, role::kept>()
+                                             : take.template operator()<C, role::backward>();
     };
     if (!fits<T>(to, problem) || problem.b * problem.h * problem.d == 0)
         return false;
@@ -140,22 +140,17 @@ bool with_coding(const queue &to, const copes_lrpe_problem &problem, bool given,
     return given && take.template operator()<coding::none, role::given>();
 }
 
-/* Wherever the tensors start. What has no data yet but strides is a logarithm all the same; what has neither may be none,
- * or one of the same number everywhere. */
+/* Wherever the tensors start. */
 template <typename T> size_t fast_sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given)
 {
     copes_lrpe_problem anywhere = problem;
-    anywhere.src.data = anywhere.x.data = anywhere.dst.data = nullptr;
-    const int64_t *stride = problem.lse.stride;
-    const bool known = problem.lse.data != nullptr || stride[0] != 0 || stride[1] != 0 || stride[2] != 0;
+    for (copes_view *view : {&anywhere.src, &anywhere.x, &anywhere.dst})
+        *view = aligned(*view);
     size_t bytes = 0;
-    const auto take = [&]<coding C, role R>() {
-        bytes = std::max(bytes, plan_of<T, C, R>(to, anywhere).workspace);
+    with_coding<T>(to, anywhere, given, [&]<coding C, role R>() {
+        bytes = plan_of<T, C, R>(to, anywhere).workspace;
         return true;
-    };
-    with_coding<T>(to, anywhere, given, true, take);
-    if (!known)
-        with_coding<T>(to, anywhere, given, false, take);
+    });
     return bytes;
 }
 
@@ -163,7 +158,7 @@ template <typename T>
 bool run_sequence_fast(const queue &to, const copes_lrpe_problem &problem, bool given, void *workspace,
                        copes_status *status)
 {
-    return with_coding<T>(to, problem, given, problem.lse.data != nullptr, [&]<coding C, role R>() {
+    return with_coding<T>(to, problem, given, [&]<coding C, role R>() {
         sequence_plan plan = plan_of<T, C, R>(to, problem);
         if (plan.kind == cut_kind::none)
             return false;

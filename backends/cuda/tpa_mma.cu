@@ -182,11 +182,10 @@ template <typename T> static bool in_one_piece(const copes_view &view, const cop
 
 /* Are its features rows of whole vectors, wherever it begins? */
 template <typename T>
-static bool in_rows(copes_view view, const copes_tpa_problem &problem, int64_t rank, int64_t width)
+static bool in_rows(const copes_view &view, const copes_tpa_problem &problem, int64_t rank, int64_t width)
 {
     const int64_t lengths[4] = {problem.b, problem.m, rank, width};
-    view.data = reinterpret_cast<void *>(16);
-    return width % vector_length<T> == 0 && in_vectors<T>(view, lengths, 4);
+    return width % vector_length<T> == 0 && in_vectors<T>(aligned(view), lengths, 4);
 }
 
 /* Shapes and strides that tensor cores take, here or in tpa_wgmma.cu. */

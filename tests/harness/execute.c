@@ -103,6 +103,25 @@ static int make_outputs(run *r)
     return 0;
 }
 
+/* Tensors need no data yet for the size of a workspace, and it does not depend on them. */
+static int expect_size_without_data(run *r, size_t wanted)
+{
+    DLTensor bare[COPES_MAX_INPUTS + COPES_MAX_OUTPUTS];
+    copes_args args = r->args;
+    size_t size = 0;
+    for (int i = 0; i < COPES_MAX_INPUTS + COPES_MAX_OUTPUTS; i++) {
+        DLTensor **tensor = i < COPES_MAX_INPUTS ? &args.in[i] : &args.out[i - COPES_MAX_INPUTS];
+        if (*tensor == NULL)
+            continue;
+        bare[i] = **tensor;
+        bare[i].data = NULL;
+        *tensor = &bare[i];
+    }
+    if (copes_workspace_size(r->context, &r->problem->c.op, &args, &size) == COPES_OK && size == wanted)
+        return 0;
+    return fail(r, "the workspace has %zu bytes with data and %zu without", wanted, size);
+}
+
 /* The workspace is poisoned, and at any address. */
 static int call(run *r)
 {
@@ -111,6 +130,8 @@ static int call(run *r)
     if (copes_workspace_size(r->context, op, &r->args, &size) != COPES_OK) {
         return fail(r, "copes_workspace_size: %s", copes_last_error());
     }
+    if (expect_size_without_data(r, size) != 0)
+        return -1;
     int64_t floats = (int64_t)(size / 4 + 1);
     if (check_buffer_create(&r->workspace, r->device, CHECK_F32, 1, &floats, CHECK_ODD, r->poison) != 0) {
         return fail(r, "no memory for a workspace of %zu bytes", size);
