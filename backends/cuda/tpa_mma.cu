@@ -195,10 +195,10 @@ template <typename T> static bool is_fast(const queue &to, const copes_tpa_probl
     const int64_t heads = (int)MOST_WARPS * (int)WARP_HEADS, features = 256, ranks = 64,
                   tokens = INT32_MAX / MOST_CLUSTER;
     const bool sizes = p.h >= 1 && p.h <= heads && p.d <= features && p.e >= 1 && p.e <= features && p.rk <= ranks &&
-                       p.rv <= ranks && p.rq <= 4096 && p.m >= 1 && p.m < INT32_MAX && p.b >= 1 && p.n >= 1 &&
+                       p.rv <= ranks && p.rq <= 4096 && p.m >= 1 && p.m <= INT32_MAX / 2 && p.b >= 1 && p.n >= 1 &&
                        p.b <= tokens / p.n;
     mma_plan plan;
-    return to.architecture >= 80 && sizes && (p.bq.stride[3] == 1 || p.d == 1) && in_rows<T>(p.bk, p, p.rk, p.d) &&
+    return to.architecture >= 80 && sizes && p.bq.stride[3] == 1 && in_rows<T>(p.bk, p, p.rk, p.d) &&
            in_rows<T>(p.bv, p, p.rv, p.e) && in_one_piece<T>(p.ak, p, p.rk) && in_one_piece<T>(p.av, p, p.rv) &&
            plan_block<T>(to, p, head_tiles_of(p), &plan);
 }
