@@ -82,6 +82,12 @@ static const sketch sketches[] = {
     {.shape = {1, 1, 95, 1, 64, 64, 1, 1, 1}, .bare_keys = true, .bare_values = true, .lse = true},
     {.shape = {2, 1, 1301, 3, 6, 7, 2, 2, 2}, .lengths = true, .lse = true},
     {.shape = {1, 2, 900, 5, 8, 150, 2, 1, 2}, .attributes = {.causal = 1}, .bare_keys = true, .lse = true},
+    /* so few query tokens that a GPU's tensor cores take the cache in parts, in 16 bits too */
+    {.shape = {1, 1, 4000, 64, 128, 128, 6, 1, 1}, .bare_keys = true, .bare_values = true, .lse = true},
+    {.shape = {1, 2, 4000, 40, 128, 128, 6, 1, 1}, .attributes = {.causal = 1}, .lengths = true, .lse = true},
+    {.shape = {1, 1, 1000, 47, 256, 256, 6, 2, 2}, .lse = true},
+    {.shape = {1, 3, 1000, 17, 256, 256, 6, 2, 2}, .attributes = {.causal = 1}, .lengths = true, .out = CHECK_STRIDED},
+    {.shape = {1, 1, 1000, 5, 256, 256, 6, 2, 2}, .out = CHECK_ODD},
 };
 
 static check_case drawn(const sketch *s, check_type type)
