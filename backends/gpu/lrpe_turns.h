@@ -47,7 +47,7 @@ struct turn_plan {
     {
         int64_t tokens_of_place = 1;
         for (int j = grid_rank - 1; j >= 0; j--) {
-            const int64_t places = problem.grid[j] > 0 ? problem.grid[j] : 1;
+            const int64_t places = problem.length > 0 ? problem.grid[j] : 1; /* one without tokens may be huge */
             end[j] = (int)problem.segment[j].end;
             theta_shift[j] = (int)(problem.segment[j].theta_begin - problem.segment[j].begin);
             offset[j] = (int)problem.offset[j];
