@@ -90,7 +90,7 @@ static int choose_entries(int b, int wanted, int most)
 {
     int best = std::min(wanted, most);
     for (int entries = best; entries < 2 * wanted && entries <= most; entries++)
-        if ((b + entries - 1) / entries * entries < (b + best - 1) / best * best)
+        if ((int64_t)times(b, entries) * entries < (int64_t)times(b, best) * best)
             best = entries;
     return best;
 }
@@ -102,12 +102,12 @@ static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, 
 {
     const row_shape &shape = tiling->shape;
     const int entries = choose_entries(shape.b, std::min(wanted, shape.b), MOST_THREADS / shape.lanes);
-    int together = (v + entries - 1) / entries;
-    while (together > 1 && together * entries * shape.lanes > MOST_THREADS)
+    const int64_t bytes = (int64_t)share * shape.units * v * (int64_t)sizeof(turn); /* for a thread's tokens */
+    int together = times(v, entries);
+    while (together > 1 && (together * entries * shape.lanes > MOST_THREADS || together * bytes > MOST_BYTES))
         --together;
     *threads = dim3((unsigned)shape.lanes, (unsigned)together, (unsigned)entries);
-    const int tokens = together * share, tiles = (shape.n + tokens - 1) / tokens;
-    const int groups = (shape.b + entries - 1) / entries;
+    const int tokens = together * share, tiles = times(shape.n, tokens), groups = times(shape.b, entries);
     const bool side_by_side = are_near(problem); /* else as far apart as can be, as memory is faster so */
     tiling->next_group = side_by_side ? (uint32_t)entries : 1;
     tiling->next_entry = side_by_side ? 1 : (uint32_t)groups;

@@ -263,7 +263,13 @@ DEVICE block_place find_block(const block_order &order)
     return {(int)(order.heads_first ? nearest : next), (int)(order.heads_first ? next : nearest), (int)group};
 }
 
-/* What both kernels of lrpe.h need of a problem: whole vectors, sizes below 2^31, rows that a block's threads hold.
+/* How often a part is needed for all of a whole of 1 or more, whose sum may be past 31 bits. */
+inline int times(int whole, int part)
+{
+    return (whole - 1) / part + 1;
+}
+
+/* What lrpe_batch and lrpe_tokens need of a problem: whole vectors, sizes below 2^31, rows that a block's threads hold.
  * Finds the units of a row, and the threads for them. */
 struct row_shape {
     int b, n, d, k, units, lanes;

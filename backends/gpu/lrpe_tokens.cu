@@ -248,7 +248,7 @@ static int64_t find_tiling(const queue &to, const copes_lrpe_problem &problem, i
         return 0;
     tiling->turns = turn_plan(problem, shape.units, v);
     tiling->turns.tokens = rounds;
-    const int tokens = rounds * *together, tiles = (shape.n + tokens - 1) / tokens;
+    const int tokens = rounds * *together, tiles = times(shape.n, tokens);
     tiling->order = block_order(problem, tiles);
     const bool near = is_near(problem.src, tokens) && is_near(problem.x, tokens) && is_near(problem.dst, tokens);
     const double blocks = (double)tiles * (double)problem.h;

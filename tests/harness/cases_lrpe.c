@@ -125,6 +125,9 @@ static const sketch sketches[] = {
     {.b = 2, .h = 0, .d = 16, .grid = {5}, .shared = true},
     {.b = 2, .h = 3, .d = 16, .grid = {0}, .prefix = 2, .suffix = 1, .lse = true},
     {.b = 2, .h = 3, .d = 16, .grid = {0}},
+    /* a grid without tokens, however large; and rows with so many angles that a GPU's block has few */
+    {.b = 1, .h = 1, .d = 8, .grid_rank = 3, .grid = {0, 1 << 16, 1 << 16}, .prefix = 8, .shared = true},
+    {.b = 1, .h = 2, .d = 512, .grid_rank = 2, .grid = {4, 5}, .prefix = 1},
 };
 
 /* Long enough to be shared between threads, or, without a batch, for a GPU's thread to have several tokens; or with more
