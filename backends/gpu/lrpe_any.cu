@@ -1,4 +1,4 @@
-/* lrpe token by token for tensors that lrpe.cu does not take: any strides, any alignment, any number of features.
+/* lrpe token by token for tensors that the other kernels do not take: any strides, any alignment, any number of features.
  * Thirty-two threads share a row and go over its pairs of features one element at a time, each with an angle of its own
  * making; a softmax goes over them more than once. Bound by that arithmetic, not by memory. */
 #include "backends/gpu/angles.h"

@@ -58,7 +58,7 @@ __global__ void softmax_lanes(const T *src, const T *saved, T *dst, int units, G
 }
 
 /* A row along any axis, in any strides. */
-template <typename T> struct any_row {
+template <typename T> struct strided_row {
     const T *src, *saved;
     T *dst;
     int64_t length, src_step, saved_step, dst_step;
@@ -73,7 +73,7 @@ template <typename T> struct any_row {
     }
 };
 
-template <typename T> DEVICE void softmax_any_row(const any_row<T> &row, float *memory)
+template <typename T> DEVICE void softmax_any_row(const strided_row<T> &row, float *memory)
 {
     float most = -INFINITY;
     long_sum sum;
@@ -87,7 +87,7 @@ template <typename T> DEVICE void softmax_any_row(const any_row<T> &row, float *
         write_scalar(row.dst + i * row.dst_step, softmax_term(row.at(i), most) * scale);
 }
 
-template <typename T> DEVICE void softmax_gradient_any_row(const any_row<T> &row, float *memory)
+template <typename T> DEVICE void softmax_gradient_any_row(const strided_row<T> &row, float *memory)
 {
     long_sum dot;
     for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
@@ -97,12 +97,12 @@ template <typename T> DEVICE void softmax_gradient_any_row(const any_row<T> &row
         write_scalar(row.dst + i * row.dst_step, row.saved_at(i) * (row.at(i) - all));
 }
 
-template <typename T> __global__ void softmax_any(GPU_PARAMETER any_row<T> first, GPU_PARAMETER act_strides rows)
+template <typename T> __global__ void softmax_any(GPU_PARAMETER strided_row<T> first, GPU_PARAMETER act_strides rows)
 {
     __shared__ float memory[THREADS];
     for (int64_t i = blockIdx.x; i < rows.count; i += gridDim.x) {
         const act_offsets at = find_offsets(rows, (uint64_t)i);
-        any_row<T> row = first;
+        strided_row<T> row = first;
         row.src += at.src;
         row.saved += at.saved;
         row.dst += at.dst;
@@ -115,10 +115,10 @@ template <typename T> __global__ void softmax_any(GPU_PARAMETER any_row<T> first
 
 template <typename T> copes_status run_any(const queue &to, const copes_act_problem &problem, const act_strides &rows)
 {
-    const any_row<T> first = {static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
-                              static_cast<T *>(problem.dst.data),       problem.shape[problem.axis],
-                              problem.src.stride[problem.axis],         problem.saved.stride[problem.axis],
-                              problem.dst.stride[problem.axis]};
+    const strided_row<T> first = {static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
+                                  static_cast<T *>(problem.dst.data),       problem.shape[problem.axis],
+                                  problem.src.stride[problem.axis],         problem.saved.stride[problem.axis],
+                                  problem.dst.stride[problem.axis]};
     return launch(to, softmax_any<T>, blocks_of(rows.count, THREADS), THREADS, 0, first, rows);
 }
 
