@@ -56,9 +56,9 @@ typedef enum copes_status {
     COPES_ERROR_DEVICE,      /* tensors on different devices, not on the context's, or on one that does not exist */
     COPES_ERROR_DTYPE,       /* a type that the slot does not take */
     COPES_ERROR_SHAPE,       /* a rank or shape that the slot does not take */
-    COPES_ERROR_STRIDE,      /* an output whose elements overlap */
+    COPES_ERROR_STRIDE,      /* an output whose elements overlap, or whose rows lie among one another */
     COPES_ERROR_ALIAS,       /* an output overlaps another tensor in a way the operator does not allow */
-    COPES_ERROR_SIZE,        /* a size or address range that does not fit 63 bits */
+    COPES_ERROR_SIZE,        /* a size or address range that does not fit 63 bits, or a GPU's launch */
     COPES_ERROR_WORKSPACE,   /* the workspace is NULL or smaller than copes_workspace_size says */
     COPES_ERROR_MEMORY,      /* an allocation failed (copes_context_create only) */
     COPES_ERROR_UNSUPPORTED, /* the backend was not built, or does not run this type */
@@ -190,8 +190,7 @@ typedef struct copes_args {
     DLTensor *out[COPES_MAX_OUTPUTS];
 } copes_args;
 
-/* ---- The table of operators: what a command line, a binding or a test needs to drive them all
- * --------------------- */
+/* ---- The table of operators: what a command line or a binding needs to drive them all --------------------------- */
 
 typedef enum copes_attribute_type {
     COPES_ATTRIBUTE_ENUM,  /* int32: an index into choices */
@@ -257,9 +256,8 @@ typedef struct copes_context copes_context;
 
 typedef struct copes_context_options {
     void *stream; /* GPU: the cudaStream_t or hipStream_t that calls enqueue on; NULL: the default stream */
-    int32_t
-        threads; /* CPU: threads to use; 0: as many as OpenMP says (OMP_NUM_THREADS), fewer for small work; 1 in a build
-                        without OpenMP */
+    /* CPU: threads to use; 0: as many as OpenMP says (OMP_NUM_THREADS), fewer for small work; 1 in a build without it */
+    int32_t threads;
 } copes_context_options;
 
 /* Opens a device. `options` may be NULL. The results of an operator do not depend on the number of threads.
