@@ -42,7 +42,7 @@ static int read_int64(const copes_attribute_info *info, PyObject *value, int64_t
 
 static int set_int32(const copes_attribute_info *info, PyObject *value, void *to)
 {
-    int64_t number;
+    int64_t number = 0;
     if (read_int64(info, value, &number) != 0)
         return -1;
     const int32_t narrow = (int32_t)number;

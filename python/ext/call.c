@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct call {
+typedef struct invocation {
     const copes_op_info *info;
     copes_op op;
     copes_args args;
@@ -20,7 +20,7 @@ typedef struct call {
     PyObject *const *next, *const *end;                 /* arguments not read yet */
     const array *like;                                  /* the input that results are made after */
     PyObject *like_object;
-} call;
+} invocation;
 
 static int raise_status(copes_status status)
 {
@@ -40,18 +40,18 @@ static int raise_status(copes_status status)
     return -1;
 }
 
-static PyObject *take(call *call)
+static PyObject *take(invocation *call)
 {
     return call->next < call->end ? *call->next++ : NULL;
 }
 
-static int missing_arguments(const call *call)
+static int missing_arguments(const invocation *call)
 {
     PyErr_Format(PyExc_TypeError, "%s: the number of arguments is not the table's", call->info->name);
     return -1;
 }
 
-static int open_inputs(call *call)
+static int open_inputs(invocation *call)
 {
     const int preferred = call->info->inplace > 0 ? call->info->inplace - 1 : 0;
     for (int i = 0; i < COPES_MAX_INPUTS; i++) {
@@ -76,7 +76,7 @@ static int open_inputs(call *call)
     return 0;
 }
 
-static int open_output(call *call, int slot, PyObject *object)
+static int open_output(invocation *call, int slot, PyObject *object)
 {
     const char *name = call->info->out[slot].name;
     array *view = &call->out[slot];
@@ -95,7 +95,7 @@ static int open_output(call *call, int slot, PyObject *object)
 }
 
 /* Opens the outputs that are given, and notes in `wanted` those to be made. */
-static int open_outputs(call *call, copes_args *wanted)
+static int open_outputs(invocation *call, copes_args *wanted)
 {
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         if (call->info->out[i].name == NULL)
@@ -116,7 +116,7 @@ static int open_outputs(call *call, copes_args *wanted)
     return 0;
 }
 
-static int read_attributes(call *call)
+static int read_attributes(invocation *call)
 {
     for (int i = 0; i < call->info->attribute_count; i++) {
         PyObject *value = take(call);
@@ -154,7 +154,7 @@ static PyObject *shape_tuple(const DLTensor *tensor)
 
 /* An array of this description by the framework of the call's input. Where a result can be the input itself it has its
  * strides, so that a layout stays from operator to operator; else it is contiguous. */
-static PyObject *make_result(const call *call, int slot, const DLTensor *description)
+static PyObject *make_result(const invocation *call, int slot, const DLTensor *description)
 {
     if (call->like->framework->empty == Py_None)
         return buffer_new(description);
@@ -172,7 +172,7 @@ static PyObject *make_result(const call *call, int slot, const DLTensor *descrip
     return made;
 }
 
-static int make_results(call *call, copes_args *wanted)
+static int make_results(invocation *call, copes_args *wanted)
 {
     bool any = false;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
@@ -195,7 +195,7 @@ static int make_results(call *call, copes_args *wanted)
     return 0;
 }
 
-static copes_status run_unlocked(copes_context *context, const call *call, void *workspace, size_t size)
+static copes_status run_unlocked(copes_context *context, const invocation *call, void *workspace, size_t size)
 {
     copes_status status;
     Py_BEGIN_ALLOW_THREADS status = copes_run(context, &call->op, &call->args, workspace, size);
@@ -203,17 +203,17 @@ static copes_status run_unlocked(copes_context *context, const call *call, void 
 }
 
 /* Scratch memory of a GPU, as an array of bytes by the framework, so that its allocator and stream order serve. */
-static PyObject *make_scratch(const call *call, size_t size)
+static PyObject *make_scratch(const invocation *call, size_t size)
 {
-    const framework *framework = call->like->framework;
-    if (framework->empty != Py_None)
-        return PyObject_CallFunction(framework->scratch, "On", call->like_object, (Py_ssize_t)size);
+    const framework *from = call->like->framework;
+    if (from->empty != Py_None)
+        return PyObject_CallFunction(from->scratch, "On", call->like_object, (Py_ssize_t)size);
     int64_t shape[] = {(int64_t)size};
     return buffer_new(
         &(DLTensor){.device = call->like->tensor.device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape});
 }
 
-static int run_with_scratch(copes_context *context, const call *call, size_t size)
+static int run_with_scratch(copes_context *context, const invocation *call, size_t size)
 {
     if (size == 0)
         return raise_status(run_unlocked(context, call, NULL, 0));
@@ -239,7 +239,7 @@ static int run_with_scratch(copes_context *context, const call *call, size_t siz
     return status;
 }
 
-static int run(call *call)
+static int run(invocation *call)
 {
     const DLDevice device = call->like->tensor.device;
     copes_context *context;
@@ -254,7 +254,7 @@ static int run(call *call)
 }
 
 /* Outputs that the call makes, not the caller, are in made->out afterwards. */
-static int run_call(call *call, copes_args *made)
+static int run_call(invocation *call, copes_args *made)
 {
     if (open_inputs(call) != 0 || open_outputs(call, made) != 0 || read_attributes(call) != 0)
         return -1;
@@ -266,7 +266,7 @@ static int run_call(call *call, copes_args *made)
 }
 
 /* What the caller gets for the array in this slot. */
-static PyObject *finish(const call *call, int slot, bool made)
+static PyObject *finish(const invocation *call, int slot, bool made)
 {
     PyObject *finish = call->like->framework->finish;
     if (!made || finish == Py_None)
@@ -274,7 +274,7 @@ static PyObject *finish(const call *call, int slot, bool made)
     return PyObject_CallFunctionObjArgs(finish, call->result[slot], call->like_object, NULL);
 }
 
-static PyObject *take_results(const call *call, const copes_args *made)
+static PyObject *take_results(const invocation *call, const copes_args *made)
 {
     PyObject *first = finish(call, COPES_OUT, made->out[COPES_OUT] != NULL);
     if (first == NULL || call->result[COPES_OUT_LSE] == NULL)
@@ -286,7 +286,7 @@ static PyObject *take_results(const call *call, const copes_args *made)
     return both;
 }
 
-static void close_call(call *call)
+static void close_call(invocation *call)
 {
     for (int i = 0; i < COPES_MAX_INPUTS; i++)
         if (call->args.in[i] != NULL)
@@ -309,7 +309,7 @@ PyObject *call_run(PyObject *module, PyObject *const *arguments, Py_ssize_t coun
             PyErr_SetString(PyExc_ValueError, "run: the first argument must be an operator's index");
         return NULL;
     }
-    call call;
+    invocation call;
     call.info = &infos[index];
     call.op = copes_op_default(call.info->kind);
     memset(&call.args, 0, sizeof call.args);

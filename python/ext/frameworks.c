@@ -71,16 +71,16 @@ const framework *framework_of(PyObject *object, const char *slot)
     return learned;
 }
 
-int framework_stream(const framework *framework, DLDevice device, void **stream)
+int framework_stream(const framework *of, DLDevice device, void **stream)
 {
     *stream = NULL;
     if (device.device_type == kDLCPU)
         return 0;
-    if (framework->api != NULL)
-        return framework->api->current_stream(device.device_type, device.device_id, stream);
-    if (framework->stream == Py_None)
+    if (of->api != NULL)
+        return of->api->current_stream(device.device_type, device.device_id, stream);
+    if (of->stream == Py_None)
         return 0;
-    PyObject *address = PyObject_CallFunction(framework->stream, "i", (int)device.device_id);
+    PyObject *address = PyObject_CallFunction(of->stream, "i", (int)device.device_id);
     *stream = address != NULL ? PyLong_AsVoidPtr(address) : NULL;
     Py_XDECREF(address);
     return PyErr_Occurred() ? -1 : 0;

@@ -23,6 +23,6 @@ typedef struct framework {
 const framework *framework_of(PyObject *object, const char *slot);
 
 /* The stream on which calls for this device are to run. Returns -1 with an exception set where that fails. */
-int framework_stream(const framework *framework, DLDevice device, void **stream);
+int framework_stream(const framework *of, DLDevice device, void **stream);
 
 #endif
