@@ -70,12 +70,15 @@ static ALWAYS_INLINE vlogistic_pair vlogistic_with_slope(bool exactly, vreal x)
     return pair;
 }
 
-/* d(x s)/dx. */
-static ALWAYS_INLINE vreal vsilu_slope(bool exactly, vreal x)
+/* g d(x s)/dx. */
+static ALWAYS_INLINE vreal vsilu_gradient(bool exactly, vreal g, vreal x)
 {
     const vlogistic_pair l = vlogistic_with_slope(exactly, x);
-    const vreal slope = x * l.slope.s + l.value.s;
-    return exactly ? slope + (x * l.slope.rest + l.value.rest) : slope;
+    const vreal steep = x * l.slope.s, slope = steep + l.value.s;
+    if (!exactly)
+        return g * slope;
+    const vreal second = slope - steep, lost = (steep - (slope - second)) + (l.value.s - second); /* by the sum */
+    return g * slope + g * (lost - vresidual(steep, x, l.slope.s) + (x * l.slope.rest + l.value.rest));
 }
 
 static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
@@ -96,7 +99,7 @@ static ALWAYS_INLINE vreal act_backward(copes_act act, bool summed, vreal g, vre
     switch (act) {
     case COPES_RELU: return vselect(x > 0, g, vset(0));
     case COPES_SIGMOID: return g * vwhole(vlogistic_with_slope(exactly, x).slope);
-    case COPES_SILU: return g * vsilu_slope(exactly, x);
+    case COPES_SILU: return vsilu_gradient(exactly, g, x);
     default: return g;
     }
 }

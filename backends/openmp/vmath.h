@@ -118,11 +118,22 @@ static ALWAYS_INLINE vreal vexp_term(vreal x)
     return real_of_bits(bits_of(e) & ~(x < exp_least_normal));
 }
 
+/* The same value, of which the compiler knows nothing. */
+static ALWAYS_INLINE vreal vhidden(vreal x)
+{
+#if defined(__x86_64__)
+    __asm__("" : "+x"(x));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(x));
+#endif
+    return x;
+}
+
 /* a - b c for a product near a, which is then nearly exact: by a fused multiply-add, or else by products of halves. */
 static ALWAYS_INLINE vreal vresidual(vreal a, vreal b, vreal c)
 {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-    return a - b * c;
+    return vhidden(a) - b * c; /* where a is b c rounded, the compiler would take it for b c itself, and this for 0 */
 #else
     const vint leading = ~(vint){0} << (FRACTION_BITS / 2 + 1);
     const vreal b_high = real_of_bits(bits_of(b) & leading), c_high = real_of_bits(bits_of(c) & leading);
