@@ -34,6 +34,14 @@ inline copes_status find_encoder(map_encoder *encoder)
     return COPES_OK;
 }
 
+/* Gives the thread the current device's context, which the runtime's functions would at their first work for it. */
+inline copes_status take_context()
+{
+    int device = 0;
+    COPES_TRY(status_of(cudaGetDevice(&device), "context"));
+    return status_of(cudaSetDevice(device), "context");
+}
+
 /* Describes a tensor of four axes, the innermost first, whose elements are neighbours there: lengths in elements, strides
  * of the other three in bytes, multiples of 16. */
 inline copes_status encode_map(CUtensorMap *map, CUtensorMapDataType type, void *data, const uint64_t (&lengths)[4],
@@ -42,8 +50,15 @@ inline copes_status encode_map(CUtensorMap *map, CUtensorMapDataType type, void 
     static const uint32_t steps[4] = {1, 1, 1, 1};
     map_encoder encode = nullptr;
     COPES_TRY(find_encoder(&encode));
-    const CUresult error = encode(map, type, 4, data, lengths, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                  swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const auto encode_here = [&] {
+        return encode(map, type, 4, data, lengths, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    };
+    CUresult error = encode_here();
+    if (error == CUDA_ERROR_INVALID_CONTEXT) { /* nothing has been done on this thread */
+        COPES_TRY(take_context());
+        error = encode_here();
+    }
     if (error != CUDA_SUCCESS)
         return copes_fail(COPES_ERROR_BACKEND, "cuTensorMapEncodeTiled: the CUDA driver says: error %d", (int)error);
     return COPES_OK;
