@@ -78,7 +78,8 @@ static ALWAYS_INLINE vreal vsilu_gradient(bool exactly, vreal g, vreal x)
     if (!exactly)
         return g * slope;
     const vreal second = slope - steep, lost = (steep - (slope - second)) + (l.value.s - second); /* by the sum */
-    return g * slope + g * (lost - vresidual(steep, x, l.slope.s) + (x * l.slope.rest + l.value.rest));
+    const vreal finite = vmax(vmin(g, vset(real_most)), vset(-real_most));                        /* as in vsilu */
+    return g * slope + finite * (lost - vresidual(steep, x, l.slope.s) + (x * l.slope.rest + l.value.rest));
 }
 
 static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)

@@ -4,6 +4,7 @@
 #ifndef COPES_BACKENDS_OPENMP_ENCODE_H
 #define COPES_BACKENDS_OPENMP_ENCODE_H
 
+#include "backends/openmp/activation.h"
 #include "backends/openmp/angles.h"
 #include "backends/openmp/rows.h"
 
@@ -104,15 +105,37 @@ static ALWAYS_INLINE vpair load_part(bool reals, const encoded_row *row, int par
     return load_from(reals, row->from[part], i, n);
 }
 
+/* a c + b s; `exactly`: without what the roundings of products lose. (Where they are fused with the sum, that is one.) */
+static ALWAYS_INLINE vreal sum_products(bool exactly, vreal a, vreal c, vreal b, vreal s)
+{
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+    (void)exactly;
+    return a * c + b * s;
+#else
+    const vreal first = a * c, second = b * s, sum = first + second;
+    if (!exactly)
+        return sum;
+    const vreal lost = vresidual(first, a, c) + vresidual(second, b, s);
+    return sum - vselect(vabs(sum) <= vset(real_most), lost, vset(0));
+#endif
+}
+
+static ALWAYS_INLINE vpair sum_pairs(bool exactly, vpair a, vpair c, vpair b, vpair s)
+{
+    return (vpair){sum_products(exactly, a.low, c.low, b.low, s.low),
+                   sum_products(exactly, a.high, c.high, b.high, s.high)};
+}
+
 /* Pairs (a, b) of elements i .. i + n - 1 of two parts, turned by `sign` times their angles. */
 static ALWAYS_INLINE void turn_half(bool from_reals, bool to_reals, const encoded_row *row, real sign, int64_t i,
                                     int64_t n, bool stream)
 {
     const vpair a = load_part(from_reals, row, 0, i, n), b = load_part(from_reals, row, 1, i, n);
-    const vpair c = load_real_pair(row->cosine + i), s = load_real_pair(row->sine + i);
-    const vreal s0 = sign * s.low, s1 = sign * s.high;
-    store_to(to_reals, row->to[0], i, n, (vpair){a.low * c.low - b.low * s0, a.high * c.high - b.high * s1}, stream);
-    store_to(to_reals, row->to[1], i, n, (vpair){b.low * c.low + a.low * s0, b.high * c.high + a.high * s1}, stream);
+    const vpair c = load_real_pair(row->cosine + i), sine = load_real_pair(row->sine + i);
+    const vpair s = {sign * sine.low, sign * sine.high}, minus = {-s.low, -s.high};
+    const bool exactly = FULL_WIDTH && to_reals; /* which an activation's slope multiplies */
+    store_to(to_reals, row->to[0], i, n, sum_pairs(exactly, a, c, b, minus), stream);
+    store_to(to_reals, row->to[1], i, n, sum_pairs(exactly, b, c, a, s), stream);
 }
 
 /* Neighbouring pairs (a, b) in elements i .. i + n - 1, likewise. */
@@ -121,7 +144,8 @@ static ALWAYS_INLINE void turn_interleaved(bool from_reals, bool to_reals, const
 {
     const vpair v = evens_and_odds(load_part(from_reals, row, 0, i, n));
     const vreal c = load_real(row->cosine + i / 2), s = sign * load_real(row->sine + i / 2);
-    const vpair turned = {v.low * c - v.high * s, v.high * c + v.low * s};
+    const bool exactly = FULL_WIDTH && to_reals;
+    const vpair turned = {sum_products(exactly, v.low, c, v.high, -s), sum_products(exactly, v.high, c, v.low, s)};
     store_to(to_reals, row->to[0], i, n, split_of_evens_and_odds(turned), stream);
 }
 
@@ -141,8 +165,7 @@ static ALWAYS_INLINE void contract_cosine(bool from_reals, bool to_reals, const 
 {
     const vpair u = load_part(from_reals, row, 0, i, n), v = load_part(from_reals, row, 1, i, n);
     const vpair c = load_real_pair(row->cosine + i), s = load_real_pair(row->sine + i);
-    store_to(to_reals, row->to[0], i, n, (vpair){u.low * c.low + v.low * s.low, u.high * c.high + v.high * s.high},
-             stream);
+    store_to(to_reals, row->to[0], i, n, sum_pairs(FULL_WIDTH && to_reals, u, c, v, s), stream);
 }
 
 typedef enum encoding_step { TURN_HALF, TURN_INTERLEAVED, EXPAND_COSINE, CONTRACT_COSINE, COPY_REST } encoding_step;
