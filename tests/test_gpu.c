@@ -12,8 +12,8 @@
 
 static const DLDevice gpu = {GPU_DEVICE_TYPE, 0};
 
-/* A call of every family and both directions, small enough to be many at once; and two that all blocks of a device
- * share, in groups, which have to wait for their turn then. */
+/* A call of every family and both directions, small enough to be many at once; and those that all blocks of a device
+ * share and whose blocks meet, which have to wait for their turn then. */
 static const bench_case cases[] = {
     {.op = BENCH_ACT, .act = COPES_SILU, .batch = 2, .head = 3, .dim = 64, .n = 333, .type = CHECK_BF16},
     {.op = BENCH_ACT, .act = COPES_SOFTMAX, .batch = 2, .head = 3, .dim = 128, .n = 333, .type = CHECK_F16},
@@ -72,6 +72,10 @@ static const bench_case cases[] = {
      .type = CHECK_F32},
     {.op = BENCH_TPA, .batch = 3, .head = 32, .dim = 128, .ranks = {16, 1, 1}, .n = 1000, .type = CHECK_BF16},
     {.op = BENCH_TPA, .batch = 2, .head = 5, .dim = 36, .ranks = {16, 1, 1}, .n = 77, .type = CHECK_F32},
+    {.op = BENCH_TPA, .batch = 1, .head = 64, .dim = 128, .ranks = {16, 1, 1}, .n = 20000, .type = CHECK_F16},
+    {.op = BENCH_TPA, .batch = 2, .head = 32, .dim = 128, .ranks = {16, 1, 1}, .n = 20000, .type = CHECK_F32},
+    {.op = BENCH_TPA, .batch = 1, .head = 47, .dim = 64, .ranks = {6, 2, 2}, .n = 20000, .type = CHECK_BF16},
+    {.op = BENCH_TPA, .batch = 1, .head = 5, .dim = 36, .ranks = {3, 2, 1}, .n = 20000, .type = CHECK_F32},
 };
 enum { CASES = sizeof cases / sizeof cases[0], CONTEXTS = 8 };
 
@@ -139,6 +143,14 @@ static void expect_output(const lane *l, const unsigned char *wanted)
     free(got);
 }
 
+/* Every call is one launch, but of tpa_decode where the blocks of a launch cannot wait for each other. */
+static void expect_one_launch(GPU(Graph_t) graph, const bench_case *c)
+{
+    size_t nodes = 0;
+    succeed(GPU(GraphGetNodes)(graph, NULL, &nodes));
+    ck_assert_uint_eq(nodes, c->op == BENCH_TPA && gpu.device_type != kDLCUDA && nodes == 2 ? 2 : 1);
+}
+
 START_TEST(graphs_replay_to_the_same_bits)
 {
     lane l = {.stream = NULL};
@@ -148,6 +160,7 @@ START_TEST(graphs_replay_to_the_same_bits)
     succeed(GPU(StreamBeginCapture)(l.stream, GPU(StreamCaptureModeGlobal)));
     run(&l); /* its first: nothing is left to be loaded or allocated by a call */
     succeed(GPU(StreamEndCapture)(l.stream, &graph));
+    expect_one_launch(graph, &cases[_i]);
     succeed(GPU(GraphInstantiateWithFlags)(&replay, graph, 0));
     run(&l);
     unsigned char *direct = take_output(&l);

@@ -5,6 +5,8 @@
 
 #include "vendor.h"
 
+#include <cooperative_groups.h>
+
 namespace COPES_GPU
 {
 
@@ -26,6 +28,12 @@ DEVICE void synchronize_cluster()
 #else
     __syncthreads();
 #endif
+}
+
+/* Waits for all threads of the launch, which has to ask for it. */
+DEVICE void synchronize_grid()
+{
+    cooperative_groups::this_grid().sync();
 }
 
 /* What lies at a place of shared memory, in the cluster's block of a rank. */

@@ -23,56 +23,46 @@ inline int largest_cluster(const queue &to)
     return size;
 }
 
-/* Enqueues a kernel, with one attribute or none, and with dynamic shared memory only if it has no other. Such a kernel may
- * then have all there is, not what this launch takes: the limit is the kernel's, and contexts of other threads launch it
- * with other sizes. */
-template <typename... Parameters>
-copes_status launch_as(const cudaLaunchAttribute *attribute, const queue &to, void (*kernel)(Parameters...),
-                       dim3 blocks, dim3 threads, size_t shared, std::type_identity_t<Parameters>... arguments)
+/* How the blocks of a launch belong together: so many along x form a cluster; all of them may meet, and so run at once. */
+struct gang {
+    int cluster = 1;
+    bool meets = false;
+};
+
+/* A kernel with dynamic shared memory, which then has no other, may have all there is, not what a launch takes: the limit is
+ * the kernel's, and contexts of other threads launch it with other sizes. */
+inline cudaError_t set_attributes(const queue &to, const void *kernel, const gang &of, size_t shared)
 {
-    const void *function = reinterpret_cast<const void *>(kernel);
-    cudaLaunchAttribute attributes[1] = {};
+    cudaError_t error = cudaSuccess;
+    if (shared > 0)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, to.shared_memory);
+    if (error == cudaSuccess && of.cluster > 8) /* more than any device has to have */
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    return error;
+}
+
+/* Enqueues a kernel whose blocks are a gang. */
+template <typename... Parameters>
+copes_status launch_gang(const queue &to, const gang &of, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                         size_t shared, std::type_identity_t<Parameters>... arguments)
+{
+    cudaLaunchAttribute attributes[2] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = blocks;
     config.blockDim = threads;
     config.dynamicSmemBytes = shared;
     config.stream = to.stream;
     config.attrs = attributes;
-    if (attribute != nullptr)
-        attributes[config.numAttrs++] = *attribute;
-    if (shared > 0)
-        COPES_TRY(
-            status_of(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, to.shared_memory),
-                      "launch"));
-    return status_of(cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
-}
-
-/* Enqueues a kernel whose blocks, `cluster` of them along x at a time, form clusters. */
-template <typename... Parameters>
-copes_status launch_clusters(const queue &to, void (*kernel)(Parameters...), dim3 blocks, int cluster, dim3 threads,
-                             size_t shared, std::type_identity_t<Parameters>... arguments)
-{
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {(unsigned)cluster, 1, 1};
-    if (cluster > 8) { /* more than any device has to have */
-        const void *function = reinterpret_cast<const void *>(kernel);
-        const cudaError_t error = cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-        if (error != cudaSuccess)
-            return status_of(error, "launch");
+    if (of.cluster > 1) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes[config.numAttrs++].val.clusterDim = {(unsigned)of.cluster, 1, 1};
     }
-    return launch_as(cluster > 1 ? &attribute : nullptr, to, kernel, blocks, threads, shared, arguments...);
-}
-
-/* Enqueues a kernel all of whose blocks run at once. */
-template <typename... Parameters>
-copes_status launch_together(const queue &to, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared,
-                             std::type_identity_t<Parameters>... arguments)
-{
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeCooperative;
-    attribute.val.cooperative = 1;
-    return launch_as(&attribute, to, kernel, blocks, threads, shared, arguments...);
+    if (of.meets) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+        attributes[config.numAttrs++].val.cooperative = 1;
+    }
+    const cudaError_t error = set_attributes(to, reinterpret_cast<const void *>(kernel), of, shared);
+    return status_of(error == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, arguments...) : error, "launch");
 }
 
 } // namespace COPES_GPU

@@ -13,8 +13,6 @@
 #include "backends/cuda/sequence_redo.h"
 #include "backends/cuda/sequence_stream.h"
 
-#include <cooperative_groups.h>
-
 namespace COPES_GPU
 {
 
@@ -45,7 +43,7 @@ template <typename U> DEVICE void open_all_mailboxes(const worker<U> &w)
         block_memory<U>::get()->unfit[i] = 0;
     if constexpr (U::GROUPED) {
         group_totals<U>(w).open();
-        cooperative_groups::this_grid().sync();
+        synchronize_grid();
     } else {
         synchronize_cluster();
     }
@@ -83,12 +81,9 @@ __global__ void __launch_bounds__(U::BLOCK, 1)
 template <typename U>
 copes_status launch_cut(const queue &to, const copes_lrpe_problem &problem, const cluster_tiling &t)
 {
-    if constexpr (U::GROUPED)
-        return launch_together(to, sequence_cluster<U>, dim3((unsigned)(t.ranks * t.clusters)), U::BLOCK,
-                               block_memory<U>::bytes(t), problem, t);
-    else
-        return launch_clusters(to, sequence_cluster<U>, dim3((unsigned)(t.ranks * t.clusters)), t.ranks, U::BLOCK,
-                               block_memory<U>::bytes(t), problem, t);
+    const gang blocks = {U::GROUPED ? 1 : t.ranks, U::GROUPED};
+    return launch_gang(to, blocks, sequence_cluster<U>, dim3((unsigned)(t.ranks * t.clusters)), U::BLOCK,
+                       block_memory<U>::bytes(t), problem, t);
 }
 
 template <typename T, coding C, role R>

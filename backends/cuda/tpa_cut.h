@@ -12,6 +12,7 @@ namespace COPES_GPU
 
 struct cluster_cut {
     int cluster;                        /* blocks of a cluster, which share out a part's keys */
+    bool at_once;                       /* do all blocks of all parts run at a time? */
     cache_cut cache;                    /* parts of a query token's keys, a cluster each */
     divider by_place, by_cluster, by_n; /* what a block divides to find its part: of places of a query token, say */
 };
@@ -40,12 +41,6 @@ DEVICE void take_keys(block_task &task, const key_range &keys, const cluster_cut
 inline int64_t divide_up(int64_t whole, int64_t part)
 {
     return (whole + part - 1) / part;
-}
-
-/* Where parts go: those of a problem cut in two or more are left in the workspace. */
-inline float *place_of_partials(const cluster_cut &cut, void *workspace)
-{
-    return cut.cache.parts > 1 ? static_cast<float *>(workspace) : nullptr;
 }
 
 /* What a cut costs, in keys that a multiprocessor reads at its share of the memory's rate. */
@@ -83,15 +78,16 @@ template <typename T> inline double bytes_of_key(const copes_tpa_problem &p)
 }
 
 /* Chooses between a cluster of 1 to 16 blocks for each group of heads, of which so many run at a time, and parts
- * that fill the device, a pair of blocks each where there are clusters. Parts' outputs are to be few: they are held to
- * 1 % of the cache, or a megabyte. Returns what that costs. */
+ * that fill the device, a pair of blocks each, or, where there are no clusters to choose, one, and up to three of them in
+ * turn. Parts' outputs are to be few: they are held to 1 % of the cache, or a megabyte. Returns what that costs. */
 inline double choose_cut(const queue &to, const copes_tpa_problem &problem, const cut_cost &cost, int unit,
                          cluster_cut *cut)
 {
     const int64_t queries = (int64_t)cost.queries, units = divide_up(problem.m, unit);
     double least = cost(1, to.multiprocessors, unit);
+    int64_t parts = 1;
     cut->cluster = 1;
-    cut->cache.parts = 1;
+    cut->at_once = false;
     for (int size = 2; size <= MOST_CLUSTER; size++) {
         const int active = active_clusters(to, size);
         const double price = active > 0 ? cost(size, active, unit) + 4.0 * size : INFINITY;
@@ -102,17 +98,15 @@ inline double choose_cut(const queue &to, const copes_tpa_problem &problem, cons
     const int64_t seats = pairs > 0 ? pairs : to.multiprocessors;
     const double share = 0.01 * cost.bytes * (double)(problem.m * problem.b * problem.n),
                  room = share < 0x1p20 ? 0x1p20 : share;
-    for (int waves = 1; waves <= 3 && can_merge(problem); waves++) {
-        const double most = room / ((double)(problem.b * problem.n * problem.h) * (double)(problem.e + 2) * 4);
-        int64_t parts = seats * waves / queries;
-        parts = (double)parts < most ? parts : (int64_t)most;
-        const double at_once = parts > 0 ? (double)(seats / parts) : 0;
-        const double price = at_once >= 1 ? cost(parts * pair, at_once, unit) + cost.merge() : INFINITY;
-        if (parts > 1 && price < least)
-            least = price, cut->cluster = pair, cut->cache.parts = parts;
+    const double most = room / ((double)(problem.b * problem.n * problem.h) * (double)(problem.e + 2) * 4);
+    for (int turns = 1; turns <= (pairs > 0 ? 1 : 3) && can_merge(problem); turns++) {
+        const int64_t each = std::min(seats * turns / queries, (int64_t)most), at_once = each > 1 ? seats / each : 0;
+        const double price = at_once > 0 ? cost(each * pair, (double)at_once, unit) + cost.merge() : INFINITY;
+        if (price < least)
+            least = price, cut->cluster = pair, parts = each, cut->at_once = turns == 1;
     }
-    cut->cache.part = divide_up(units, cut->cache.parts * cut->cluster) * unit * cut->cluster;
-    cut->by_place = divider(cut->cluster * cut->cache.parts);
+    cut->cache = {parts, divide_up(units, parts * cut->cluster) * unit * cut->cluster};
+    cut->by_place = divider(cut->cluster * parts);
     cut->by_cluster = divider(cut->cluster);
     cut->by_n = divider(problem.n);
     return least;

@@ -110,7 +110,7 @@ template <typename T, int WIDTH> DEVICE block_outputs<T, WIDTH> outputs_of_block
 /* Merges what the block's warps have gathered, and then the blocks of its cluster. */
 template <typename T, int WIDTH>
 DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const block_task &task, int warp,
-                   warp_outputs<T, WIDTH> &out, float *partials)
+                   warp_outputs<T, WIDTH> &out, const partial_outputs &partials)
 {
     const block_outputs<T, WIDTH> block = outputs_of_block<T, WIDTH>(plan);
     const reader_place at(plan, warp);
@@ -131,7 +131,8 @@ DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const
 
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
-    tpa_mma(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER mma_plan plan, float *partials)
+    tpa_mma(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER mma_plan plan,
+            GPU_PARAMETER partial_outputs partials)
 {
 #if __CUDA_ARCH__ >= 800
     const uint32_t base = shared_address(dynamic_shared()), queries = base + BARRIER_BYTES + 2 * STATE_BYTES;
@@ -150,6 +151,7 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
     else
         copy_cache<T, WIDTH>(problem, plan, memory, task, warp - with_heads);
     finish(problem, plan, task, warp, out, partials);
+    merge_left<T>(problem, partials, plan.pairs, blockDim.x);
 #endif
 }
 
@@ -223,13 +225,14 @@ template <typename T> bool fast_tpa_workspace(const queue &to, const copes_tpa_p
 }
 
 template <typename T, int WIDTH>
-static copes_status launch_mma(const queue &to, const copes_tpa_problem &problem, const mma_plan &plan, float *partials)
+static copes_status launch_mma(const queue &to, const copes_tpa_problem &problem, const mma_plan &plan,
+                               const partial_outputs &partials)
 {
     const int64_t tokens = problem.b * problem.n;
     const dim3 blocks((unsigned)(plan.cut.cluster * plan.cut.cache.parts * tokens), (unsigned)plan.head_groups);
     const int warps = plan.head_tiles * plan.key_groups + plan.copiers;
-    return launch_clusters(to, tpa_mma<T, WIDTH>, blocks, plan.cut.cluster, dim3((unsigned)warps * 32),
-                           (size_t)plan.shared, problem, plan, partials);
+    return launch_gang(to, {plan.cut.cluster, partials.merged}, tpa_mma<T, WIDTH>, blocks, dim3((unsigned)warps * 32),
+                       (size_t)plan.shared, problem, plan, partials);
 }
 
 template <typename T> static copes_status run_mma(const queue &to, const copes_tpa_problem &problem, void *workspace)
@@ -238,13 +241,13 @@ template <typename T> static copes_status run_mma(const queue &to, const copes_t
     mma_plan plan;
     plan_of<T>(to, problem, &plan);
     plan.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
-    float *partials = place_of_partials(plan.cut, workspace);
+    const partial_outputs partials(to.meets && plan.cut.at_once, problem, plan.cut.cache, workspace);
     switch (plan.width) {
     case 64: COPES_TRY((launch_mma<T, 64>(to, problem, plan, partials))); break;
     case 128: COPES_TRY((launch_mma<T, 128>(to, problem, plan, partials))); break;
     default: COPES_TRY((launch_mma<T, 256>(to, problem, plan, partials))); break;
     }
-    return partials == nullptr ? COPES_OK : merge_partials<T>(to, problem, plan.cut.cache, partials);
+    return merge_partials<T>(to, problem, partials, plan.pairs);
 }
 
 template <typename T>

@@ -7,7 +7,7 @@
 
 #include "backends/cuda/tpa_cut.h"
 #include "backends/cuda/tpa_mma_warp.h"
-#include "backends/cuda/tpa_output.h"
+#include "backends/gpu/tpa_output.h"
 
 namespace COPES_GPU
 {
@@ -124,13 +124,14 @@ DEVICE void finish_outputs(const copes_tpa_problem &problem, const cluster_cut &
     const int blocks = cut.cluster, rank = blockIdx.x % blocks;
     for (int item = rank * blockDim.x + threadIdx.x; item < block.items(); item += blockDim.x * blocks) {
         const int tile = item / block.ITEMS, g = item % 32 / 4, t = item % 4, row = tile * WARP_HEADS + g;
-        const output_item<2> out = merge_item<2>(cluster_parts<T, WIDTH>{block, item, row}, blocks, blocks);
+        const cluster_parts<T, WIDTH> parts = {block, item, row};
+        const output_item<2> out =
+            blocks <= 4 ? merge_item<4, 2>(parts, blocks, blocks) : merge_item<8, 2>(parts, blocks, blocks);
         int feature[2];
         tensor_product<T, WIDTH>::features_of(item % block.ITEMS / 32, t, feature);
         for (int half = 0; half < 2; half++)
             if (to.head + row + half * 8 < problem.h)
-                put_output<T>(problem, cut.cache, to, to.head + row + half * 8, feature, out.row[half],
-                              out.o + 2 * half);
+                put_output<T>(problem, to, to.head + row + half * 8, feature, out.row[half], out.o + 2 * half);
     }
 }
 

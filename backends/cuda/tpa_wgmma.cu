@@ -147,7 +147,7 @@ DEVICE void gather_rows(const wgmma_plan &plan, int keys, const group_place &w, 
 template <typename T, int WIDTH, int PARTS, bool FLAT>
 __global__ void __launch_bounds__(LAUNCHED<T>, 1)
     tpa_wgmma(GPU_PARAMETER wgmma_plan plan, GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER cache_maps maps,
-              float *partials)
+              GPU_PARAMETER partial_outputs partials)
 {
 #if COPES_SM90A
     if (threadIdx.x == READERS)
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
         await(memory.received, 0);
         arrive_at_cluster(blocks);
     }
-    finish_rows<T, WIDTH>(problem, plan.cut.cache, {task.b, task.n, task.head, task.part, partials, plan.pairs}, shares,
+    finish_rows<T, WIDTH>(problem, {task.b, task.n, task.head, task.part, partials, plan.pairs}, shares,
                           at_shared<gathered_row<WIDTH>>(memory.rows),
                           at_shared<gathered_row<WIDTH>>(memory.ring.stages), copies);
     if (copies) {
@@ -198,6 +198,7 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
         arrive_at_cluster(blocks);
     }
     await_cluster(blocks);
+    merge_left<T>(problem, partials, plan.pairs, READERS);
 #endif
 }
 
@@ -242,12 +243,12 @@ template <typename T> bool wgmma_tpa_workspace(const queue &to, const copes_tpa_
 
 template <typename T, int WIDTH, int PARTS, bool FLAT>
 static copes_status launch_wgmma(const queue &to, const copes_tpa_problem &problem, const wgmma_plan &plan,
-                                 const cache_maps &maps, float *partials)
+                                 const cache_maps &maps, const partial_outputs &partials)
 {
     const dim3 blocks((unsigned)(plan.cut.cluster * plan.cut.cache.parts), (unsigned)(problem.n * plan.head_groups),
                       (unsigned)problem.b);
-    return launch_clusters(to, tpa_wgmma<T, WIDTH, PARTS, FLAT>, blocks, plan.cut.cluster, dim3(LAUNCHED<T>),
-                           (size_t)plan.shared, plan, problem, maps, partials);
+    return launch_gang(to, {plan.cut.cluster, partials.merged}, tpa_wgmma<T, WIDTH, PARTS, FLAT>, blocks,
+                       dim3(LAUNCHED<T>), (size_t)plan.shared, plan, problem, maps, partials);
 }
 
 template <typename T, bool FLAT>
@@ -257,11 +258,11 @@ static copes_status run_plan(const queue &to, const copes_tpa_problem &problem, 
     const bool narrow = is_narrow(problem), all = problem.lse.data != nullptr;
     const auto run = narrow ? (all ? launch_wgmma<T, 64, most, FLAT> : launch_wgmma<T, 64, least, FLAT>)
                             : (all ? launch_wgmma<T, 128, most, FLAT> : launch_wgmma<T, 128, least, FLAT>);
-    float *partials = place_of_partials(plan.cut, workspace);
+    const partial_outputs partials(to.meets && plan.cut.at_once, problem, plan.cut.cache, workspace);
     cache_maps maps = {};
     COPES_TRY(map_cache<T>(&maps, problem, FLAT));
     COPES_TRY(run(to, problem, plan, maps, partials));
-    return partials == nullptr ? COPES_OK : merge_partials<T>(to, problem, plan.cut.cache, partials);
+    return merge_partials<T>(to, problem, partials, plan.pairs);
 }
 
 template <typename T>

@@ -4,8 +4,8 @@
 #ifndef COPES_BACKENDS_CUDA_TPA_WGMMA_ROWS_H
 #define COPES_BACKENDS_CUDA_TPA_WGMMA_ROWS_H
 
-#include "backends/cuda/tpa_output.h"
 #include "backends/cuda/tpa_wgmma_single_group.h"
+#include "backends/gpu/tpa_output.h"
 
 #if COPES_SM90A
 
@@ -17,23 +17,6 @@ template <int WIDTH> struct gathered_row {
     float o[WIDTH];
     row_state state;
     float pad[6];
-};
-
-/* What is to become of a row and of what it is merged with. */
-struct row_factors {
-    float own, other;
-
-    /* Takes `with` into a state. */
-    __device__ __forceinline__ row_factors(row_state &state, row_state with)
-    {
-        const float most = fmaxf(state.most, with.most);
-        own = exp2_term(state.most - shift_of(most)), other = exp2_term(with.most - shift_of(most));
-        state = {most, fmaf(with.sum, other, state.sum * own)};
-    }
-    __device__ __forceinline__ float of(float x, float with) const
-    {
-        return fmaf(with, other, x * own);
-    }
 };
 
 /* A lane's part of its tile's rows, which is of one of them: what its group has gathered. */
@@ -176,9 +159,8 @@ template <int WIDTH> struct received_parts {
  * nothing else to do goes through it beforehand, without parts and without results, so that the instructions are near when
  * they are needed. */
 template <typename T, int WIDTH>
-DEVICE void finish_rows(const copes_tpa_problem &problem, const cache_cut &cut, const output_place &to,
-                        const row_shares &shares, const gathered_row<WIDTH> *rows, const gathered_row<WIDTH> *received,
-                        bool rehearsal)
+DEVICE void finish_rows(const copes_tpa_problem &problem, const output_place &to, const row_shares &shares,
+                        const gathered_row<WIDTH> *rows, const gathered_row<WIDTH> *received, bool rehearsal)
 {
     constexpr int items = WIDTH / 4, nowhere = 1 << 16; /* of a row; past its last feature */
     const int rank = rehearsal ? 0 : (int)cluster_rank(), first = rank * shares.share, count = shares.of(rank);
@@ -188,9 +170,11 @@ DEVICE void finish_rows(const copes_tpa_problem &problem, const cache_cut &cut, 
         if (head >= problem.h)
             continue;
         const received_parts<WIDTH> parts = {rows + first + row, received + row, rank, shares.share, feature};
-        const output_item<1> out = merge_item<1>(parts, blocks, rehearsal ? 0 : blocks);
+        const int there = rehearsal ? 0 : blocks;
+        const output_item<1> out =
+            blocks <= 4 ? merge_item<4, 1>(parts, blocks, there) : merge_item<8, 1>(parts, blocks, there);
         const int place = rehearsal ? nowhere : feature, features[4] = {place, place + 1, place + 2, place + 3};
-        put_output<T, 4>(problem, cut, to, head, features, out.row[0], out.o);
+        put_output<T, 4>(problem, to, head, features, out.row[0], out.o);
     }
 }
 

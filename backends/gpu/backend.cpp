@@ -83,6 +83,7 @@ static copes_status read_device(int32_t device, queue *to)
     to->architecture = std::min(to->capability, code);
     to->multiprocessors = properties.multiProcessorCount;
     to->shared_memory = most_shared_memory(properties);
+    to->meets = BLOCKS_MEET && properties.cooperativeLaunch != 0;
     return COPES_OK;
 }
 

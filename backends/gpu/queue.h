@@ -20,6 +20,7 @@ struct queue {
     int architecture; /* for NVIDIA: that, or what the code was made for if it is less */
     int multiprocessors;
     int shared_memory; /* bytes that a block can ask for */
+    bool meets;        /* can the blocks of a launch wait for each other? */
 };
 
 inline copes_status status_of(GPU(Error_t) error, const char *what)

@@ -240,8 +240,8 @@ copes_status launch_columns(const queue &to, const copes_lrpe_problem &problem, 
     auto kernel = !problem.backward ? sequence_columns<T, V, E, role::forward>
                   : given           ? sequence_columns<T, V, E, role::given>
                                     : sequence_columns<T, V, E, role::backward>;
-    return launch_clusters(to, kernel, (unsigned)(slabs * ranks), ranks, THREADS, 0, problem, units, (uint32_t)tiles,
-                           (uint32_t)ranks);
+    return launch_gang(to, {.cluster = ranks}, kernel, (unsigned)(slabs * ranks), THREADS, 0, problem, units,
+                       (uint32_t)tiles, (uint32_t)ranks);
 }
 
 template <typename T, encoding E>

@@ -4,8 +4,10 @@
  * features of the output, so that a 16-byte read of shared memory feeds 4 to 8 multiply-adds. Ranks are walked one by
  * one, the keys of a tile staying where they are: neither keys nor values are formed.
  *
- * Parts leave partial outputs in the workspace, and a second kernel merges them in order: the workspace's content is
- * poison, so a last block that merges would need a counter, and clearing that costs a launch as well. */
+ * Parts leave partial outputs in the workspace, which the same blocks merge once all of them have met, or, where blocks
+ * cannot wait for each other, a second kernel. */
+#include "clusters.h"
+
 #include "backends/gpu/kernels.h"
 #include "backends/gpu/tpa_fast.h"
 #include "backends/gpu/tpa_merge.h"
@@ -22,6 +24,7 @@ enum {
     LEAST_PART = 256,  /* keys, so that partial outputs are few beside the cache */
     MOST_PART = 16384, /* keys, so that a sum's rounding errors stay few */
     BLOCKS_WANTED = 6, /* a multiprocessor */
+    AT_ONCE = 3,       /* of them, as far as registers reach */
     ROW_LANES = THREADS / HEADS,
 };
 
@@ -50,7 +53,7 @@ static tpa_cut cut_of(const queue &to, const copes_tpa_problem &problem, bool wi
 struct tpa_call {
     copes_tpa_problem problem;
     tpa_cut cut;
-    float *partials; /* null: a row is one part */
+    partial_outputs partials;
 };
 
 struct tpa_task {
@@ -287,14 +290,13 @@ DEVICE void write_outputs(const tpa_call &argument, const tpa_task &task, const 
             break;
         const row_state row = tile.row[h];
         const bool first = task.e == 0 && feature == 0;
-        if (call.partials != nullptr) {
+        if (call.partials.sums != nullptr) {
             const int64_t index = (task.b * problem.n + task.n) * problem.h + task.h + h;
-            float *partial = partial_at(problem, call.cut.cache, call.partials, index, task.part);
             if (first)
-                partial[0] = row.most, partial[1] = row.sum;
-#pragma unroll
-            for (int k = 0; k < 4 && feature + k < task.width; k++)
-                partial[2 + task.e + feature + k] = out.o[i][k];
+                *call.partials.state_at(problem, index, task.part) = row;
+            if (feature < task.width)
+                *reinterpret_cast<float4 *>(call.partials.sums_at(problem, index, task.part) + task.e + feature) =
+                    make_float4(out.o[i][0], out.o[i][1], out.o[i][2], out.o[i][3]);
             continue;
         }
         if (first)
@@ -307,7 +309,7 @@ DEVICE void write_outputs(const tpa_call &argument, const tpa_task &task, const 
     }
 }
 
-template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, 3) tpa_fma(GPU_PARAMETER tpa_call argument)
+template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, AT_ONCE) tpa_fma(GPU_PARAMETER tpa_call argument)
 {
     __shared__ tpa_tile tile;
     for (int64_t index = blockIdx.x; index < first_argument(argument).cut.tasks; index += gridDim.x) {
@@ -329,6 +331,8 @@ template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, 3) tpa_fma(G
         __syncthreads();
         write_outputs<T>(argument, task, tile, out);
     }
+    const tpa_call &call = first_argument(argument);
+    merge_left<T>(call.problem, call.partials, false, THREADS);
 }
 
 template <typename T> size_t tpa_workspace(const queue &to, const copes_tpa_problem &problem)
@@ -337,6 +341,13 @@ template <typename T> size_t tpa_workspace(const queue &to, const copes_tpa_prob
     if (fast_tpa_workspace<T>(to, problem, &bytes))
         return bytes;
     return partials_bytes(problem, cut_of(to, problem, can_merge(problem)).cache);
+}
+
+/* Blocks that a device runs at a time for certain. */
+static int64_t blocks_at_once(const queue &to)
+{
+    enum { RESERVED = 1024 }; /* bytes of shared memory, by the system for a block */
+    return (int64_t)std::min((int)AT_ONCE, to.shared_memory / (int)(sizeof(tpa_tile) + RESERVED)) * to.multiprocessors;
 }
 
 /* May the features be read in vectors: whole ones, each aligned? */
@@ -357,12 +368,12 @@ template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_prob
     const tpa_cut cut = cut_of(to, problem, can_merge(problem) && !fast_tpa_workspace<T>(to, problem, &theirs));
     if (problem.b * problem.n * problem.h == 0)
         return COPES_OK;
-    float *partials = cut.cache.parts > 1 ? static_cast<float *>(workspace) : nullptr;
+    const partial_outputs partials(to.meets, problem, cut.cache, workspace);
     const auto kernel = features_in_vectors<T>(problem) ? tpa_fma<T, vector_length<T>> : tpa_fma<T, 1>;
-    status = launch(to, kernel, blocks_of(cut.tasks, THREADS), THREADS, 0, tpa_call{problem, cut, partials});
-    if (status != COPES_OK || cut.cache.parts == 1)
-        return status;
-    return merge_partials<T>(to, problem, cut.cache, partials);
+    const int64_t blocks = partials.merged ? std::min(cut.tasks, blocks_at_once(to)) : cut.tasks;
+    COPES_TRY(launch_gang(to, {.meets = partials.merged}, kernel, blocks_of(blocks, THREADS), THREADS, 0,
+                          tpa_call{problem, cut, partials}));
+    return merge_partials<T>(to, problem, partials, false);
 }
 
 template size_t tpa_workspace<f32>(const queue &, const copes_tpa_problem &);

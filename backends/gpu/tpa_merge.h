@@ -1,37 +1,95 @@
-/* Partial outputs of tpa_decode in the workspace, and the kernel that merges them: what every kernel that cuts the
- * cache into parts of a fixed length shares. */
+/* Merges the partial outputs of tpa_decode. Bound by latency, a few kilobytes a row: 32 threads have 16 features of it,
+ * four each and each eighth of the parts, so that all reads of a thread are under way at once. Where the blocks of a launch
+ * can wait for each other, those that have left the parts merge them; elsewhere a kernel of its own does. */
 #ifndef COPES_BACKENDS_GPU_TPA_MERGE_H
 #define COPES_BACKENDS_GPU_TPA_MERGE_H
 
-#include "backends/gpu/kernels.h"
-#include "backends/gpu/tpa_query.h"
+#include "clusters.h"
+
+#include "backends/gpu/queue.h"
+#include "backends/gpu/tpa_output.h"
 
 namespace COPES_GPU
 {
 
-/* The cache in `parts` parts of `part` keys. */
-struct cache_cut {
-    int64_t parts, part;
+inline constexpr int TEAM = 32, LANES_OF_ROW = MERGED_FEATURES / 4, SHARES = TEAM / LANES_OF_ROW;
+
+/* A thread's share of a row's parts: four features of each eighth. */
+struct part_share {
+    const row_state *states;
+    const float *sums_of_first;
+    int64_t apart;
+
+    __device__ __forceinline__ row_state state(int i, int) const
+    {
+        return states[i * SHARES];
+    }
+    __device__ __forceinline__ float4 sums(int i) const
+    {
+        return *reinterpret_cast<const float4 *>(sums_of_first + i * apart);
+    }
 };
 
-/* A partial: largest score, sum, E outputs. Those of a row, that is query token and head, are neighbours. */
-DEVICE float *partial_at(const copes_tpa_problem &problem, const cache_cut &cut, float *partials, int64_t row,
-                         int64_t part)
+/* Takes in what the other shares' threads have of the row. */
+DEVICE void merge_shares(output_item<1> &item)
 {
-    return partials + (row * cut.parts + part) * (problem.e + 2);
+#pragma unroll
+    for (int mask = LANES_OF_ROW; mask < TEAM; mask *= 2) {
+        const row_state other = {shuffle_xor(item.row[0].most, mask), shuffle_xor(item.row[0].sum, mask)};
+        const row_factors by(item.row[0], other);
+        for (int k = 0; k < 4; k++)
+            item.o[k] = by.of(item.o[k], shuffle_xor(item.o[k], mask));
+    }
 }
 
-inline size_t partials_bytes(const copes_tpa_problem &problem, const cache_cut &cut)
-{
-    const int64_t partials = cut.parts > 1 ? problem.b * problem.n * problem.h * cut.parts : 0;
-    return (size_t)(partials * (problem.e + 2)) * sizeof(float);
-}
-
-/* May a problem be cut into parts? */
-bool can_merge(const copes_tpa_problem &problem);
-
+/* Merges all rows by so many teams of 32 threads, of which the thread's is one. */
 template <typename T>
-copes_status merge_partials(const queue &to, const copes_tpa_problem &problem, const cache_cut &cut, float *partials);
+DEVICE void merge_rows(const copes_tpa_problem &problem, const partial_outputs &partials, bool pairs, uint32_t team,
+                       uint32_t teams)
+{
+    const int lane = threadIdx.x % LANES_OF_ROW, share = threadIdx.x % TEAM / LANES_OF_ROW;
+    const uint32_t items = partials.rows * partials.by_chunk.divisor;
+    const int count = ((int)partials.parts - share + SHARES - 1) / SHARES,
+              most = ((int)partials.parts + SHARES - 1) / SHARES;
+#pragma unroll 1
+    for (uint32_t first = 0; first < items; first += teams) { /* as often in every thread, as shuffles ask for */
+        const bool exists = first + team < items;
+        uint32_t chunk, h, n;
+        const uint32_t row = divide(exists ? first + team : 0, partials.by_chunk, &chunk),
+                       b = divide(divide(row, partials.by_head, &h), partials.by_token, &n);
+        const int feature = (int)chunk * MERGED_FEATURES + lane * 4;
+        const int64_t length = partials.length(problem), visible = key_range(problem).visible(b, n);
+        const part_share parts = {partials.state_at(problem, row, share),
+                                  partials.sums_at(problem, row, share) + (feature < length ? feature : 0),
+                                  length * SHARES};
+        output_item<1> item = merge_item<8, 1>(parts, most, count);
+        merge_shares(item);
+        const int features[4] = {feature, feature + 1, feature + 2, feature + 3};
+        const float factor = visible > 0 ? (float)problem.value_scale / item.row[0].sum : 0;
+        if (exists && share == 0)
+            write_output<T, 4>(problem, pairs, b, n, h, features, item.row[0], item.o, factor);
+    }
+}
+
+/* Ends a kernel that may have left partials, where its launch is to merge them: by `threads` of each block, whole teams of
+ * them. The others only meet. */
+template <typename T>
+DEVICE void merge_left(const copes_tpa_problem &problem, const partial_outputs &partials, bool pairs, uint32_t threads)
+{
+    if constexpr (BLOCKS_MEET) {
+        if (!partials.merged)
+            return;
+        synchronize_grid();
+        const uint32_t block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x, teams = threads / TEAM;
+        merge_rows<T>(problem, partials, pairs, block * teams + threadIdx.x / TEAM,
+                      gridDim.x * gridDim.y * gridDim.z * teams);
+    }
+}
+
+/* Enqueues the merging of partials that the launch before it has left. */
+template <typename T>
+copes_status merge_partials(const queue &to, const copes_tpa_problem &problem, const partial_outputs &partials,
+                            bool pairs);
 
 } // namespace COPES_GPU
 

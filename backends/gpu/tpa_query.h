@@ -71,6 +71,23 @@ DEVICE float shift_of(float most)
     return most == -INFINITY ? 0 : most;
 }
 
+/* What is to become of a row and of what it is merged with. */
+struct row_factors {
+    float own, other;
+
+    /* Takes `with` into a state. */
+    __device__ __forceinline__ row_factors(row_state &state, row_state with)
+    {
+        const float most = fmaxf(state.most, with.most);
+        own = exp2_term(state.most - shift_of(most)), other = exp2_term(with.most - shift_of(most));
+        state = {most, fmaf(with.sum, other, state.sum * own)};
+    }
+    __device__ __forceinline__ float of(float x, float with) const
+    {
+        return fmaf(with, other, x * own);
+    }
+};
+
 DEVICE void write_lse(const copes_tpa_problem &problem, int64_t b, int64_t n, int64_t h, row_state row)
 {
     if (problem.lse.data == nullptr)

@@ -17,6 +17,10 @@ DEVICE void synchronize_cluster()
     __syncthreads();
 }
 
+DEVICE void synchronize_grid()
+{
+}
+
 template <typename Value> DEVICE const Value *in_cluster(const Value *here, uint32_t)
 {
     return here;
@@ -27,9 +31,15 @@ inline int largest_cluster(const queue &)
     return 1;
 }
 
+/* How the blocks of a launch belong together: not at all. */
+struct gang {
+    int cluster = 1;
+    bool meets = false;
+};
+
 template <typename... Parameters>
-copes_status launch_clusters(const queue &to, void (*kernel)(Parameters...), dim3 blocks, int, dim3 threads,
-                             size_t shared, std::type_identity_t<Parameters>... arguments)
+copes_status launch_gang(const queue &to, gang, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared,
+                         std::type_identity_t<Parameters>... arguments)
 {
     return launch(to, kernel, blocks, threads, shared, arguments...);
 }

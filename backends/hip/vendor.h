@@ -30,6 +30,7 @@ typedef hipDeviceProp_t device_properties;
 
 inline constexpr bool UNALIGNED_ACCESS = true;            /* as AMD's GPUs are set up by their driver for HIP */
 inline constexpr bool WIDE_UNITS = true;                  /* two vectors a thread where one would do */
+inline constexpr bool BLOCKS_MEET = false;                /* has never been seen to work on one of these GPUs */
 inline constexpr uint64_t MOST_GRID_THREADS = UINT32_MAX; /* along x: a dispatch has 32 bits for them */
 
 /* Bytes that a block may ask for. */

@@ -1,9 +1,9 @@
-/* How a kernel for tpa_decode merges the parts of its outputs that the blocks of a cluster have, and writes them. */
-#ifndef COPES_BACKENDS_CUDA_TPA_OUTPUT_H
-#define COPES_BACKENDS_CUDA_TPA_OUTPUT_H
+/* How the kernels for tpa_decode merge parts of outputs, wherever these are, and write them. */
+#ifndef COPES_BACKENDS_GPU_TPA_OUTPUT_H
+#define COPES_BACKENDS_GPU_TPA_OUTPUT_H
 
 #include "backends/gpu/storage.h"
-#include "backends/gpu/tpa_merge.h"
+#include "backends/gpu/tpa_partials.h"
 
 namespace COPES_GPU
 {
@@ -52,49 +52,28 @@ DEVICE void add_parts(output_item<ROWS> &to, const Parts &parts, int first, int 
     }
 }
 
-/* An item of `blocks` parts, of which the first `count` are there. */
-template <int ROWS, typename Parts> DEVICE output_item<ROWS> merge_item(const Parts &parts, int blocks, int count)
+/* An item of up to `most` parts, as many for all threads, of which the first `count` are there. */
+template <int AT_ONCE, int ROWS, typename Parts>
+DEVICE output_item<ROWS> merge_item(const Parts &parts, int most, int count)
 {
     output_item<ROWS> item = {};
     for (int row = 0; row < ROWS; row++)
         item.row[row].most = -INFINITY;
-    if (blocks <= 4)
-        add_parts<4>(item, parts, 0, count);
-    else
-        for (int first = 0; first < blocks; first += 8)
-            add_parts<8>(item, parts, first, count - first);
+    for (int first = 0; first < most; first += AT_ONCE)
+        add_parts<AT_ONCE>(item, parts, first, count - first);
     return item;
 }
 
-/* Where a query token's outputs go: to the workspace, as a part's, or to the finished output. */
-struct output_place {
-    int64_t b, n;
-    int head; /* the first of the block's rows */
-    int64_t part;
-    float *partials; /* nullptr: finished */
-    bool pairs;      /* may two features be written as one word? */
-};
-
-/* N features of a head, two of which are neighbours where they may be written as one word. */
+/* Writes N features of a head, two of which are neighbours where `pairs` of them may be written as one word. */
 template <typename T, int N>
-DEVICE void put_output(const copes_tpa_problem &problem, const cache_cut &cut, const output_place &to, int h,
-                       const int (&feature)[N], row_state row, const float *x)
+DEVICE void write_output(const copes_tpa_problem &problem, bool pairs, int64_t b, int64_t n, int64_t h,
+                         const int (&feature)[N], row_state row, const float *x, float factor)
 {
-    if (to.partials != nullptr) {
-        float *partial = partial_at(problem, cut, to.partials, (to.b * problem.n + to.n) * problem.h + h, to.part);
-        if (feature[0] == 0)
-            partial[0] = row.most, partial[1] = row.sum;
-        for (int i = 0; i < N; i++)
-            if (feature[i] < (int)problem.e)
-                partial[2 + feature[i]] = x[i];
-        return;
-    }
-    T *o = output_at<T>(problem, to.b, to.n, h);
-    const float factor = row.sum == 0 && row.most == -INFINITY ? 0 : (float)problem.value_scale / row.sum;
+    T *o = output_at<T>(problem, b, n, h);
     float finished[N];
     for (int i = 0; i < N; i++)
         finished[i] = x[i] * factor;
-    if (to.pairs) {
+    if (pairs) {
         for (int i = 0; i < N; i += 2)
             if (feature[i] < (int)problem.e)
                 *reinterpret_cast<uint32_t *>(o + feature[i]) = storage<T>::pack(finished + i);
@@ -104,7 +83,35 @@ DEVICE void put_output(const copes_tpa_problem &problem, const cache_cut &cut, c
                 write_scalar(o + feature[i] * problem.o.stride[3], finished[i]);
     }
     if (feature[0] == 0)
-        write_lse(problem, to.b, to.n, h, row);
+        write_lse(problem, b, n, h, row);
+}
+
+/* Where a query token's outputs go: to the workspace, as a part's, or to the finished output. */
+struct output_place {
+    int64_t b, n;
+    int head; /* the first of the block's rows */
+    int64_t part;
+    const partial_outputs &partials;
+    bool pairs; /* may two features be written as one word? */
+};
+
+/* The same N features of a head, as a part's where there are parts. */
+template <typename T, int N>
+DEVICE void put_output(const copes_tpa_problem &problem, const output_place &to, int h, const int (&feature)[N],
+                       row_state row, const float *x)
+{
+    if (to.partials.sums != nullptr) {
+        const int64_t index = (to.b * problem.n + to.n) * problem.h + h;
+        float *sums = to.partials.sums_at(problem, index, to.part);
+        if (feature[0] == 0)
+            *to.partials.state_at(problem, index, to.part) = row;
+        for (int i = 0; i < N; i++)
+            if (feature[i] < (int)problem.e)
+                sums[feature[i]] = x[i];
+        return;
+    }
+    const float factor = row.sum == 0 && row.most == -INFINITY ? 0 : (float)problem.value_scale / row.sum;
+    write_output<T, N>(problem, to.pairs, to.b, to.n, h, feature, row, x, factor);
 }
 
 } // namespace COPES_GPU
