@@ -110,7 +110,8 @@ DEVICE void put_output(const copes_tpa_problem &problem, const output_place &to,
                 sums[feature[i]] = x[i];
         return;
     }
-    const float factor = row.sum == 0 && row.most == -INFINITY ? 0 : (float)problem.value_scale / row.sum;
+    const bool unseen = row.sum == 0 && row.most == -INFINITY && key_range(problem).visible(to.b, to.n) == 0;
+    const float factor = unseen ? 0 : (float)problem.value_scale / row.sum;
     write_output<T, N>(problem, to.pairs, to.b, to.n, h, feature, row, x, factor);
 }
 

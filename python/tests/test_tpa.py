@@ -48,6 +48,21 @@ def test_lengths(device, causal):
     check(make(device, torch.float32, b=5, n=3), kv_len=lengths, causal=causal)
 
 
+@pytest.mark.parametrize("h, d", [(6, 16), (32, 128), (47, 64)])
+def test_keys_of_minus_infinity(device, dtype, h, d):
+    """They weigh nothing, and a head that has no others has no output."""
+    aq, ak, av, bq, bk, bv = make(device, dtype, m=300, h=h, d=d, e=d, rk=1, rv=1)
+    aq, bq, bk = aq.abs() + 1, bq.abs(), bk.abs() + 1
+    ak[:, 7:200] = -torch.inf
+    ak[1, :, 2] = -torch.inf
+    o, lse = copes.tpa_decode(aq, ak, av, bq, bk, bv, scale=1 / d, return_lse=True)
+    expected_o, expected_lse = reference.tpa_decode(aq, ak, av, bq, bk, bv, scale=1 / d)
+    expected_o[1, 0, 2] = torch.nan  # 0 / 0; the reference takes it for a head without keys
+    torch.testing.assert_close(reference.wide(lse), expected_lse, rtol=1e-3, atol=1e-3)
+    tolerance = {torch.float64: 1e-9, torch.float32: 1e-5}.get(dtype, 2e-2)
+    torch.testing.assert_close(reference.wide(o), expected_o, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
 def test_out(device):
     inputs = make(device, torch.float32)
     out = torch.empty(2, 1, 6, 16, device=device)
