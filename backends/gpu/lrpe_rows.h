@@ -109,13 +109,25 @@ template <encoding E, int V> DEVICE void rotate(float (&x)[2][V], const turn (&t
     }
 }
 
-/* From plain to encoded vectors. What is not `turned`, a unit past the angles or a token outside the grid, has angles of
- * 0, and rotate passes it through as it is. */
-template <encoding E, int V> DEVICE void encode(float (&x)[2][V], const turn (&turns)[V], bool turned)
+/* The same by angles of 0, with which an infinity still makes its partner NaN. */
+template <encoding E, int V> DEVICE void stand_still(float (&x)[2][V], float sign)
+{
+    turn turns[V];
+    for (turn &each : turns)
+        each = {1, 0};
+    rotate<E>(x, turns, sign);
+}
+
+/* From plain to encoded vectors. What is not `turned` has angles of 0: a unit past those that there are, which rotate
+ * passes through as it is, or one that has `angles`, of a token outside the grid. */
+template <encoding E, int V>
+DEVICE void encode(float (&x)[2][V], const turn (&turns)[V], bool turned, bool angles = false)
 {
     if constexpr (E != encoding::cosine) {
         if (turned)
             rotate<E>(x, turns, 1);
+        else if (angles)
+            stand_still<E>(x, 1);
     } else if (turned) {
 #pragma unroll
         for (int i = 0; i < V; i++) {
@@ -130,7 +142,8 @@ template <encoding E, int V> DEVICE void encode(float (&x)[2][V], const turn (&t
 }
 
 /* The transpose: from a gradient of the encoded vectors to one of the plain ones. */
-template <encoding E, int V> DEVICE void decode(float (&g)[2][V], const turn (&turns)[V], bool turned)
+template <encoding E, int V>
+DEVICE void decode(float (&g)[2][V], const turn (&turns)[V], bool turned, bool angles = false)
 {
     if constexpr (E == encoding::cosine) {
         if (turned) {
@@ -144,6 +157,8 @@ template <encoding E, int V> DEVICE void decode(float (&g)[2][V], const turn (&t
         }
     } else if (turned) {
         rotate<E>(g, turns, -1);
+    } else if (angles) {
+        stand_still<E>(g, -1);
     }
 }
 
@@ -176,17 +191,17 @@ template <typename T, encoding E, activation A, bool BACKWARD> struct row_words 
     raw_vectors<T, KEPT ? plain_vectors<E> : 0> x;
 };
 
-/* All that happens to a row between its reading and its writing. Every lane of the row must come here; `turned`: its
- * token has angles, `live`: the lane has something to write, to the row that is `row` elements on. */
+/* All that happens to a row between its reading and its writing. Every lane of the row must come here; `inside`: its
+ * token is in the grid, `live`: the lane has something to write, to the row that is `row` elements on. */
 template <typename T, encoding E, activation A, bool BACKWARD>
-DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &words, const unit_places &at, bool turned,
+DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &words, const unit_places &at, bool inside,
                           bool live, const turn (&turns)[vector_length<T>], int lanes, T *rows, int row)
 {
     constexpr int V = vector_length<T>, PLAIN = plain_vectors<E>;
     float y[2][V], x[2][V];
     words.src.unpack(y);
     if constexpr (BACKWARD) {
-        decode<E>(y, turns, turned && at.turned);
+        decode<E>(y, turns, inside && at.turned, at.turned);
         words.x.unpack(x);
         if (A == activation::softmax) {
             blank<PLAIN>(at, x, -INFINITY);
@@ -198,7 +213,7 @@ DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &wor
         if (A == activation::softmax)
             blank<PLAIN>(at, y, -INFINITY);
         activate_row<T, A, PLAIN>(act, words.src, y, lanes);
-        encode<E>(y, turns, turned && at.turned);
+        encode<E>(y, turns, inside && at.turned, at.turned);
     }
     if (!live)
         return;

@@ -153,6 +153,14 @@ static const sketch long_sketches[] = {
     {.b = 19, .h = 2, .d = 64, .grid = {29}, .in = CHECK_DENSE, .out = CHECK_DENSE},
     {.b = 9, .h = 2, .d = 64, .grid = {29}, .prefix = 1, .in = CHECK_DENSE, .out = CHECK_DENSE},
     {.b = 1, .h = 8, .d = 64, .grid = {1061}, .prefix = 3, .shared = true, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 1,
+     .h = 8,
+     .d = 128,
+     .grid = {1061},
+     .prefix = 20,
+     .in = CHECK_DENSE,
+     .out = CHECK_DENSE,
+     .fill = CHECK_SPECIAL},
     {.b = 2, .h = 37, .d = 64, .grid = {13}, .shared = true, .in = CHECK_SWAPPED, .out = CHECK_DENSE},
 };
 
