@@ -101,7 +101,7 @@ template <typename U> struct exchange {
             if (lane + 32 * j >= U::COLUMNS)
                 continue;
             if (U::SUMMED) {
-                bad = bad || fabsf(first_of(all[j])) == INFINITY;
+                bad = bad || !(fabsf(first_of(all[j])) < INFINITY); /* a NaN may hide one */
                 scale[j] = 1 / first_of(all[j]);
             }
             if (U::TERMS)

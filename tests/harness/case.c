@@ -15,7 +15,7 @@ const size_t check_family_count = sizeof check_families / sizeof *check_families
 
 static const char *const acts[] = {"none", "relu", "sigmoid", "silu", "softmax"};
 static const char *const fills[CHECK_FILLS] = {"normal", "wide",   "special", "finite", "subnormal", "large",
-                                               "equal",  "masked", "late",    "rising", "every"};
+                                               "equal",  "masked", "late",    "rising", "stray",     "every"};
 static const char *const angle_names[CHECK_ANGLES] = {"rope", "any", "tiny", "huge", "odd"};
 
 int check_lead_slot(const copes_op *op)

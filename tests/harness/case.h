@@ -18,6 +18,7 @@ typedef enum check_fill {
     CHECK_MASKED,    /* normal ones, half of them replaced by -infinity */
     CHECK_LATE,      /* -infinity, but in the last eighth of every entry of the first axis */
     CHECK_RISING,    /* from -100 to 100 along every entry of the first axis */
+    CHECK_STRAY, /* normal, but for a NaN in the first of 16 columns of a sequence, and two far larger in the second */
     CHECK_EVERY, /* the type's numbers by their bits, spread over every entry of the first axis; 2^16 have all of 16 */
     CHECK_FILLS
 } check_fill;

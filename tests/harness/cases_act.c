@@ -89,6 +89,7 @@ static void add_long(case_list *list, copes_kind kind, copes_act act, check_type
     static const form long_rows = {2, {3, 30011}, CHECK_DENSE, CHECK_PADDED, false, false};
     static const form columns = {3, {2, 3001, 13}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form vectors = {3, {2, 3001, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form stray_columns = {3, {2, 1024, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
     if (act != COPES_SOFTMAX) {
         add(list, form_case(&row, kind, act, 0, type));
         return;
@@ -103,6 +104,9 @@ static void add_long(case_list *list, copes_kind kind, copes_act act, check_type
         add(list, rows);
         add(list, slabs);
     }
+    check_case strays = form_case(&stray_columns, kind, act, 1, type);
+    strays.fill = CHECK_STRAY;
+    add(list, strays);
 }
 
 /* Columns so long that many blocks of a GPU have to share a few, and enough of those for several shares in a row: with

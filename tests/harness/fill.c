@@ -61,6 +61,7 @@ static double one_value(check_type type, check_fill fill, double at, uint64_t *s
     const check_type_info *info = check_type_of(type);
     switch (fill) {
     case CHECK_NORMAL:
+    case CHECK_STRAY:
     case CHECK_EQUAL:
     case CHECK_FILLS: break;
     case CHECK_WIDE: return sign(state) * exp2(30 * check_uniform(state) - 20);
@@ -76,16 +77,29 @@ static double one_value(check_type type, check_fill fill, double at, uint64_t *s
     return plain(state);
 }
 
+/* The value at a place of an entry of the first axis. */
+static double value_at(const oracle_tensor *tensor, check_type type, check_fill fill, int64_t place, int64_t entry,
+                       uint64_t *state)
+{
+    const double value = one_value(type, fill, (double)place / (double)entry, state);
+    if (fill != CHECK_STRAY || tensor->rank < 3)
+        return value;
+    int64_t tokens = tensor->shape[1], token = place / (entry / tokens);
+    int64_t column = place % tensor->shape[tensor->rank - 1] % 16;
+    if (column == 0 && token == tokens / 200)
+        return (double)NAN;
+    return column != 1 ? value : token == tokens * 7 / 10 ? 59.06 : token == tokens * 9 / 10 ? 59.17 : value;
+}
+
 void check_fill_values(oracle_tensor *tensor, check_type type, check_fill fill, check_layout layout, uint64_t *state)
 {
     int64_t count = oracle_count(tensor), entry = tensor->rank > 1 && count > 0 ? count / tensor->shape[0] : count;
     int64_t period = layout == CHECK_BROADCAST && count > 0 ? count / tensor->shape[0] : count;
     for (int64_t i = 0; i < count; i++) {
         bool again = fill == CHECK_EQUAL && i > 0;
-        double at = (double)(i % entry) / (double)entry;
         tensor->value[i] = i >= period ? tensor->value[i - period]
                            : again     ? tensor->value[0]
-                                       : check_round(type, one_value(type, fill, at, state));
+                                       : check_round(type, value_at(tensor, type, fill, i % entry, entry, state));
     }
 }
 
