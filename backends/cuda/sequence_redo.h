@@ -40,7 +40,9 @@ template <typename U> struct redo {
         float most[U::N];
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
-            most[i] = U::R != role::kept ? first_of(all[i]) : has_tokens ? read_scalar(w.lse(walk, w.lane, i)) : 0;
+            most[i] = U::SUMMED                          ? first_of(all[i])
+                      : U::R == role::kept && has_tokens ? read_scalar(w.lse(walk, w.lane, i))
+                                                         : 0;
             open.reference[i] = U::R == role::kept ? most[i] : shift_of(most[i]);
         }
         find_sums();

@@ -56,7 +56,8 @@ template <int WORDS> struct told_in {
             sum = sum / DIGIT + (double)((int64_t)words[i] >> 16);
             last = i > 0 ? last / DIGIT : last;
         }
-        const bool rough = (words[WORDS - 1] >> 8 & 0xff) != 0 && fabs(sum) < last;
+        const int cut = (int)(words[WORDS - 1] >> 8 & 0xff); /* blocks that cut their sum off there, all towards 0 */
+        const bool rough = fabs(sum) < last * cut;
         *untold = *untold || (words[0] >> 8 & 0xff) != 0 || rough;
         return (float)sum;
     }
