@@ -64,7 +64,7 @@ struct cut_cost {
         return waves * ((double)length * (busy > slow ? busy : slow) + latency);
     }
 
-    /* A second launch, about 3 microseconds. */
+    /* Of parts, about 3 microseconds when that was a second launch. */
     double merge() const
     {
         return 1e5 / bytes;
@@ -98,7 +98,8 @@ inline double choose_cut(const queue &to, const copes_tpa_problem &problem, cons
     const int64_t seats = pairs > 0 ? pairs : to.multiprocessors;
     const double share = 0.01 * cost.bytes * (double)(problem.m * problem.b * problem.n),
                  room = share < 0x1p20 ? 0x1p20 : share;
-    const double most = room / ((double)(problem.b * problem.n * problem.h) * (double)(problem.e + 2) * 4);
+    const double most = room / ((double)(problem.b * problem.n * problem.h) *
+                                (double)(partial_outputs::length(problem) * 4 + (int64_t)sizeof(row_state)));
     for (int turns = 1; turns <= (pairs > 0 ? 1 : 3) && can_merge(problem); turns++) {
         const int64_t each = std::min(seats * turns / queries, (int64_t)most), at_once = each > 1 ? seats / each : 0;
         const double price = at_once > 0 ? cost(each * pair, (double)at_once, unit) + cost.merge() : INFINITY;

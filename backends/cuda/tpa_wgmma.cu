@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
         arrive_at_cluster(blocks);
     }
     await_cluster(blocks);
-    merge_left<T>(problem, partials, plan.pairs, READERS);
+    merge_left<T>(problem, partials, plan.pairs, is_single<T> ? READERS : THREADS);
 #endif
 }
 

@@ -366,8 +366,6 @@ template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_prob
         return status;
     size_t theirs; /* the workspace is of the fast kernels' size where they only refuse addresses */
     const tpa_cut cut = cut_of(to, problem, can_merge(problem) && !fast_tpa_workspace<T>(to, problem, &theirs));
-    if (problem.b * problem.n * problem.h == 0)
-        return COPES_OK;
     const partial_outputs partials(to.meets, problem, cut.cache, workspace);
     const auto kernel = features_in_vectors<T>(problem) ? tpa_fma<T, vector_length<T>> : tpa_fma<T, 1>;
     const int64_t blocks = partials.merged ? std::min(cut.tasks, blocks_at_once(to)) : cut.tasks;

@@ -71,8 +71,8 @@ DEVICE void merge_rows(const copes_tpa_problem &problem, const partial_outputs &
     }
 }
 
-/* Ends a kernel that may have left partials, where its launch is to merge them: by `threads` of each block, whole teams of
- * them. The others only meet. */
+/* Ends a kernel that may have left partials, where its launch is to merge them. `threads`: of each block, those that have
+ * not left, whole teams. */
 template <typename T>
 DEVICE void merge_left(const copes_tpa_problem &problem, const partial_outputs &partials, bool pairs, uint32_t threads)
 {

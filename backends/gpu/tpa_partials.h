@@ -23,7 +23,7 @@ inline int64_t chunks_of_row(const copes_tpa_problem &problem)
 /* May a problem be cut into parts? One that has too many rows to be numbered in chunks has rows enough without. */
 inline bool can_merge(const copes_tpa_problem &problem)
 {
-    return problem.h > 0 && problem.b * problem.n > 0 && problem.e < INT32_MAX &&
+    return problem.e < INT32_MAX &&
            (double)problem.b * (double)problem.n * (double)problem.h * (double)chunks_of_row(problem) < 0x1p31;
 }
 
