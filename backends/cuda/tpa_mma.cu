@@ -110,7 +110,7 @@ template <typename T, int WIDTH> DEVICE block_outputs<T, WIDTH> outputs_of_block
 /* Merges what the block's warps have gathered, and then the blocks of its cluster. */
 template <typename T, int WIDTH>
 DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const block_task &task, int warp,
-                   warp_outputs<T, WIDTH> &out, const partial_outputs &partials)
+                   warp_outputs<T, WIDTH> &out, const partial_outputs *partials)
 {
     const block_outputs<T, WIDTH> block = outputs_of_block<T, WIDTH>(plan);
     const reader_place at(plan, warp);
@@ -129,7 +129,8 @@ DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const
     await_cluster(plan.cut.cluster); /* none ends while another reads its memory */
 }
 
-template <typename T, int WIDTH>
+/* CUT: the cache is cut into parts. Merging would cost the others registers, and time in every call. */
+template <typename T, int WIDTH, bool CUT>
 __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
     tpa_mma(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER mma_plan plan,
             GPU_PARAMETER partial_outputs partials)
@@ -150,8 +151,9 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
         attend_block<T, WIDTH>(problem, plan, memory, task, warp, out);
     else
         copy_cache<T, WIDTH>(problem, plan, memory, task, warp - with_heads);
-    finish(problem, plan, task, warp, out, partials);
-    merge_left<T>(problem, partials, plan.pairs, blockDim.x);
+    finish(problem, plan, task, warp, out, CUT ? &partials : nullptr);
+    if constexpr (CUT)
+        merge_left<T>(problem, partials, plan.pairs, blockDim.x);
 #endif
 }
 
@@ -231,7 +233,8 @@ static copes_status launch_mma(const queue &to, const copes_tpa_problem &problem
     const int64_t tokens = problem.b * problem.n;
     const dim3 blocks((unsigned)(plan.cut.cluster * plan.cut.cache.parts * tokens), (unsigned)plan.head_groups);
     const int warps = plan.head_tiles * plan.key_groups + plan.copiers;
-    return launch_gang(to, {plan.cut.cluster, partials.merged}, tpa_mma<T, WIDTH>, blocks, dim3((unsigned)warps * 32),
+    const auto kernel = partials.sums != nullptr ? tpa_mma<T, WIDTH, true> : tpa_mma<T, WIDTH, false>;
+    return launch_gang(to, {plan.cut.cluster, partials.merged}, kernel, blocks, dim3((unsigned)warps * 32),
                        (size_t)plan.shared, problem, plan, partials);
 }
 

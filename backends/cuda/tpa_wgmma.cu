@@ -144,7 +144,8 @@ DEVICE void gather_rows(const wgmma_plan &plan, int keys, const group_place &w, 
 
 #endif
 
-template <typename T, int WIDTH, int PARTS, bool FLAT>
+/* CUT: the cache is cut into parts. Merging would cost the others registers, and time in every call. */
+template <typename T, int WIDTH, int PARTS, bool FLAT, bool CUT>
 __global__ void __launch_bounds__(LAUNCHED<T>, 1)
     tpa_wgmma(GPU_PARAMETER wgmma_plan plan, GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER cache_maps maps,
               GPU_PARAMETER partial_outputs partials)
@@ -190,15 +191,16 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
         await(memory.received, 0);
         arrive_at_cluster(blocks);
     }
-    finish_rows<T, WIDTH>(problem, {task.b, task.n, task.head, task.part, partials, plan.pairs}, shares,
-                          at_shared<gathered_row<WIDTH>>(memory.rows),
+    finish_rows<T, WIDTH>(problem, {task.b, task.n, task.head, task.part, CUT ? &partials : nullptr, plan.pairs},
+                          shares, at_shared<gathered_row<WIDTH>>(memory.rows),
                           at_shared<gathered_row<WIDTH>>(memory.ring.stages), copies);
     if (copies) {
         await_cluster(blocks);
         arrive_at_cluster(blocks);
     }
     await_cluster(blocks);
-    merge_left<T>(problem, partials, plan.pairs, is_single<T> ? READERS : THREADS);
+    if constexpr (CUT)
+        merge_left<T>(problem, partials, plan.pairs, is_single<T> ? READERS : THREADS);
 #endif
 }
 
@@ -247,8 +249,10 @@ static copes_status launch_wgmma(const queue &to, const copes_tpa_problem &probl
 {
     const dim3 blocks((unsigned)(plan.cut.cluster * plan.cut.cache.parts), (unsigned)(problem.n * plan.head_groups),
                       (unsigned)problem.b);
-    return launch_gang(to, {plan.cut.cluster, partials.merged}, tpa_wgmma<T, WIDTH, PARTS, FLAT>, blocks,
-                       dim3(LAUNCHED<T>), (size_t)plan.shared, plan, problem, maps, partials);
+    const auto kernel =
+        partials.sums != nullptr ? tpa_wgmma<T, WIDTH, PARTS, FLAT, true> : tpa_wgmma<T, WIDTH, PARTS, FLAT, false>;
+    return launch_gang(to, {plan.cut.cluster, partials.merged}, kernel, blocks, dim3(LAUNCHED<T>), (size_t)plan.shared,
+                       plan, problem, maps, partials);
 }
 
 template <typename T, bool FLAT>

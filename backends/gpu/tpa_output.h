@@ -91,8 +91,8 @@ struct output_place {
     int64_t b, n;
     int head; /* the first of the block's rows */
     int64_t part;
-    const partial_outputs &partials;
-    bool pairs; /* may two features be written as one word? */
+    const partial_outputs *partials; /* nullptr: there are none */
+    bool pairs;                      /* may two features be written as one word? */
 };
 
 /* The same N features of a head, as a part's where there are parts. */
@@ -100,11 +100,11 @@ template <typename T, int N>
 DEVICE void put_output(const copes_tpa_problem &problem, const output_place &to, int h, const int (&feature)[N],
                        row_state row, const float *x)
 {
-    if (to.partials.sums != nullptr) {
+    if (to.partials != nullptr) {
         const int64_t index = (to.b * problem.n + to.n) * problem.h + h;
-        float *sums = to.partials.sums_at(problem, index, to.part);
+        float *sums = to.partials->sums_at(problem, index, to.part);
         if (feature[0] == 0)
-            *to.partials.state_at(problem, index, to.part) = row;
+            *to.partials->state_at(problem, index, to.part) = row;
         for (int i = 0; i < N; i++)
             if (feature[i] < (int)problem.e)
                 sums[feature[i]] = x[i];
