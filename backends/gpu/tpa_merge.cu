@@ -11,8 +11,7 @@ template <typename T>
 __global__ void __launch_bounds__(THREADS)
     tpa_merge(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER partial_outputs partials, bool pairs)
 {
-    constexpr uint32_t teams = THREADS / TEAM;
-    merge_rows<T>(problem, partials, pairs, blockIdx.x * teams + threadIdx.x / TEAM, gridDim.x * teams);
+    merge_rows<T>(problem, partials, pairs, blockIdx.x, gridDim.x, THREADS);
 }
 
 template <typename T>
@@ -21,7 +20,7 @@ copes_status merge_partials(const queue &to, const copes_tpa_problem &problem, c
 {
     if (partials.sums == nullptr || partials.merged)
         return COPES_OK;
-    const int64_t threads = (int64_t)partials.rows * chunks_of_row(problem) * TEAM;
+    const int64_t threads = (int64_t)partials.rows * chunks_of_row(problem) * LARGEST_TEAM;
     return launch(to, tpa_merge<T>, blocks_of((threads + THREADS - 1) / THREADS, THREADS), THREADS, 0, problem,
                   partials, pairs);
 }

@@ -1,5 +1,5 @@
-/* Merges the partial outputs of tpa_decode. Bound by latency, a few kilobytes a row: 32 threads have 16 features of it,
- * four each and each eighth of the parts, so that all reads of a thread are under way at once. Where the blocks of a launch
+/* Merges the partial outputs of tpa_decode. Bound by latency, a few kilobytes a row: a team of threads has 16 features of
+ * it, four each and a share of the parts, so that all reads of a thread are under way at once. Where the blocks of a launch
  * can wait for each other, those that have left the parts merge them; elsewhere a kernel of its own does. */
 #ifndef COPES_BACKENDS_GPU_TPA_MERGE_H
 #define COPES_BACKENDS_GPU_TPA_MERGE_H
@@ -12,17 +12,19 @@
 namespace COPES_GPU
 {
 
-inline constexpr int TEAM = 32, LANES_OF_ROW = MERGED_FEATURES / 4, SHARES = TEAM / LANES_OF_ROW;
+inline constexpr int LANES_OF_ROW = MERGED_FEATURES / 4, MOST_SHARES = 8, LARGEST_TEAM = LANES_OF_ROW * MOST_SHARES,
+                     PARTS_AT_ONCE = 8;
 
-/* A thread's share of a row's parts: four features of each eighth. */
+/* A thread's share of a row's parts: four features of every so many. */
 struct part_share {
     const row_state *states;
     const float *sums_of_first;
     int64_t apart;
+    uint32_t shares;
 
     __device__ __forceinline__ row_state state(int i, int) const
     {
-        return states[i * SHARES];
+        return states[i * shares];
     }
     __device__ __forceinline__ float4 sums(int i) const
     {
@@ -31,10 +33,9 @@ struct part_share {
 };
 
 /* Takes in what the other shares' threads have of the row. */
-DEVICE void merge_shares(output_item<1> &item)
+DEVICE void merge_shares(output_item<1> &item, uint32_t shares)
 {
-#pragma unroll
-    for (int mask = LANES_OF_ROW; mask < TEAM; mask *= 2) {
+    for (int mask = LANES_OF_ROW; mask < (int)(LANES_OF_ROW * shares); mask *= 2) {
         const row_state other = {shuffle_xor(item.row[0].most, mask), shuffle_xor(item.row[0].sum, mask)};
         const row_factors by(item.row[0], other);
         for (int k = 0; k < 4; k++)
@@ -42,15 +43,19 @@ DEVICE void merge_shares(output_item<1> &item)
     }
 }
 
-/* Merges all rows by so many teams of 32 threads, of which the thread's is one. */
+/* Merges all rows by some blocks of so many threads, whole warps. Teams are of half as many threads where there are more
+ * rows than teams, and parts are few enough. */
 template <typename T>
-DEVICE void merge_rows(const copes_tpa_problem &problem, const partial_outputs &partials, bool pairs, uint32_t team,
-                       uint32_t teams)
+DEVICE void merge_rows(const copes_tpa_problem &problem, const partial_outputs &partials, bool pairs, uint32_t block,
+                       uint32_t blocks, uint32_t threads)
 {
-    const int lane = threadIdx.x % LANES_OF_ROW, share = threadIdx.x % TEAM / LANES_OF_ROW;
     const uint32_t items = partials.rows * partials.by_chunk.divisor;
-    const int count = ((int)partials.parts - share + SHARES - 1) / SHARES,
-              most = ((int)partials.parts + SHARES - 1) / SHARES;
+    const bool few = partials.parts <= MOST_SHARES / 2 * PARTS_AT_ONCE && items > blocks * (threads / LARGEST_TEAM);
+    const uint32_t shares = few ? MOST_SHARES / 2 : MOST_SHARES, size = LANES_OF_ROW * shares,
+                   team = block * (threads / size) + threadIdx.x / size, teams = blocks * (threads / size);
+    const int lane = threadIdx.x % LANES_OF_ROW, share = (int)(threadIdx.x / LANES_OF_ROW % shares);
+    const int count = (int)((partials.parts - share + shares - 1) / shares),
+              most = (int)((partials.parts + shares - 1) / shares);
 #pragma unroll 1
     for (uint32_t first = 0; first < items; first += teams) { /* as often in every thread, as shuffles ask for */
         const bool exists = first + team < items;
@@ -61,9 +66,9 @@ DEVICE void merge_rows(const copes_tpa_problem &problem, const partial_outputs &
         const int64_t length = partials.length(problem), visible = key_range(problem).visible(b, n);
         const part_share parts = {partials.state_at(problem, row, share),
                                   partials.sums_at(problem, row, share) + (feature < length ? feature : 0),
-                                  length * SHARES};
-        output_item<1> item = merge_item<8, 1>(parts, most, count);
-        merge_shares(item);
+                                  length * shares, shares};
+        output_item<1> item = merge_item<PARTS_AT_ONCE, 1>(parts, most, count);
+        merge_shares(item, shares);
         const int features[4] = {feature, feature + 1, feature + 2, feature + 3};
         const float factor = visible > 0 ? (float)problem.value_scale / item.row[0].sum : 0;
         if (exists && share == 0)
@@ -72,7 +77,7 @@ DEVICE void merge_rows(const copes_tpa_problem &problem, const partial_outputs &
 }
 
 /* Ends a kernel that may have left partials, where its launch is to merge them. `threads`: of each block, those that have
- * not left, whole teams. */
+ * not left, whole warps. */
 template <typename T>
 DEVICE void merge_left(const copes_tpa_problem &problem, const partial_outputs &partials, bool pairs, uint32_t threads)
 {
@@ -80,9 +85,8 @@ DEVICE void merge_left(const copes_tpa_problem &problem, const partial_outputs &
         if (!partials.merged)
             return;
         synchronize_grid();
-        const uint32_t block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x, teams = threads / TEAM;
-        merge_rows<T>(problem, partials, pairs, block * teams + threadIdx.x / TEAM,
-                      gridDim.x * gridDim.y * gridDim.z * teams);
+        const uint32_t block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+        merge_rows<T>(problem, partials, pairs, block, gridDim.x * gridDim.y * gridDim.z, threads);
     }
 }
 
