@@ -19,7 +19,7 @@ template <typename T, int V> DEVICE void act_unit(copes_act act, const T *src, c
         const raw<T, V> second = raw<T, V>::read(saved);
         first.unpack(x[0]);
         second.unpack(y[0]);
-        activation_gradient_all<T, 1>(act, &second, x, y);
+        activation_gradient_all<T, false, 1>(act, &second, x, y);
     } else {
         first.unpack(x[0]);
         activate_all<T, false, 1>(act, &first, x);

@@ -65,9 +65,9 @@ DEVICE exponential exp_usually(float x)
     return {e.value * scale, e.rest * scale};
 }
 
-/* The logistic function, in two parts of which the second is what roundings took from the first, and its slope. */
+/* The logistic function and its slope, each in two parts of which the second is what roundings took from the first. */
 struct logistic {
-    float s, rest, slope;
+    float s, rest, slope, slope_rest;
 };
 
 /* From e = e^-|x| for x, which never overflows and cancels nothing: 1 or e, by the sign of x, over 1 + e, and e over the
@@ -79,14 +79,27 @@ DEVICE logistic logistic_of(float x, const exponential &e)
     const float top = x < 0 ? e.value : 1, top_rest = x < 0 ? e.rest : 0, s = top * inverse;
     const float share = e.value * inverse, share_rest = fmaf(e.rest, inverse, fmaf(e.value, inverse, -share));
     const float slope = share * inverse, slope_rest = fmaf(share_rest, inverse, fmaf(share, inverse, -slope));
-    return {s, fmaf(s, left, fmaf(top_rest, inverse, fmaf(top, inverse, -s))),
-            slope + fmaf(2 * left, slope, slope_rest)};
+    return {s, fmaf(s, left, fmaf(top_rest, inverse, fmaf(top, inverse, -s))), slope,
+            fmaf(2 * left, slope, slope_rest)};
 }
 
 /* x s, rounded once. An infinite x has no rest, and must not meet its 0. */
 DEVICE float silu(float x, const logistic &l)
 {
     return fmaf(x, l.s, fminf(x, FLT_MAX) * l.rest);
+}
+
+/* g times the slope of sigmoid, or of silu, x s (1 - s) + s. PRECISE: in two parts, for a g that is a sum, whose roundings
+ * the slope's would be added to. An infinite g has no rest, either. */
+template <bool PRECISE> DEVICE float sigmoidal_gradient(bool silu, float g, float x, const logistic &l)
+{
+    if constexpr (PRECISE) {
+        const float slope = silu ? fmaf(x, l.slope, l.s) : l.slope,
+                    rest = silu ? fmaf(x, l.slope_rest, l.rest) : l.slope_rest;
+        return fmaf(g, slope, fminf(fmaxf(g, -FLT_MAX), FLT_MAX) * rest);
+    }
+    const float slope = l.slope + l.slope_rest;
+    return g * (silu ? fmaf(x, slope, l.s + l.rest) : slope);
 }
 
 DEVICE logistic logistic_of(float x)
@@ -113,11 +126,8 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
 {
     switch (act) {
     case COPES_RELU: return x > 0 ? g : 0;
-    case COPES_SIGMOID: return g * logistic_of(x).slope;
-    case COPES_SILU: {
-        const logistic l = logistic_of(x);
-        return g * fmaf(x, l.slope, l.s + l.rest);
-    }
+    case COPES_SIGMOID:
+    case COPES_SILU: return sigmoidal_gradient<true>(act == COPES_SILU, g, x, logistic_of(x));
     default: return g;
     }
 }
@@ -176,11 +186,10 @@ template <typename T, bool PRECISE> DEVICE float activate_usual(copes_act act, f
     }
 }
 
-template <typename T> DEVICE float activation_gradient_usual(copes_act act, float g, float x)
+template <typename T, bool PRECISE> DEVICE float activation_gradient_usual(copes_act act, float g, float x)
 {
     if constexpr (sizeof(T) == 4) {
-        const logistic l = logistic_of(x, exp_usually(-fabsf(x)));
-        return g * (act == COPES_SILU ? fmaf(x, l.slope, l.s + l.rest) : l.slope);
+        return sigmoidal_gradient<PRECISE>(act == COPES_SILU, g, x, logistic_of(x, exp_usually(-fabsf(x))));
     } else {
         const half_exponential<T> exponential(x);
         const float e = fmaf(exponential.rough, -exponential.rest, exponential.rough), s = reciprocal(1 + e);
@@ -249,7 +258,7 @@ DEVICE void activate_all(copes_act act, const raw<T, V> *vectors, float (&x)[ROO
 }
 
 /* From the gradients g of the activation's values to those of its arguments x, which `vectors` has, too. */
-template <typename T, int COUNT, int ROOM, int V>
+template <typename T, bool PRECISE, int COUNT, int ROOM, int V>
 DEVICE void activation_gradient_all(copes_act act, const raw<T, V> *vectors, float (&g)[ROOM][V], float (&x)[ROOM][V])
 {
     if (act != COPES_SILU && act != COPES_SIGMOID) {
@@ -259,7 +268,7 @@ DEVICE void activation_gradient_all(copes_act act, const raw<T, V> *vectors, flo
     } else if (are_usual<T, COUNT>(vectors)) {
 #pragma unroll
         for (int i = 0; i < COUNT * V; i++)
-            g[i / V][i % V] = activation_gradient_usual<T>(act, g[i / V][i % V], x[i / V][i % V]);
+            g[i / V][i % V] = activation_gradient_usual<T, PRECISE>(act, g[i / V][i % V], x[i / V][i % V]);
     } else {
         activation_gradient_all_rarely<COUNT>(act, g, x);
     }

@@ -177,7 +177,7 @@ DEVICE void activation_gradient_row(copes_act act, const raw_vectors<T, COUNT> &
                                     float (&g)[2][V], int lanes)
 {
     if (A == activation::silu || A == activation::elementwise)
-        activation_gradient_all<T, COUNT>(A == activation::silu ? COPES_SILU : act, vectors.part, g, x);
+        activation_gradient_all<T, true, COUNT>(A == activation::silu ? COPES_SILU : act, vectors.part, g, x);
     if (A == activation::softmax) {
         softmax_row<T, COUNT>(x, lanes);
         softmax_gradient_row<COUNT>(x, g, lanes);
