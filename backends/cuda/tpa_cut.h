@@ -12,7 +12,6 @@ namespace COPES_GPU
 
 struct cluster_cut {
     int cluster;                        /* blocks of a cluster, which share out a part's keys */
-    bool at_once;                       /* do all blocks of all parts run at a time? */
     cache_cut cache;                    /* parts of a query token's keys, a cluster each */
     divider by_place, by_cluster, by_n; /* what a block divides to find its part: of places of a query token, say */
 };
@@ -78,8 +77,8 @@ template <typename T> inline double bytes_of_key(const copes_tpa_problem &p)
 }
 
 /* Chooses between a cluster of 1 to 16 blocks for each group of heads, of which so many run at a time, and parts
- * that fill the device, a pair of blocks each, or, where there are no clusters to choose, one, and up to three of them in
- * turn. Parts' outputs are to be few: they are held to 1 % of the cache, or a megabyte. Returns what that costs. */
+ * that fill the device once, as those of blocks that meet have to, a pair of blocks each, or, where there are no clusters
+ * to choose, one. Parts' outputs are to be few: they are held to 1 % of the cache, or a megabyte. Returns what that costs. */
 inline double choose_cut(const queue &to, const copes_tpa_problem &problem, const cut_cost &cost, int unit,
                          cluster_cut *cut)
 {
@@ -87,7 +86,6 @@ inline double choose_cut(const queue &to, const copes_tpa_problem &problem, cons
     double least = cost(1, to.multiprocessors, unit);
     int64_t parts = 1;
     cut->cluster = 1;
-    cut->at_once = false;
     for (int size = 2; size <= MOST_CLUSTER; size++) {
         const int active = active_clusters(to, size);
         const double price = active > 0 ? cost(size, active, unit) + 4.0 * size : INFINITY;
@@ -100,12 +98,10 @@ inline double choose_cut(const queue &to, const copes_tpa_problem &problem, cons
                  room = share < 0x1p20 ? 0x1p20 : share;
     const double most = room / ((double)(problem.b * problem.n * problem.h) *
                                 (double)(partial_outputs::length(problem) * 4 + (int64_t)sizeof(row_state)));
-    for (int turns = 1; turns <= (pairs > 0 ? 1 : 3) && can_merge(problem); turns++) {
-        const int64_t each = std::min(seats * turns / queries, (int64_t)most), at_once = each > 1 ? seats / each : 0;
-        const double price = at_once > 0 ? cost(each * pair, (double)at_once, unit) + cost.merge() : INFINITY;
-        if (price < least)
-            least = price, cut->cluster = pair, parts = each, cut->at_once = turns == 1;
-    }
+    const int64_t each = can_merge(problem) ? std::min(seats / queries, (int64_t)most) : 1;
+    const double price = each > 1 ? cost(each * pair, (double)(seats / each), unit) + cost.merge() : INFINITY;
+    if (price < least)
+        least = price, cut->cluster = pair, parts = each;
     cut->cache = {parts, divide_up(units, parts * cut->cluster) * unit * cut->cluster};
     cut->by_place = divider(cut->cluster * parts);
     cut->by_cluster = divider(cut->cluster);

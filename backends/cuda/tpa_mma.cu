@@ -244,7 +244,7 @@ template <typename T> static copes_status run_mma(const queue &to, const copes_t
     mma_plan plan;
     plan_of<T>(to, problem, &plan);
     plan.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
-    const partial_outputs partials(to.meets && plan.cut.at_once, problem, plan.cut.cache, workspace);
+    const partial_outputs partials(to.meets, problem, plan.cut.cache, workspace);
     switch (plan.width) {
     case 64: COPES_TRY((launch_mma<T, 64>(to, problem, plan, partials))); break;
     case 128: COPES_TRY((launch_mma<T, 128>(to, problem, plan, partials))); break;

@@ -262,7 +262,7 @@ static copes_status run_plan(const queue &to, const copes_tpa_problem &problem, 
     const bool narrow = is_narrow(problem), all = problem.lse.data != nullptr;
     const auto run = narrow ? (all ? launch_wgmma<T, 64, most, FLAT> : launch_wgmma<T, 64, least, FLAT>)
                             : (all ? launch_wgmma<T, 128, most, FLAT> : launch_wgmma<T, 128, least, FLAT>);
-    const partial_outputs partials(to.meets && plan.cut.at_once, problem, plan.cut.cache, workspace);
+    const partial_outputs partials(to.meets, problem, plan.cut.cache, workspace);
     cache_maps maps = {};
     COPES_TRY(map_cache<T>(&maps, problem, FLAT));
     COPES_TRY(run(to, problem, plan, maps, partials));
