@@ -44,7 +44,7 @@ static ALWAYS_INLINE vreal vsilu(vreal x, vlogistic_parts l)
     if (!FULL_WIDTH)
         return x * l.s;
     const vreal finite = vmin(x, vset(real_most));
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if FUSES
     return x * l.s + finite * l.rest;
 #else
     return x * l.s + (finite * l.rest - vresidual(finite * l.s, finite, l.s));

@@ -108,7 +108,7 @@ static ALWAYS_INLINE vpair load_part(bool reals, const encoded_row *row, int par
 /* a c + b s; `exactly`: without what the roundings of products lose. (Where they are fused with the sum, that is one.) */
 static ALWAYS_INLINE vreal sum_products(bool exactly, vreal a, vreal c, vreal b, vreal s)
 {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if FUSES
     (void)exactly;
     return a * c + b * s;
 #else

@@ -8,6 +8,12 @@
 
 #include <float.h>
 
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define FUSES 1 /* the compiler makes one operation, rounded once, of a product and the sum that it is in */
+#else
+#define FUSES 0
+#endif
+
 #ifdef COPES_TYPE_F64
 typedef uint64_t phase_word;
 #else
@@ -132,7 +138,7 @@ static ALWAYS_INLINE vreal vhidden(vreal x)
 /* a - b c for a product near a, which is then nearly exact: by a fused multiply-add, or else by products of halves. */
 static ALWAYS_INLINE vreal vresidual(vreal a, vreal b, vreal c)
 {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if FUSES
     return vhidden(a) - b * c; /* where a is b c rounded, the compiler would take it for b c itself, and this for 0 */
 #else
     const vint leading = ~(vint){0} << (FRACTION_BITS / 2 + 1);
@@ -165,7 +171,7 @@ static ALWAYS_INLINE vreal vturn(vint offset, vreal t, vreal tail)
     const real two_pi = 0x1.921fb6p+2f, rest = -0x1.777a5cp-23f, lead = 0x1.92p+2f, unit = 0x1p-32f;
     enum { TRAILING = 17 };
 #endif
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if FUSES
     (void)offset, (void)lead, (void)unit;
     return t * two_pi + (t * rest + tail);
 #else
@@ -211,7 +217,7 @@ static ALWAYS_INLINE sincos vsincos(vphase phase)
     const vreal rest =
         __builtin_convertvector(offset - __builtin_convertvector(t * 0x1p32f, vint), vreal) * 0x1.921fb6p-30f;
     cosine -= sine * rest;
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if FUSES
     sine += rest; /* vturn has the whole offset without */
 #endif
 #endif
