@@ -94,6 +94,5 @@ copes_status copes_context_set_stream(copes_context *context, void *stream)
 {
     if (context == NULL)
         return copes_fail(COPES_ERROR_NULL, "context is NULL; it must come from copes_context_create");
-    context->backend->set_stream(context->state, stream);
-    return COPES_OK;
+    return context->backend->set_stream(context->state, stream);
 }

@@ -1,8 +1,10 @@
-/* What only a GPU can show: calls captured in a graph and replayed, on any stream, from several contexts at once, with
- * and several threads, with the same bits every time; tensors past 2^31 elements; and a device's own errors. Skipped where
- * there is no device. */
+/* What only a GPU can show: calls captured in a graph and replayed, on any stream, from several contexts at once, and
+ * several threads, with the same bits every time; on a part of the device; tensors past 2^31 elements; and a device's own
+ * errors. Skipped where there is no device. */
 #include "bench/call.h"
 #include "memory/runtime.h"
+#include "tests/harness/run.h"
+#include "tests/part.h"
 #include "tests/suite.h"
 
 #include <pthread.h>
@@ -101,20 +103,33 @@ static void run(const lane *l)
     ck_assert_msg(status_of_run(l) == COPES_OK, "%s", copes_last_error());
 }
 
-static void open_lane(lane *l, const bench_case *c)
+static void open_lane_on(GPU(Stream_t) stream, lane *l, const bench_case *c)
 {
-    succeed(GPU(StreamCreateWithFlags)(&l->stream, GPU(StreamNonBlocking)));
-    const copes_context_options options = {.stream = l->stream};
+    const copes_context_options options = {.stream = stream};
+    l->stream = stream;
     ck_assert_msg(copes_context_create(gpu, &options, &l->context) == COPES_OK, "%s", copes_last_error());
     ck_assert_msg(bench_call_plan(&l->call, c, l->context, gpu) == COPES_OK, "%s", copes_last_error());
     ck_assert_int_eq(bench_call_allocate(&l->call, device_memory_of(gpu.device_type)), 0);
 }
 
-static void close_lane(lane *l)
+static void open_lane(lane *l, const bench_case *c)
+{
+    GPU(Stream_t) stream = NULL;
+    succeed(GPU(StreamCreateWithFlags)(&stream, GPU(StreamNonBlocking)));
+    open_lane_on(stream, l, c);
+}
+
+/* Leaves the stream. */
+static void empty_lane(lane *l)
 {
     succeed(GPU(StreamSynchronize)(l->stream));
     bench_call_release(&l->call, device_memory_of(gpu.device_type));
     copes_context_destroy(l->context);
+}
+
+static void close_lane(lane *l)
+{
+    empty_lane(l);
     succeed(GPU(StreamDestroy)(l->stream));
 }
 
@@ -151,27 +166,86 @@ static void expect_one_launch(GPU(Graph_t) graph, const bench_case *c)
     ck_assert_uint_eq(nodes, c->op == BENCH_TPA && gpu.device_type != kDLCUDA && nodes == 2 ? 2 : 1);
 }
 
-START_TEST(graphs_replay_to_the_same_bits)
+static void expect_replays(const lane *l, const bench_case *c)
 {
-    lane l = {.stream = NULL};
     GPU(Graph_t) graph;
     GPU(GraphExec_t) replay;
-    open_lane(&l, &cases[_i]);
-    succeed(GPU(StreamBeginCapture)(l.stream, GPU(StreamCaptureModeGlobal)));
-    run(&l); /* its first: nothing is left to be loaded or allocated by a call */
-    succeed(GPU(StreamEndCapture)(l.stream, &graph));
-    expect_one_launch(graph, &cases[_i]);
+    succeed(GPU(StreamBeginCapture)(l->stream, GPU(StreamCaptureModeGlobal)));
+    ck_assert_int_eq(copes_context_set_stream(l->context, l->stream), COPES_OK); /* as before any call, and no work */
+    run(l); /* its first: nothing is left to be loaded or allocated by a call */
+    succeed(GPU(StreamEndCapture)(l->stream, &graph));
+    expect_one_launch(graph, c);
     succeed(GPU(GraphInstantiateWithFlags)(&replay, graph, 0));
-    run(&l);
-    unsigned char *direct = take_output(&l);
+    run(l);
+    unsigned char *direct = take_output(l);
     for (int i = 0; i < 3; i++) {
-        succeed(GPU(GraphLaunch)(replay, l.stream));
-        expect_output(&l, direct);
+        succeed(GPU(GraphLaunch)(replay, l->stream));
+        expect_output(l, direct);
     }
     free(direct);
     succeed(GPU(GraphExecDestroy)(replay));
     succeed(GPU(GraphDestroy)(graph));
+}
+
+START_TEST(graphs_replay_to_the_same_bits)
+{
+    lane l = {.stream = NULL};
+    open_lane(&l, &cases[_i]);
+    expect_replays(&l, &cases[_i]);
     close_lane(&l);
+}
+END_TEST
+
+/* Multiprocessors, rounded up by the device: fewer than a cluster may have blocks, and nearly all. */
+static const unsigned parts[] = {8, 24, 104};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+START_TEST(graphs_replay_on_a_part_of_the_device)
+{
+    part p;
+    if (!open_part(&p, parts[_i]))
+        return;
+    for (int i = 0; i < CASES; i++) {
+        lane l = {.stream = NULL};
+        open_lane_on(p.stream, &l, &cases[i]);
+        expect_replays(&l, &cases[i]);
+        empty_lane(&l);
+    }
+    close_part(&p);
+}
+END_TEST
+
+/* Some cases of a table, others for each part, and one of those that many blocks share, whose reference takes seconds. */
+static void expect_right(const check_family *family, copes_context *context, int turn)
+{
+    enum { OF_ALL = 60, OF_LARGE = 29 };
+    case_list list = {.cases = NULL};
+    int seen[2] = {0, 0};
+    family->table(&list);
+    for (size_t i = 0; i < list.count; i++) {
+        const check_case *c = &list.cases[i];
+        if (c->type == CHECK_F64 || seen[c->large]++ % (c->large ? OF_LARGE : OF_ALL) != turn)
+            continue;
+        char text[CHECK_CASE_TEXT];
+        const check_result result = check_run(c, context, gpu);
+        ck_assert_msg(!result.failed, "%u multiprocessors, %s: %s", parts[turn], check_case_text(c, text),
+                      result.message);
+    }
+    case_list_free(&list);
+}
+
+START_TEST(a_part_of_the_device_runs_everything)
+{
+    part p;
+    copes_context *context;
+    if (!open_part(&p, parts[_i]))
+        return;
+    const copes_context_options options = {.stream = p.stream};
+    ck_assert_msg(copes_context_create(gpu, &options, &context) == COPES_OK, "%s", copes_last_error());
+    for (size_t i = 0; i < check_family_count; i++)
+        expect_right(&check_families[i], context, _i);
+    copes_context_destroy(context);
+    close_part(&p);
 }
 END_TEST
 
@@ -229,7 +303,8 @@ static void *call_often(void *argument)
     enum { TIMES = 300 };
     caller *c = argument;
     for (int i = 0; i < TIMES; i++)
-        if (status_of_run(&c->lane) != COPES_OK)
+        if (copes_context_set_stream(c->lane.context, c->lane.stream) != COPES_OK ||
+            status_of_run(&c->lane) != COPES_OK)
             snprintf(c->error, sizeof c->error, "%s", copes_last_error());
     return NULL;
 }
@@ -271,6 +346,31 @@ START_TEST(a_context_follows_its_stream)
     free(wanted);
     close_lane(&l);
     succeed(GPU(StreamDestroy)(other));
+}
+END_TEST
+
+/* To a part of the device and back. The workspace may have to be another's. */
+START_TEST(a_context_follows_its_stream_to_a_part)
+{
+    part p;
+    lane l = {.stream = NULL};
+    size_t size = 0;
+    if (!open_part(&p, parts[0]))
+        return;
+    open_lane(&l, &cases[_i]);
+    run(&l);
+    unsigned char *wanted = take_output(&l);
+    ck_assert_int_eq(copes_context_set_stream(l.context, p.stream), COPES_OK);
+    ck_assert_int_eq(copes_workspace_size(l.context, &l.call.op, &l.call.args, &size), COPES_OK);
+    const copes_status status = status_of_run(&l);
+    ck_assert_int_eq(status, size > l.call.workspace_size ? COPES_ERROR_WORKSPACE : COPES_OK);
+    free(take_output(&l));
+    ck_assert_int_eq(copes_context_set_stream(l.context, l.stream), COPES_OK);
+    run(&l);
+    expect_output(&l, wanted);
+    free(wanted);
+    close_lane(&l);
+    close_part(&p);
 }
 END_TEST
 
@@ -394,6 +494,11 @@ int main(void)
     tcase_add_test(tests, errors_of_the_device_come_back);
     tcase_add_test(tests, float64_and_other_devices_are_refused);
     suite_add_tcase(suite, tests);
+    TCase *on_parts = tcase_create("part");
+    tcase_add_loop_test(on_parts, graphs_replay_on_a_part_of_the_device, 0, PARTS);
+    tcase_add_loop_test(on_parts, a_part_of_the_device_runs_everything, 0, PARTS);
+    tcase_add_loop_test(on_parts, a_context_follows_its_stream_to_a_part, 0, CASES);
+    suite_add_tcase(suite, on_parts);
     SRunner *runner = srunner_create(suite);
     srunner_set_fork_status(runner, CK_NOFORK); /* a device does not live on in a child */
     srunner_run_all(runner, CK_ENV);

@@ -1,4 +1,4 @@
-/* Clusters of blocks, as the host sees them: which there are, and launching. */
+/* Launching blocks that belong together, as clusters or as a whole. */
 #ifndef COPES_BACKENDS_CUDA_CLUSTERS_H
 #define COPES_BACKENDS_CUDA_CLUSTERS_H
 
@@ -7,21 +7,6 @@
 
 namespace COPES_GPU
 {
-
-enum { MOST_CLUSTER = 16 }; /* blocks of a cluster, as no device has more */
-
-/* Clusters of `size` blocks that run at a time, where a multiprocessor has one block; 0 where the device has none of
- * that size. Devices of one model differ, by which of their multiprocessors are left out. */
-int active_clusters(const queue &to, int size);
-
-/* Blocks of the largest cluster that is a power of two: 1 where there are none. */
-inline int largest_cluster(const queue &to)
-{
-    int size = MOST_CLUSTER;
-    while (size > 1 && active_clusters(to, size) == 0)
-        size /= 2;
-    return size;
-}
 
 /* How the blocks of a launch belong together: so many along x form a cluster; all of them may meet, and so run at once. */
 struct gang {

@@ -75,7 +75,8 @@ template <typename U> bool cut(const queue &to, const copes_lrpe_problem &proble
 {
     const int64_t units = problem.d / U::N, step = (int64_t)U::BATCH * ranks * U::ROWS;
     const int64_t steps = (problem.n + step - 1) / step, pairs = problem.h * units / U::LANES;
-    const int active = !U::GROUPED ? active_clusters(to, ranks) : ranks <= MOST_BLOCKS ? to.multiprocessors / ranks : 0;
+    const bool groups = to.meets && ranks <= MOST_BLOCKS;
+    const int active = !U::GROUPED ? to.clusters[ranks] : groups ? to.multiprocessors / ranks : 0;
     if (active == 0 || problem.h * units % U::LANES != 0 || (U::C == coding::half && units % 2 != 0) ||
         pairs * problem.b > INT32_MAX / 2 || steps > MOST_STEPS)
         return false;

@@ -87,12 +87,12 @@ inline double choose_cut(const queue &to, const copes_tpa_problem &problem, cons
     int64_t parts = 1;
     cut->cluster = 1;
     for (int size = 2; size <= MOST_CLUSTER; size++) {
-        const int active = active_clusters(to, size);
+        const int active = to.clusters[size];
         const double price = active > 0 ? cost(size, active, unit) + 4.0 * size : INFINITY;
         if (price < least)
             least = price, cut->cluster = size;
     }
-    const int pairs = active_clusters(to, 2), pair = pairs > 0 ? 2 : 1;
+    const int pairs = to.clusters[2], pair = pairs > 0 ? 2 : 1;
     const int64_t seats = pairs > 0 ? pairs : to.multiprocessors;
     const double share = 0.01 * cost.bytes * (double)(problem.m * problem.b * problem.n),
                  room = share < 0x1p20 ? 0x1p20 : share;

@@ -70,6 +70,11 @@ static void summary(int32_t device, char *text, size_t size)
              properties.multiProcessorCount, (double)properties.totalGlobalMem / (1 << 30));
 }
 
+/* A context: a device as a whole, and what the stream has of it. */
+struct gpu_state {
+    queue whole, to;
+};
+
 static copes_status read_device(int32_t device, queue *to)
 {
     const device_guard guard(device);
@@ -81,19 +86,33 @@ static copes_status read_device(int32_t device, queue *to)
     to->device = device;
     to->capability = properties.major * 10 + properties.minor;
     to->architecture = std::min(to->capability, code);
-    to->multiprocessors = properties.multiProcessorCount;
     to->shared_memory = most_shared_memory(properties);
     to->meets = BLOCKS_MEET && properties.cooperativeLaunch != 0;
+    to->multiprocessors = properties.multiProcessorCount;
+    count_clusters(to);
+    return COPES_OK;
+}
+
+static copes_status set_stream(void *state, void *stream)
+{
+    gpu_state &of = *static_cast<gpu_state *>(state);
+    const device_guard guard(of.whole.device);
+    COPES_TRY(status_of(guard.error, "device"));
+    queue to = of.whole;
+    to.stream = static_cast<GPU(Stream_t)>(stream);
+    COPES_TRY(find_part(of.to, &to));
+    of.to = to;
     return COPES_OK;
 }
 
 static copes_status open_state(int32_t device, const copes_context_options *options, void **state)
 {
-    queue *made = static_cast<queue *>(calloc(1, sizeof *made));
+    gpu_state *made = static_cast<gpu_state *>(calloc(1, sizeof *made));
     if (made == nullptr)
         return copes_fail(COPES_ERROR_MEMORY, "context: %zu bytes could not be allocated", sizeof *made);
-    made->stream = static_cast<GPU(Stream_t)>(options->stream);
-    const copes_status status = read_device(device, made);
+    copes_status status = read_device(device, &made->whole);
+    if (status == COPES_OK)
+        status = set_stream(made, options->stream);
     if (status == COPES_OK)
         *state = made;
     else
@@ -104,11 +123,6 @@ static copes_status open_state(int32_t device, const copes_context_options *opti
 static void close_state(void *state)
 {
     free(state);
-}
-
-static void set_stream(void *state, void *stream)
-{
-    static_cast<queue *>(state)->stream = static_cast<GPU(Stream_t)>(stream);
 }
 
 template <typename T> static size_t workspace_of(const queue &to, const copes_problem &problem)
@@ -137,9 +151,7 @@ template <typename T> static copes_status run_of(const queue &to, const copes_pr
 
 static copes_status workspace_size(const void *state, const copes_problem *problem, size_t *size)
 {
-    const queue &to = *static_cast<const queue *>(state);
-    const device_guard guard(to.device); /* a plan may ask the device what it runs at a time */
-    COPES_TRY(status_of(guard.error, "device"));
+    const queue &to = static_cast<const gpu_state *>(state)->to;
     switch (copes_problem_dtype(problem)) {
     case COPES_F16: *size = workspace_of<f16>(to, *problem); break;
     case COPES_BF16: *size = workspace_of<bf16>(to, *problem); break;
@@ -150,7 +162,7 @@ static copes_status workspace_size(const void *state, const copes_problem *probl
 
 static copes_status run(void *state, const copes_problem *problem, void *workspace)
 {
-    const queue &to = *static_cast<const queue *>(state);
+    const queue &to = static_cast<const gpu_state *>(state)->to;
     const device_guard guard(to.device);
     COPES_TRY(status_of(guard.error, "device"));
     switch (copes_problem_dtype(problem)) {

@@ -47,6 +47,13 @@ copes_status run_sequence(const queue &to, const copes_lrpe_problem &problem, bo
 /* What the code that the current device runs was made for, for `queue.architecture`; an error where this build has none. */
 GPU(Error_t) find_code(int *architecture);
 
+/* Takes from a queue of a whole device what the stream does not have of it. `before`: the context's last queue, which may
+ * know already. */
+copes_status find_part(const queue &before, queue *to);
+
+/* Fills in `queue.clusters`. */
+void count_clusters(queue *to);
+
 } // namespace COPES_GPU
 
 #endif

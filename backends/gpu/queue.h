@@ -13,15 +13,31 @@ extern "C" {
 namespace COPES_GPU
 {
 
+enum { MOST_CLUSTER = 16 }; /* blocks of a cluster, as no device has more */
+
 struct queue {
     GPU(Stream_t) stream;
     int device;
-    int capability;   /* for NVIDIA: major 10 + minor */
-    int architecture; /* for NVIDIA: that, or what the code was made for if it is less */
+    int capability;             /* for NVIDIA: major 10 + minor */
+    int architecture;           /* for NVIDIA: that, or what the code was made for if it is less */
+    int shared_memory;          /* bytes that a block can ask for */
+    bool meets;                 /* can the blocks of a launch wait for each other? */
+    const void *part;           /* of the device, which is what the stream has; nullptr: all of it */
+    unsigned long long context; /* by whose number it was found, for a default stream; 0 for others */
     int multiprocessors;
-    int shared_memory; /* bytes that a block can ask for */
-    bool meets;        /* can the blocks of a launch wait for each other? */
+    /* Clusters of so many blocks that run at a time, where a multiprocessor has one block; 0 where there are none of that size.
+     * Devices of one model differ, by which of their multiprocessors are left out. */
+    int clusters[MOST_CLUSTER + 1];
 };
+
+/* Blocks of the largest cluster that is a power of two: 1 where there are none. */
+inline int largest_cluster(const queue &to)
+{
+    int size = MOST_CLUSTER;
+    while (size > 1 && to.clusters[size] == 0)
+        size /= 2;
+    return size;
+}
 
 inline copes_status status_of(GPU(Error_t) error, const char *what)
 {

@@ -26,11 +26,6 @@ template <typename Value> DEVICE const Value *in_cluster(const Value *here, uint
     return here;
 }
 
-inline int largest_cluster(const queue &)
-{
-    return 1;
-}
-
 /* How the blocks of a launch belong together: not at all. */
 struct gang {
     int cluster = 1;

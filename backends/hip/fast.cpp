@@ -1,5 +1,6 @@
 /* AMD's own kernels, which those of backends/gpu ask first: there are none yet, so that they take every problem
- * themselves. */
+ * themselves. Nor are there clusters, or launches that a stream with fewer compute units could not run. */
+#include "backends/gpu/kernels.h"
 #include "backends/gpu/sequence.h"
 #include "backends/gpu/tpa_fast.h"
 
@@ -24,6 +25,15 @@ template <typename T> bool fast_tpa_workspace(const queue &, const copes_tpa_pro
 template <typename T> bool run_fast_tpa(const queue &, const copes_tpa_problem &, void *, copes_status *)
 {
     return false;
+}
+
+copes_status find_part(const queue &, queue *)
+{
+    return COPES_OK;
+}
+
+void count_clusters(queue *)
+{
 }
 
 #define INSTANTIATE(T)                                                                                                 \

@@ -88,10 +88,11 @@ static void close_state(void *state)
     free(state);
 }
 
-static void set_stream(void *state, void *stream)
+static copes_status set_stream(void *state, void *stream)
 {
     (void)state;
     (void)stream;
+    return COPES_OK;
 }
 
 /* Elements that a problem makes, or as many as take the time of its multiply-adds. */

@@ -270,7 +270,9 @@ COPES_API copes_status copes_context_create(DLDevice device, const copes_context
 /* Closes a context. NULL is ignored. Work already enqueued on the stream goes on. */
 COPES_API void copes_context_destroy(copes_context *context);
 
-/* GPU: later calls enqueue on `stream`. On the CPU it is ignored. Errors: NULL. */
+/* GPU: later calls enqueue on `stream`. One of a green context (or the default stream, while one is current) has some of
+ * the device's multiprocessors; calls are cut for those, and what copes_workspace_size says may change with it. On the CPU
+ * it is ignored. Errors: NULL, BACKEND. */
 COPES_API copes_status copes_context_set_stream(copes_context *context, void *stream);
 
 /* ---- Running an operator ----------------------------------------------------------------------------------------- */
@@ -282,7 +284,7 @@ COPES_API copes_status copes_context_set_stream(copes_context *context, void *st
 COPES_API copes_status copes_infer(const copes_op *op, const copes_args *args);
 
 /* The bytes of scratch memory that copes_run needs for this call, on the context's device; often 0. Depends on shapes,
- * types, attributes and the context, not on data. Errors: those of copes_run, but for WORKSPACE; data may be NULL. */
+ * types, attributes, the context and its stream, not on data. Errors: those of copes_run, but for WORKSPACE; data may be NULL. */
 COPES_API copes_status copes_workspace_size(copes_context *context, const copes_op *op, const copes_args *args,
                                             size_t *size);
 

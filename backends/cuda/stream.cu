@@ -1,0 +1,112 @@
+/* What of its device a stream has: all of it, or the multiprocessors that a green context leaves it. Blocks that wait for
+ * each other have to be cut for those: for more, a launch is refused, or, from a graph, never ends. */
+#include "backends/cuda/driver.h"
+#include "backends/gpu/kernels.h"
+
+namespace COPES_GPU
+{
+
+/* Stands for kernels that leave a multiprocessor no room for another block. */
+static __global__ void fill_multiprocessor()
+{
+}
+
+static int clusters_at_once(const queue &to, int size)
+{
+    const void *kernel = reinterpret_cast<const void *>(fill_multiprocessor);
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {(unsigned)size, 1, 1};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)size);
+    config.blockDim = dim3(32);
+    config.dynamicSmemBytes = (size_t)to.shared_memory;
+    config.stream = to.stream;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    int count = 0;
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, to.shared_memory) == cudaSuccess &&
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess &&
+        cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess)
+        return count;
+    (void)cudaGetLastError(); /* a size that the device does not have */
+    return 0;
+}
+
+void count_clusters(queue *to)
+{
+    for (int size = 1; size <= MOST_CLUSTER; size++)
+        to->clusters[size] = to->architecture >= 90 ? clusters_at_once(*to, size) : 0;
+}
+
+#if CUDA_VERSION >= 12040 /* before that there are no green contexts */
+/* What the current context has, which is what the default stream has: to ask about that stream would spoil another's
+ * capture. Contexts are told apart by numbers that are never given again. */
+static copes_status ask_context(const queue &before, queue *to, const void **part, CUdevResource *has)
+{
+    static std::atomic<void *> known[3];
+    decltype(cuCtxGetId) *get_id = nullptr;
+    decltype(cuCtxGetCurrent) *get_context = nullptr;
+    decltype(cuCtxGetDevResource) *get_resource = nullptr;
+    CUcontext context = nullptr;
+    COPES_TRY(find_in_driver("cuCtxGetId", 12000, &known[0], &get_id));
+    COPES_TRY(find_in_driver("cuCtxGetCurrent", 12000, &known[1], &get_context));
+    COPES_TRY(find_in_driver("cuCtxGetDevResource", 12040, &known[2], &get_resource));
+    if (get_id == nullptr || get_context == nullptr || get_resource == nullptr)
+        return COPES_OK;
+    COPES_TRY(call_driver("context", [&] { return get_id(nullptr, &to->context); }));
+    if (to->context == before.context) {
+        const cudaStream_t stream = to->stream;
+        *to = before;
+        to->stream = stream;
+        return COPES_OK;
+    }
+    COPES_TRY(call_driver("context", [&] { return get_context(&context); }));
+    if (get_resource(context, has, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS) /* what does not tell is not green */
+        *part = context;
+    return COPES_OK;
+}
+
+static copes_status ask_stream(const queue &to, const void **part, CUdevResource *has)
+{
+    static std::atomic<void *> known[2];
+    decltype(cuStreamGetGreenCtx) *get_context = nullptr;
+    decltype(cuGreenCtxGetDevResource) *get_resource = nullptr;
+    CUgreenCtx context = nullptr;
+    COPES_TRY(find_in_driver("cuStreamGetGreenCtx", 12040, &known[0], &get_context));
+    COPES_TRY(find_in_driver("cuGreenCtxGetDevResource", 12040, &known[1], &get_resource));
+    if (get_context == nullptr || get_resource == nullptr)
+        return COPES_OK;
+    COPES_TRY(call_driver("stream", [&] { return get_context(to.stream, &context); }));
+    if (context != nullptr)
+        COPES_TRY(call_driver("stream", [&] { return get_resource(context, has, CU_DEV_RESOURCE_TYPE_SM); }));
+    *part = context;
+    return COPES_OK;
+}
+
+copes_status find_part(const queue &before, queue *to)
+{
+    const bool by_default =
+        to->stream == nullptr || to->stream == cudaStreamLegacy || to->stream == cudaStreamPerThread;
+    const void *part = nullptr;
+    CUdevResource has = {};
+    COPES_TRY(by_default ? ask_context(before, to, &part, &has) : ask_stream(*to, &part, &has));
+    const int multiprocessors = (int)has.sm.smCount;
+    if (part == nullptr || multiprocessors >= to->multiprocessors)
+        return COPES_OK;
+    to->part = part;
+    to->multiprocessors = multiprocessors;
+    if (part == before.part && multiprocessors == before.multiprocessors)
+        std::copy_n(before.clusters, MOST_CLUSTER + 1, to->clusters); /* to count takes microseconds */
+    else
+        count_clusters(to);
+    return COPES_OK;
+}
+#else
+copes_status find_part(const queue &, queue *)
+{
+    return COPES_OK;
+}
+#endif
+
+} // namespace COPES_GPU
