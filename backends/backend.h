@@ -18,7 +18,7 @@ typedef struct copes_backend {
     /* Makes the state of a context: everything that may fail or take time happens here, not in run. */
     copes_status (*open)(int32_t device, const copes_context_options *options, void **state);
     void (*close)(void *state);
-    copes_status (*set_stream)(void *state, void *stream);
+    copes_status (*set_stream)(void *state, void *stream); /* may ask the device what of it the stream has */
 
     /* Bytes of scratch memory that run needs; it is handed over with COPES_WORKSPACE_ALIGNMENT. */
     copes_status (*workspace_size)(const void *state, const copes_problem *problem, size_t *size);

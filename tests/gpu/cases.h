@@ -1,0 +1,10 @@
+/* The test cases of test_gpu that have files of their own. */
+#ifndef COPES_TESTS_GPU_CASES_H
+#define COPES_TESTS_GPU_CASES_H
+
+#include <check.h>
+
+TCase *large_tests(void);
+TCase *part_tests(void);
+
+#endif

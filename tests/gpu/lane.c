@@ -1,0 +1,173 @@
+/* Calls on a GPU, each on a stream with a context of its own. */
+#include "tests/gpu/lane.h"
+
+#include "memory/memory.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A call of every family and both directions, small enough to be many at once; and those that all blocks of a device
+ * share and whose blocks meet, which have to wait for their turn then. */
+const bench_case gpu_cases[] = {
+    {.op = BENCH_ACT, .act = COPES_SILU, .batch = 2, .head = 3, .dim = 64, .n = 333, .type = CHECK_BF16},
+    {.op = BENCH_ACT, .act = COPES_SOFTMAX, .batch = 2, .head = 3, .dim = 128, .n = 333, .type = CHECK_F16},
+    {.op = BENCH_ACT,
+     .act = COPES_SOFTMAX,
+     .over_tokens = true,
+     .batch = 2,
+     .head = 3,
+     .dim = 64,
+     .n = 1000,
+     .type = CHECK_BF16},
+    {.op = BENCH_ROTATE, .act = COPES_NONE, .batch = 3, .head = 2, .dim = 128, .n = 257, .type = CHECK_BF16},
+    {.op = BENCH_ROTATE, .act = COPES_NONE, .batch = 1, .head = 12, .dim = 128, .n = 9000, .type = CHECK_F32},
+    {.op = BENCH_ROTATE,
+     .act = COPES_SILU,
+     .backward = true,
+     .batch = 3,
+     .head = 2,
+     .dim = 128,
+     .n = 257,
+     .type = CHECK_F32},
+    {.op = BENCH_ROTATE,
+     .act = COPES_SOFTMAX,
+     .over_tokens = true,
+     .batch = 2,
+     .head = 2,
+     .dim = 128,
+     .n = 1024,
+     .type = CHECK_BF16},
+    {.op = BENCH_COSINE, .act = COPES_SOFTMAX, .batch = 2, .head = 2, .dim = 60, .n = 100, .type = CHECK_BF16},
+    {.op = BENCH_COSINE,
+     .act = COPES_SOFTMAX,
+     .over_tokens = true,
+     .backward = true,
+     .batch = 2,
+     .head = 2,
+     .dim = 64,
+     .n = 513,
+     .type = CHECK_F16},
+    {.op = BENCH_ACT,
+     .act = COPES_SOFTMAX,
+     .over_tokens = true,
+     .batch = 2,
+     .head = 1,
+     .dim = 128,
+     .n = 24001,
+     .type = CHECK_BF16},
+    {.op = BENCH_ROTATE,
+     .act = COPES_SOFTMAX,
+     .over_tokens = true,
+     .backward = true,
+     .batch = 3,
+     .head = 1,
+     .dim = 64,
+     .n = 24001,
+     .type = CHECK_F32},
+    {.op = BENCH_TPA, .batch = 3, .head = 32, .dim = 128, .ranks = {16, 1, 1}, .n = 1000, .type = CHECK_BF16},
+    {.op = BENCH_TPA, .batch = 2, .head = 5, .dim = 36, .ranks = {16, 1, 1}, .n = 77, .type = CHECK_F32},
+    {.op = BENCH_TPA, .batch = 1, .head = 64, .dim = 128, .ranks = {16, 1, 1}, .n = 20000, .type = CHECK_F16},
+    {.op = BENCH_TPA, .batch = 2, .head = 32, .dim = 128, .ranks = {16, 1, 1}, .n = 20000, .type = CHECK_F32},
+    {.op = BENCH_TPA, .batch = 1, .head = 47, .dim = 64, .ranks = {6, 2, 2}, .n = 20000, .type = CHECK_BF16},
+    {.op = BENCH_TPA, .batch = 1, .head = 5, .dim = 36, .ranks = {3, 2, 1}, .n = 20000, .type = CHECK_F32},
+};
+_Static_assert(sizeof gpu_cases / sizeof gpu_cases[0] == GPU_CASES, "as many as the header says");
+
+void succeed(GPU(Error_t) error)
+{
+    ck_assert_msg(error == GPU(Success), "%s", GPU(GetErrorString)(error));
+}
+
+copes_status status_of_run(const lane *l)
+{
+    const bench_call *call = &l->call;
+    return copes_run(call->context, &call->op, &call->args, call->workspace, call->workspace_size);
+}
+
+void run(const lane *l)
+{
+    ck_assert_msg(status_of_run(l) == COPES_OK, "%s", copes_last_error());
+}
+
+void open_lane_on(GPU(Stream_t) stream, lane *l, const bench_case *c)
+{
+    const copes_context_options options = {.stream = stream};
+    l->stream = stream;
+    ck_assert_msg(copes_context_create(gpu, &options, &l->context) == COPES_OK, "%s", copes_last_error());
+    ck_assert_msg(bench_call_plan(&l->call, c, l->context, gpu) == COPES_OK, "%s", copes_last_error());
+    ck_assert_int_eq(bench_call_allocate(&l->call, device_memory_of(gpu.device_type)), 0);
+}
+
+void open_lane(lane *l, const bench_case *c)
+{
+    GPU(Stream_t) stream = NULL;
+    succeed(GPU(StreamCreateWithFlags)(&stream, GPU(StreamNonBlocking)));
+    open_lane_on(stream, l, c);
+}
+
+void empty_lane(lane *l)
+{
+    succeed(GPU(StreamSynchronize)(l->stream));
+    bench_call_release(&l->call, device_memory_of(gpu.device_type));
+    copes_context_destroy(l->context);
+}
+
+void close_lane(lane *l)
+{
+    empty_lane(l);
+    succeed(GPU(StreamDestroy)(l->stream));
+}
+
+const bench_tensor *output_of(const lane *l)
+{
+    return &l->call.tensors[l->call.count - 1];
+}
+
+unsigned char *take_output(const lane *l)
+{
+    const bench_tensor *output = output_of(l);
+    unsigned char *bytes = malloc(output->bytes);
+    ck_assert_ptr_nonnull(bytes);
+    succeed(GPU(StreamSynchronize)(l->stream));
+    succeed(GPU(Memcpy)(bytes, output->view.data, output->bytes, GPU(MemcpyDeviceToHost)));
+    succeed(GPU(Memset)(output->view.data, 0x5a, output->bytes));
+    succeed(GPU(DeviceSynchronize)());
+    return bytes;
+}
+
+void expect_output(const lane *l, const unsigned char *wanted)
+{
+    unsigned char *got = take_output(l);
+    ck_assert_int_eq(memcmp(got, wanted, output_of(l)->bytes), 0);
+    free(got);
+}
+
+/* Every call is one launch, but of tpa_decode where the blocks of a launch cannot wait for each other. */
+static void expect_one_launch(GPU(Graph_t) graph, const bench_case *c)
+{
+    size_t nodes = 0;
+    succeed(GPU(GraphGetNodes)(graph, NULL, &nodes));
+    ck_assert_uint_eq(nodes, c->op == BENCH_TPA && gpu.device_type != kDLCUDA && nodes == 2 ? 2 : 1);
+}
+
+void expect_replays(const lane *l, const bench_case *c)
+{
+    GPU(Graph_t) graph;
+    GPU(GraphExec_t) replay;
+    succeed(GPU(StreamBeginCapture)(l->stream, GPU(StreamCaptureModeGlobal)));
+    ck_assert_int_eq(copes_context_set_stream(l->context, l->stream), COPES_OK); /* as before any call, and no work */
+    run(l); /* its first: nothing is left to be loaded or allocated by a call */
+    succeed(GPU(StreamEndCapture)(l->stream, &graph));
+    expect_one_launch(graph, c);
+    succeed(GPU(GraphInstantiateWithFlags)(&replay, graph, 0));
+    run(l);
+    unsigned char *direct = take_output(l);
+    for (int i = 0; i < 3; i++) {
+        succeed(GPU(GraphLaunch)(replay, l->stream));
+        expect_output(l, direct);
+    }
+    free(direct);
+    succeed(GPU(GraphExecDestroy)(replay));
+    succeed(GPU(GraphDestroy)(graph));
+}
