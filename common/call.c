@@ -1,6 +1,6 @@
 /* copes_infer, copes_workspace_size and copes_run: a call is read, checked, planned and handed to its backend. */
+#include "common/alias.h"
 #include "common/context.h"
-#include "common/family.h"
 
 /* Reads one row of slots. `required` slots must be there; those that the operator lacks must not. */
 static copes_status read_slots(const copes_call *call, const copes_slot_info *slots, int count, DLTensor *const *given,
@@ -95,6 +95,7 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
     COPES_TRY(check_inputs_together(&call));
     COPES_TRY(family->check(&call));
     COPES_TRY(check_specs(&call));
+    COPES_TRY(copes_check_descriptions(&call, args));
     static const DLDataType types[COPES_DTYPES] = {{kDLFloat, 32, 1},
                                                    {kDLFloat, 16, 1},
                                                    {kDLBfloat, 16, 1},
@@ -126,37 +127,6 @@ static copes_status check_outputs(const copes_call *call)
         COPES_TRY(copes_check_dtype(call, out, call->spec[i].dtype, ""));
         COPES_TRY(copes_check_shape(call, out, call->spec[i].rank, call->spec[i].shape, call->info->out[i].shape));
         COPES_TRY(copes_tensor_check_distinct(call->info->name, out));
-    }
-    return COPES_OK;
-}
-
-/* The first output may be exactly the input that it replaces, where they have one shape; any other overlap is
- * refused. */
-static bool may_replace(const copes_call *call, int input, int output)
-{
-    if (output != COPES_OUT || call->info->inplace != input + 1)
-        return false;
-    const copes_tensor *in = &call->in[input], *out = &call->out[output];
-    bool same = in->rank == out->rank;
-    for (int i = 0; i < in->rank && same; i++)
-        same = in->shape[i] == out->shape[i];
-    return same;
-}
-
-/* Between tensors that have data: for the size of a workspace they need none yet. */
-static copes_status check_aliases(const copes_call *call)
-{
-    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
-        const copes_tensor *out = &call->out[i];
-        for (int j = 0; j < COPES_MAX_INPUTS + i; j++) {
-            const copes_tensor *other = j < COPES_MAX_INPUTS ? &call->in[j] : &call->out[j - COPES_MAX_INPUTS];
-            if (!copes_present(out) || !copes_present(other) || out->data == NULL || other->data == NULL ||
-                !copes_tensor_may_overlap(out, other) || (may_replace(call, j, i) && copes_tensor_same(out, other)))
-                continue;
-            return copes_fail(COPES_ERROR_ALIAS, "%s: %s overlaps %s; it must have memory of its own%s",
-                              call->info->name, out->name, other->name,
-                              may_replace(call, j, i) ? ", or be exactly that tensor" : "");
-        }
     }
     return COPES_OK;
 }
@@ -216,7 +186,7 @@ copes_status copes_workspace_size(copes_context *context, const copes_op *op, co
     if (size == NULL)
         return copes_fail(COPES_ERROR_NULL, "size is NULL; it must point to where the size goes");
     COPES_TRY(check_call(context, op, args, &call, &problem, &empty));
-    COPES_TRY(check_aliases(&call));
+    COPES_TRY(copes_check_aliases(&call));
     *size = 0;
     return empty ? COPES_OK : padded_workspace(context, &problem, size);
 }
@@ -229,7 +199,7 @@ copes_status copes_run(copes_context *context, const copes_op *op, const copes_a
     bool empty;
     COPES_TRY(check_call(context, op, args, &call, &problem, &empty));
     COPES_TRY(check_data(&call));
-    COPES_TRY(check_aliases(&call));
+    COPES_TRY(copes_check_aliases(&call));
     if (empty)
         return COPES_OK;
     size_t needed = 0;
@@ -237,6 +207,10 @@ copes_status copes_run(copes_context *context, const copes_op *op, const copes_a
     if (needed > 0 && (workspace == NULL || workspace_size < needed))
         return copes_fail(COPES_ERROR_WORKSPACE, "%s: the workspace has %zu bytes%s; it must have %zu", call.info->name,
                           workspace_size, workspace == NULL ? " at NULL" : "", needed);
-    const uintptr_t start = (uintptr_t)workspace, mask = COPES_WORKSPACE_ALIGNMENT - 1;
-    return context->backend->run(context->state, &problem, needed > 0 ? (void *)((start + mask) & ~mask) : NULL);
+    if (needed == 0)
+        return context->backend->run(context->state, &problem, NULL);
+    const uintptr_t mask = COPES_WORKSPACE_ALIGNMENT - 1;
+    void *aligned = (void *)(((uintptr_t)workspace + mask) & ~mask);
+    COPES_TRY(copes_check_workspace(&call, aligned, needed - mask));
+    return context->backend->run(context->state, &problem, aligned);
 }

@@ -57,7 +57,7 @@ typedef enum copes_status {
     COPES_ERROR_DTYPE,       /* a type that the slot does not take */
     COPES_ERROR_SHAPE,       /* a rank or shape that the slot does not take */
     COPES_ERROR_STRIDE,      /* an output whose elements overlap, or whose rows lie among one another */
-    COPES_ERROR_ALIAS,       /* an output overlaps another tensor in a way the operator does not allow */
+    COPES_ERROR_ALIAS,       /* an output or the workspace overlaps a tensor in a way the operator does not allow */
     COPES_ERROR_SIZE,        /* a size or address range that does not fit 63 bits, or a GPU's launch */
     COPES_ERROR_WORKSPACE,   /* the workspace is NULL or smaller than copes_workspace_size says */
     COPES_ERROR_MEMORY,      /* an allocation failed (copes_context_create only) */
@@ -279,8 +279,10 @@ COPES_API copes_status copes_context_set_stream(copes_context *context, void *st
 
 /* Checks the descriptor and the inputs, and describes each output that args->out asks for (a non-NULL tensor): writes
  * its ndim, dtype, device and shape, and sets strides to NULL and byte_offset to 0. The tensor's `shape` must point to
- * room for COPES_MAX_RANK lengths; `data` is left as it is. Reads no tensor's data; inputs may have data NULL. Errors:
- * NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE, SIZE. */
+ * room for COPES_MAX_RANK lengths; `data` is left as it is. The output's DLTensor and those lengths must not overlap an
+ * input's DLTensor, shape or strides, nor another output's: an output that is to replace x needs a DLTensor of its own
+ * too. Reads no tensor's data; inputs may have data NULL. Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE,
+ * ALIAS, SIZE. */
 COPES_API copes_status copes_infer(const copes_op *op, const copes_args *args);
 
 /* The bytes of scratch memory that copes_run needs for this call, on the context's device; often 0. Depends on shapes,
@@ -290,10 +292,10 @@ COPES_API copes_status copes_workspace_size(copes_context *context, const copes_
 
 /* Runs the operator. GPU: enqueues it on the context's stream and returns; it neither allocates nor synchronizes, and
  * tensors and workspace must live until the stream gets there. CPU: returns when done. The workspace is on the
- * context's device, of any alignment and content and of at least the size that copes_workspace_size gives; NULL will do
- * for 0. A tensor with no elements may have data NULL; where every output is empty the call does nothing and succeeds.
- * The same call on the same device gives the same bits. Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE,
- * ALIAS, SIZE, WORKSPACE, UNSUPPORTED, BACKEND. */
+ * context's device, of any alignment and content and of at least the size that copes_workspace_size gives, and overlaps
+ * no tensor; NULL will do for 0. A tensor with no elements may have data NULL; where every output is empty the call
+ * does nothing and succeeds. The same call on the same device gives the same bits. Errors: NULL, OP, ATTRIBUTE, DEVICE,
+ * DTYPE, SHAPE, STRIDE, ALIAS, SIZE, WORKSPACE, UNSUPPORTED, BACKEND. */
 COPES_API copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
                                  size_t workspace_size);
 
