@@ -138,12 +138,12 @@ START_TEST(refuses_entries)
     header_refuse("{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4,
                   "tensor \"t\" must have one data_offsets, a list of two integers from 0 to 2^53 - 1");
     header_refuse("{\"a\\nb\":1}", 0, "tensor \"a?b\" is not described by an object");
-    char header[256] = "{\"x", reason[SAFETENSORS_REASON] = "tensor \"x"; /* cut in the middle of the fiftieth letter */
-    for (int i = 0; i < 60; i++) {
-        strcat(header, "\xc3\xa9");
-        strcat(reason, i < 49 ? "\xc3\xa9" : i == 49 ? "?" : "");
-    }
-    header_refuse(strcat(header, "\":1}"), 0, strcat(reason, "\" is not described by an object"));
+    char letters[121], header[256], reason[SAFETENSORS_REASON];
+    for (size_t i = 0; i + 2 < sizeof letters; i += 2)
+        memcpy(letters + i, "\xc3\xa9", 3);
+    snprintf(header, sizeof header, "{\"x%s\":1}", letters); /* a name is cut after 100 bytes, here within a letter */
+    snprintf(reason, sizeof reason, "tensor \"x%.98s?\" is not described by an object", letters);
+    header_refuse(header, 0, reason);
 }
 END_TEST
 
