@@ -4,6 +4,7 @@
 
 #include <check.h>
 
+TCase *caller_tests(void);
 TCase *large_tests(void);
 TCase *part_tests(void);
 
