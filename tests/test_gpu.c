@@ -1,5 +1,5 @@
 /* What only a GPU can show: calls captured in a graph and replayed, on any stream, from several contexts at once, and
- * several threads, with the same bits every time; on a part of the device; tensors past 2^31
+ * several threads, with the same bits every time; on a part of the device; where launches are refused; tensors past 2^31
  * elements; a device's own errors; and what calls leave in the thread of their caller. Skipped where there is no device. */
 #include "tests/gpu/cases.h"
 #include "tests/gpu/lane.h"
@@ -177,6 +177,7 @@ int main(void)
     tcase_add_test(tests, float64_and_other_devices_are_refused);
     suite_add_tcase(suite, caller_tests());
     suite_add_tcase(suite, tests);
+    suite_add_tcase(suite, refused_tests());
     suite_add_tcase(suite, large_tests());
     suite_add_tcase(suite, part_tests());
     SRunner *runner = srunner_create(suite);

@@ -176,12 +176,22 @@ static copes_status run_on(const queue &to, const copes_problem &problem, void *
     }
 }
 
+/* A call whose blocks were to meet and are refused has launched nothing, and goes by kernels whose blocks do not: of softmax
+ * over the sequence these take no workspace, and of tpa_decode the same, so that what was given is enough. What a stream
+ * captures is not lost by a launch that was not taken. It is not remembered: the next call must not go another way than it
+ * would have gone before this one. */
 static copes_status run(void *state, const copes_problem *problem, void *workspace)
 {
     const queue &to = static_cast<const gpu_state *>(state)->to;
     const device_guard guard(to);
     COPES_TRY(guard.status);
-    return run_on(to, *problem, workspace);
+    to.refused = false;
+    const copes_status status = run_on(to, *problem, workspace);
+    if (!to.refused)
+        return status;
+    queue apart = to;
+    apart.meets = false;
+    return run_on(apart, *problem, workspace);
 }
 
 } // namespace COPES_GPU

@@ -22,6 +22,7 @@ struct queue {
     int architecture;           /* for NVIDIA: that, or what the code was made for if it is less */
     int shared_memory;          /* bytes that a block can ask for */
     bool meets;                 /* can the blocks of a launch wait for each other? */
+    mutable bool refused;       /* has a launch whose blocks were to do so been refused for it? */
     void *home;                 /* what is made current where the caller has nothing of the device (current.h) */
     const void *part;           /* of the device, which is what the stream has; nullptr: all of it */
     unsigned long long context; /* by whose number it was found, for a default stream; 0 for others */

@@ -7,5 +7,6 @@
 TCase *caller_tests(void);
 TCase *large_tests(void);
 TCase *part_tests(void);
+TCase *refused_tests(void);
 
 #endif
