@@ -252,6 +252,8 @@ COPES_API size_t copes_backends(copes_backend_info *infos, size_t capacity);
  * use. Where a backend has no device, device_id 0 tells why. Errors: NULL, DEVICE, UNSUPPORTED. */
 COPES_API copes_status copes_device_summary(DLDevice device, char *text, size_t size);
 
+/* On a GPU no call changes the device or context that the calling thread has current, which may be none, or leaves an error
+ * of its own for the runtime's next question for one. */
 typedef struct copes_context copes_context;
 
 typedef struct copes_context_options {
