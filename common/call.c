@@ -1,6 +1,7 @@
 /* copes_infer, copes_workspace_size and copes_run: a call is read, checked, planned and handed to its backend. */
 #include "common/alias.h"
 #include "common/context.h"
+#include "common/float_mode.h"
 
 /* Reads one row of slots. `required` slots must be there; those that the operator lacks must not. */
 static copes_status read_slots(const copes_call *call, const copes_slot_info *slots, int count, DLTensor *const *given,
@@ -170,15 +171,29 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
     return COPES_OK;
 }
 
-/* What the backend asks for, and room to align it: the caller's workspace may start anywhere. */
-static copes_status padded_workspace(const copes_context *context, const copes_problem *problem, size_t *size)
+/* What the backend asks for, and room to align it: the caller's workspace may start anywhere. Strides of 0 make lengths
+ * possible for which it has no size. */
+static copes_status padded_workspace(const copes_context *context, const copes_call *call, const copes_problem *problem,
+                                     size_t *size)
 {
-    COPES_TRY(context->backend->workspace_size(context->state, problem, size));
-    *size += *size > 0 ? COPES_WORKSPACE_ALIGNMENT - 1 : 0;
-    return COPES_OK;
+    const int64_t asked = context->backend->workspace_size(context->state, problem);
+    const int64_t padded = asked == 0 ? 0 : copes_add(asked, COPES_WORKSPACE_ALIGNMENT - 1);
+    if (padded >= 0 && (uint64_t)padded <= SIZE_MAX) {
+        *size = (size_t)padded;
+        return COPES_OK;
+    }
+    const copes_tensor *largest = &call->out[COPES_OUT];
+    for (int i = 0; i < COPES_MAX_INPUTS; i++)
+        if (copes_present(&call->in[i]) && call->in[i].count > largest->count)
+            largest = &call->in[i];
+    char text[COPES_SHAPE_TEXT];
+    return copes_fail(COPES_ERROR_SIZE,
+                      "%s: %s has shape %s; its lengths must be such that the size of the workspace fits 63 bits",
+                      call->info->name, largest->name, copes_shape_text(largest->rank, largest->shape, text));
 }
 
-copes_status copes_workspace_size(copes_context *context, const copes_op *op, const copes_args *args, size_t *size)
+static copes_status find_workspace_size(const copes_context *context, const copes_op *op, const copes_args *args,
+                                        size_t *size)
 {
     copes_call call;
     copes_problem problem;
@@ -187,12 +202,15 @@ copes_status copes_workspace_size(copes_context *context, const copes_op *op, co
         return copes_fail(COPES_ERROR_NULL, "size is NULL; it must point to where the size goes");
     COPES_TRY(check_call(context, op, args, &call, &problem, &empty));
     COPES_TRY(copes_check_aliases(&call));
-    *size = 0;
-    return empty ? COPES_OK : padded_workspace(context, &problem, size);
+    size_t found = 0;
+    if (!empty)
+        COPES_TRY(padded_workspace(context, &call, &problem, &found));
+    *size = found;
+    return COPES_OK;
 }
 
-copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
-                       size_t workspace_size)
+static copes_status run(const copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
+                        size_t workspace_size)
 {
     copes_call call;
     copes_problem problem;
@@ -203,7 +221,7 @@ copes_status copes_run(copes_context *context, const copes_op *op, const copes_a
     if (empty)
         return COPES_OK;
     size_t needed = 0;
-    COPES_TRY(padded_workspace(context, &problem, &needed));
+    COPES_TRY(padded_workspace(context, &call, &problem, &needed));
     if (needed > 0 && (workspace == NULL || workspace_size < needed))
         return copes_fail(COPES_ERROR_WORKSPACE, "%s: the workspace has %zu bytes%s; it must have %zu", call.info->name,
                           workspace_size, workspace == NULL ? " at NULL" : "", needed);
@@ -213,4 +231,23 @@ copes_status copes_run(copes_context *context, const copes_op *op, const copes_a
     void *aligned = (void *)(((uintptr_t)workspace + mask) & ~mask);
     COPES_TRY(copes_check_workspace(&call, aligned, needed - mask));
     return context->backend->run(context->state, &problem, aligned);
+}
+
+/* Both in the library's own floating-point mode, as default scales are arithmetic, and so is how many threads a size is
+ * for. */
+copes_status copes_workspace_size(copes_context *context, const copes_op *op, const copes_args *args, size_t *size)
+{
+    const copes_float_mode mode = copes_float_mode_enter();
+    const copes_status status = find_workspace_size(context, op, args, size);
+    copes_float_mode_leave(mode);
+    return status;
+}
+
+copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
+                       size_t workspace_size)
+{
+    const copes_float_mode mode = copes_float_mode_enter();
+    const copes_status status = run(context, op, args, workspace, workspace_size);
+    copes_float_mode_leave(mode);
+    return status;
 }

@@ -95,11 +95,12 @@ static inline int64_t copes_dtype_size(copes_dtype dtype)
     return dtype == COPES_F64 ? 8 : dtype == COPES_F16 || dtype == COPES_BF16 ? 2 : 4;
 }
 
-/* Bytes that an lrpe problem reads and writes, angles aside. */
-static inline int64_t copes_lrpe_bytes(const copes_lrpe_problem *problem)
+/* Bytes that an lrpe problem reads and writes, angles aside: about, as strides of 0 make more of them than 63 bits hold. */
+static inline double copes_lrpe_bytes(const copes_lrpe_problem *problem)
 {
-    const int64_t features = (problem->variant == COPES_COSINE ? 3 : 2) + (problem->x.data != NULL);
-    return problem->b * problem->n * problem->h * problem->d * features * copes_dtype_size(problem->dtype);
+    const int features = (problem->variant == COPES_COSINE ? 3 : 2) + (problem->x.data != NULL);
+    return (double)problem->b * (double)problem->n * (double)problem->h * (double)problem->d * features *
+           (double)copes_dtype_size(problem->dtype);
 }
 
 #endif

@@ -8,11 +8,6 @@
 /* Bytes that one dimension, or a byte offset, may reach: sums over 8 dimensions of two tensors stay within 63 bits. */
 static const int64_t largest_reach = INT64_MAX / 64;
 
-int64_t copes_multiply(int64_t a, int64_t b)
-{
-    return b != 0 && a > INT64_MAX / b ? -1 : a * b;
-}
-
 const char *copes_dtype_name(copes_dtype dtype)
 {
     static const char *const names[COPES_DTYPES] = {"float32", "float16", "bfloat16", "float64", "int32"};

@@ -3,6 +3,7 @@
 #define COPES_COMMON_TENSOR_H
 
 #include "common/problem.h"
+#include "common/size.h"
 
 #include <stdbool.h>
 
@@ -36,9 +37,6 @@ bool copes_tensor_same(const copes_tensor *a, const copes_tensor *b);
 
 /* May two tensors share a byte? No is certain, and is found for disjoint ranges and for parts of one buffer's rows. */
 bool copes_tensor_may_overlap(const copes_tensor *a, const copes_tensor *b);
-
-/* a * b, or -1 where it does not fit 63 bits; for factors of 0 and more. */
-int64_t copes_multiply(int64_t a, int64_t b);
 
 const char *copes_dtype_name(copes_dtype dtype);
 

@@ -214,7 +214,7 @@ template <typename T> static bool is_aligned(const copes_tpa_problem &problem)
     return cache % 16 == 0 && (address(problem.aq) | address(problem.bq)) % sizeof(T) == 0;
 }
 
-template <typename T> bool fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem, size_t *bytes)
+template <typename T> bool fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem, int64_t *bytes)
 {
     if (!is_fast<T>(to, problem))
         return false;

@@ -132,7 +132,7 @@ static void close_state(void *state)
     free(state);
 }
 
-template <typename T> static size_t workspace_of(const queue &to, const copes_problem &problem)
+template <typename T> static int64_t workspace_of(const queue &to, const copes_problem &problem)
 {
     switch (problem.kind) {
     case COPES_ACT_FORWARD:
@@ -156,15 +156,14 @@ template <typename T> static copes_status run_of(const queue &to, const copes_pr
     return run_tpa<T>(to, problem.tpa, workspace);
 }
 
-static copes_status workspace_size(const void *state, const copes_problem *problem, size_t *size)
+static int64_t workspace_size(const void *state, const copes_problem *problem)
 {
     const queue &to = static_cast<const gpu_state *>(state)->to;
     switch (copes_problem_dtype(problem)) {
-    case COPES_F16: *size = workspace_of<f16>(to, *problem); break;
-    case COPES_BF16: *size = workspace_of<bf16>(to, *problem); break;
-    default: *size = workspace_of<f32>(to, *problem); break;
+    case COPES_F16: return workspace_of<f16>(to, *problem);
+    case COPES_BF16: return workspace_of<bf16>(to, *problem);
+    default: return workspace_of<f32>(to, *problem);
     }
-    return COPES_OK;
 }
 
 static copes_status run_on(const queue &to, const copes_problem &problem, void *workspace)

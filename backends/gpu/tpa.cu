@@ -46,7 +46,7 @@ static tpa_cut cut_of(const queue &to, const copes_tpa_problem &problem, bool wi
     part = part < LEAST_PART ? (int64_t)LEAST_PART : part < MOST_PART || !with_parts ? part : (int64_t)MOST_PART;
     cut.cache.part = over(part, KEYS) * KEYS;
     cut.cache.parts = problem.m < 1 ? 1 : over(problem.m, cut.cache.part);
-    cut.tasks = rows * cut.cache.parts;
+    cut.tasks = copes_multiply(rows, cut.cache.parts);
     return cut;
 }
 
@@ -335,9 +335,9 @@ template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, AT_ONCE) tpa
     merge_left<T>(call.problem, call.partials, false, THREADS);
 }
 
-template <typename T> size_t tpa_workspace(const queue &to, const copes_tpa_problem &problem)
+template <typename T> int64_t tpa_workspace(const queue &to, const copes_tpa_problem &problem)
 {
-    size_t bytes = 0;
+    int64_t bytes = 0;
     if (fast_tpa_workspace<T>(to, problem, &bytes))
         return bytes;
     return partials_bytes(problem, cut_of(to, problem, can_merge(problem)).cache);
@@ -364,7 +364,7 @@ template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_prob
     copes_status status = COPES_OK;
     if (run_fast_tpa<T>(to, problem, workspace, &status))
         return status;
-    size_t theirs; /* the workspace is of the fast kernels' size where they only refuse addresses */
+    int64_t theirs; /* the workspace is of the fast kernels' size where they only refuse addresses */
     const tpa_cut cut = cut_of(to, problem, can_merge(problem) && !fast_tpa_workspace<T>(to, problem, &theirs));
     const partial_outputs partials(to.meets, problem, cut.cache, workspace);
     const auto kernel = features_in_vectors<T>(problem) ? tpa_fma<T, vector_length<T>> : tpa_fma<T, 1>;
@@ -374,9 +374,9 @@ template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_prob
     return merge_partials<T>(to, problem, partials, false);
 }
 
-template size_t tpa_workspace<f32>(const queue &, const copes_tpa_problem &);
-template size_t tpa_workspace<f16>(const queue &, const copes_tpa_problem &);
-template size_t tpa_workspace<bf16>(const queue &, const copes_tpa_problem &);
+template int64_t tpa_workspace<f32>(const queue &, const copes_tpa_problem &);
+template int64_t tpa_workspace<f16>(const queue &, const copes_tpa_problem &);
+template int64_t tpa_workspace<bf16>(const queue &, const copes_tpa_problem &);
 template copes_status run_tpa<f32>(const queue &, const copes_tpa_problem &, void *);
 template copes_status run_tpa<f16>(const queue &, const copes_tpa_problem &, void *);
 template copes_status run_tpa<bf16>(const queue &, const copes_tpa_problem &, void *);

@@ -139,16 +139,16 @@ static NOINLINE void finish(const copes_tpa_problem *problem, const layout *l, c
 
 static int64_t partial_count(const copes_tpa_problem *problem, const layout *l)
 {
-    return l->parts == 1 ? 0 : problem->b * problem->n * l->blocks * l->parts;
+    return l->parts == 1 ? 0 : copes_multiply(problem->b * problem->n * l->blocks, l->parts);
 }
 
-size_t TEMPLATE(tpa_workspace)(const copes_tpa_problem *problem, int threads)
+int64_t TEMPLATE(tpa_workspace)(const copes_tpa_problem *problem, int threads)
 {
     if (problem->b * problem->n * problem->h == 0)
         return 0;
     const layout l = layout_of(problem);
-    return thread_workspace(memory_bytes(problem, &l), threads) +
-           (size_t)(partial_count(problem, &l) * l.partial) * sizeof(real);
+    const int64_t partials = copes_multiply(partial_count(problem, &l), copes_multiply(l.partial, sizeof(real)));
+    return copes_add(thread_workspace(memory_bytes(problem, &l), threads), partials);
 }
 
 /* A part of the cache for a query: finished at once if it is the only one, else left in its place for the merge. */
@@ -179,32 +179,43 @@ static void merge_parts(const copes_tpa_problem *problem, const layout *l, int64
     finish(problem, l, &q, &out);
 }
 
+/* A call, as its threads see it. */
+typedef struct tpa_job {
+    const copes_tpa_problem *problem;
+    const copes_cpu_run *run;
+    layout layout;
+    int64_t queries;
+    real *partials;
+} tpa_job;
+
+static void run_parts(const copes_worker *worker, const void *argument)
+{
+    const tpa_job *job = argument;
+    const layout *l = &job->layout;
+    const memory m = memory_open(job->problem, l, thread_memory(job->run, worker, memory_bytes(job->problem, l)));
+    const int64_t tasks = job->queries * l->blocks * l->parts;
+    for (int64_t task = copes_next_task(worker); task < tasks; task = copes_next_task(worker))
+        run_part(job->problem, l, &m, task, job->partials);
+}
+
+static void merge_queries(const copes_worker *worker, const void *argument)
+{
+    const tpa_job *job = argument;
+    const copes_share share = copes_share_of(worker, job->queries * job->layout.blocks);
+    for (int64_t index = share.begin; index < share.end; index++)
+        merge_parts(job->problem, &job->layout, index, job->partials);
+}
+
 void TEMPLATE(tpa)(const copes_tpa_problem *problem, const copes_cpu_run *run)
 {
-    const int64_t queries = problem->b * problem->n;
-    if (queries * problem->h == 0)
+    tpa_job job = {.problem = problem, .run = run, .queries = problem->b * problem->n};
+    if (job.queries * problem->h == 0)
         return;
-    const layout l = layout_of(problem);
-    const int64_t bytes = memory_bytes(problem, &l), tasks = queries * l.blocks * l.parts;
-    char *workspace = run->workspace; /* NULL where nothing is needed of it */
-    real *partials = workspace == NULL ? NULL : (real *)(workspace + thread_workspace(bytes, run->threads));
-#ifdef _OPENMP
-#pragma omp parallel num_threads(run->threads)
-#endif
-    {
-        _Alignas(THREAD_ALIGNMENT) char stack[STACK_BYTES];
-        const memory m = memory_open(problem, &l, thread_memory(run, bytes, stack));
-#ifdef _OPENMP
-#pragma omp for schedule(dynamic)
-#endif
-        for (int64_t task = 0; task < tasks; task++)
-            run_part(problem, &l, &m, task, partials);
-        if (l.parts > 1) {
-#ifdef _OPENMP
-#pragma omp for schedule(static)
-#endif
-            for (int64_t index = 0; index < queries * l.blocks; index++)
-                merge_parts(problem, &l, index, partials);
-        }
-    }
+    job.layout = layout_of(problem);
+    if (job.layout.parts > 1) /* else there may be no workspace */
+        job.partials =
+            (real *)((char *)run->workspace + thread_workspace(memory_bytes(problem, &job.layout), run->threads));
+    copes_team_run(run, run_parts, &job);
+    if (job.layout.parts > 1)
+        copes_team_run(run, merge_queries, &job);
 }

@@ -15,7 +15,13 @@
  * nearest even, at the store. docs/operators.md derives every formula.
  *
  * Threads: descriptors and the tables below are constant; a context serves one thread at a time, and any number of
- * contexts work at once. */
+ * contexts work at once. On the CPU a call runs on a thread with 32 KiB of stack, as OpenMP's may have, and the bits
+ * of its results depend neither on the number of threads nor on the caller's floating-point mode (its rounding,
+ * what it flushes to zero, which exceptions trap), which every thread has back afterwards.
+ *
+ * Forks: a process that fork has made, and that has not called exec since, runs CPU calls on the calling thread alone,
+ * whatever its contexts were opened with, as OpenMP's threads stay behind in the parent. Contexts of the CPU go on in it,
+ * and it gives the same bits. (Where the library is loaded only after the fork, this is known on Linux alone, by /proc.) */
 #ifndef COPES_COPES_H
 #define COPES_COPES_H
 
@@ -258,11 +264,13 @@ typedef struct copes_context copes_context;
 
 typedef struct copes_context_options {
     void *stream; /* GPU: the cudaStream_t or hipStream_t that calls enqueue on; NULL: the default stream */
-    /* CPU: threads to use; 0: as many as OpenMP says (OMP_NUM_THREADS), fewer for small work; 1 in a build without it */
+    /* CPU: threads to use; 0: as many as OpenMP says (OMP_NUM_THREADS), fewer for small work; 1 in a build without it, and in
+     * a process that fork has made */
     int32_t threads;
 } copes_context_options;
 
 /* Opens a device. `options` may be NULL. The results of an operator do not depend on the number of threads.
+ * A context on the CPU owns 192 KiB of scratch memory for each thread, of which only what is used is touched.
  * COPES_CPU_ISA in the environment caps the CPU's instruction-set level: baseline, avx2, avx512 or avx512bf16.
  * Errors: NULL, ATTRIBUTE (threads < 0, an unknown COPES_CPU_ISA or one the processor lacks), DEVICE, UNSUPPORTED,
  * MEMORY, BACKEND; *context is then NULL. */

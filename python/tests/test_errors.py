@@ -48,7 +48,15 @@ REFUSED = [
     (TypeError, "bv is a <class 'numpy.ndarray'>", lambda: copes.tpa_decode(*TPA[:5], TPA[5].numpy())),
     (TypeError, "x is a .* DLPack cannot view: .*[^\\n]$", lambda: copes.act(torch.eye(3).to_sparse(), "silu")),
     (TypeError, "kv_len", lambda: copes.tpa_decode(*TPA, kv_len=torch.ones(1, dtype=torch.int64))),
+    (ValueError, "lengths must be such that the size of the workspace fits 63 bits", lambda: decode_of_rank(2**58)),
 ]
+
+
+def decode_of_rank(rank):
+    """One element for all, so that no memory bounds the rank."""
+    one = np.float16(1)
+    shapes = [(1, 1, 1, 1), (1, 1, 1, rank), (1, 1, 1, 1), (1, 1, 1, 8), (1, 1, rank, 8), (1, 1, 1, 8)]
+    return copes.tpa_decode(*(np.broadcast_to(one, shape) for shape in shapes))
 
 
 @pytest.mark.parametrize("index", range(len(REFUSED)))
