@@ -54,6 +54,7 @@ def lrpe_rotate(
     suffix: int = 0,
     sections: Sequence[int] | None = None,
     rotary_dim: int | None = None,
+    pad_theta: bool = False,
     pairing: str = "half",
     out: Array | None = None,
 ) -> Array:
@@ -66,8 +67,9 @@ def lrpe_rotate(
     modulo a turn; with `sections`, angle i of section j is p_j theta_h[i]. Tokens of the prefix and suffix do not turn.
 
     x           (B, N, H, D), or (B, N, D) with one head, in any layout; N = prefix + prod(grid) + suffix
-    theta       (H, E), (1, E) or (H, 1): radians per position; float32, float16 or bfloat16. RoPE's is
-                base ** (-2 i / rotary_dim) for i = 0 .. K - 1
+    theta       (H, K) or (1, K): radians per position; float32, float16 or bfloat16. RoPE's is
+                base ** (-2 i / rotary_dim) for i = 0 .. K - 1. (H, 1) or (1, 1), in one dimension: one angle for all;
+                on m dimensions without sections (H, E) or (1, E) with m E >= K, E <= K
     offset      position of the grid's first token, in each of its dimensions
     act         what comes first: none, relu, sigmoid, silu or softmax (see copes.act)
     dim         softmax's axis: -1 or 3 the features (None, too), 1 or -3 the sequence
@@ -76,11 +78,12 @@ def lrpe_rotate(
     suffix      tokens after the grid
     sections    angles of each grid dimension, summing to K
     rotary_dim  leading features that turn, even; None: all D
+    pad_theta   take a theta of fewer than K angles, on one dimension: those past E are 0
     pairing     half: pair k is features (k, k + rotary_dim / 2); interleaved: (2k, 2k + 1)
     out         an array like x for the result; may be x itself
 
     Returns an array like x, or `out`. Gradients (PyTorch): of x; theta has none."""
-    attributes = ("rotate", pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim)
+    attributes = ("rotate", pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim, pad_theta)
     return _lrpe(x, theta, attributes, out)
 
 
@@ -95,6 +98,7 @@ def lrpe_cosine(
     prefix: int = 0,
     suffix: int = 0,
     sections: Sequence[int] | None = None,
+    pad_theta: bool = False,
     out: Array | None = None,
 ) -> Array:
     """Linearized relative positional encoding of y = act(x) by cosines, which doubles the features:
@@ -104,11 +108,11 @@ def lrpe_cosine(
     Angles, tokens and arguments are lrpe_rotate's, with an angle for each feature: K = D.
 
     x      (B, N, H, D), or (B, N, D) with one head
-    theta  (H, E), (1, E) or (H, 1); (H, 1) in one dimension is one angle for all features
+    theta  (H, D) or (1, D), or as lrpe_rotate's with K = D
     out    an array of shape (B, N, H, 2D), or (B, N, 2D), and x's type for the result
 
     Returns an array of that shape, or `out`. Gradients (PyTorch): of x; theta has none."""
-    attributes = ("cosine", None, act, dim, grid, offset, prefix, suffix, sections, None)
+    attributes = ("cosine", "half", act, dim, grid, offset, prefix, suffix, sections, None, pad_theta)
     return _lrpe(x, theta, attributes, out)
 
 
@@ -123,16 +127,17 @@ def md_lrpe_cosine(
     dim: int | None = None,
     suffix: int = 0,
     sections: Sequence[int] | None = None,
+    pad_theta: bool = False,
     out: Array | None = None,
 ) -> Array:
     """lrpe_cosine over a grid of tokens, such as an image's or a video's, with `l` tokens before it that do not turn.
 
     x      (B, l + prod(shape), H, D)
-    theta  (H, E) or (1, E), len(shape) E >= D
+    theta  (H, E) or (1, E), len(shape) E >= D, E <= D
     shape  lengths of the grid, the last one fastest
 
     Returns an array of shape (B, l + prod(shape), H, 2D), or `out`."""
-    attributes = ("cosine", None, act, dim, shape, offset, l, suffix, sections, None)
+    attributes = ("cosine", "half", act, dim, shape, offset, l, suffix, sections, None, pad_theta)
     return _lrpe(x, theta, attributes, out)
 
 

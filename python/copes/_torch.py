@@ -29,7 +29,7 @@ _LIBRARY = torch.library.Library("copes", "DEF")
 _ACT = "str act, int dim"
 _LRPE = (
     "str variant, str pairing, str act, int dim, SymInt[] grid, SymInt[] offset, SymInt prefix, SymInt suffix, "
-    "SymInt[] sections, SymInt rotary_dim"
+    "SymInt[] sections, SymInt rotary_dim, bool pad_theta"
 )
 _TPA_INPUTS = "Tensor aq, Tensor bq, Tensor ak, Tensor bk, Tensor av, Tensor bv, Tensor? kv_len"
 _TPA = "float? scale, float? scale_q, float? scale_k, float? scale_v, bool causal"
@@ -171,7 +171,7 @@ def lrpe(x, theta, attributes, out):
     return torch.ops.copes.lrpe.default(x, theta, *attributes)
 
 
-def _explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim):
+def _explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim, pad_theta):
     """The attributes as the operators' schema has them, which knows no None."""
     return (
         variant,
@@ -184,6 +184,7 @@ def _explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections
         suffix,
         list(sections or ()),
         rotary_dim or 0,
+        pad_theta,
     )
 
 

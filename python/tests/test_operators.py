@@ -11,9 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROTATE = ("rotate", "half", "silu", 0, [], [3], 1, 0, [], 0)
-COSINE = ("cosine", "half", "none", 0, [2, 3], [0], 0, 0, [], 0)
-SEQUENCE = ("cosine", "half", "softmax", 1, [], [0], 0, 0, [], 0)
+ROTATE = ("rotate", "half", "silu", 0, [], [3], 1, 0, [], 0, False)
+COSINE = ("cosine", "half", "none", 0, [2, 3], [0], 0, 0, [], 0, False)
+SEQUENCE = ("cosine", "half", "softmax", 1, [], [0], 0, 0, [], 0, False)
 THETA = torch.rand(2, 4)
 
 
