@@ -83,6 +83,8 @@ def lrpe_rotate(
     out         an array like x for the result; may be x itself
 
     Returns an array like x, or `out`. Gradients (PyTorch): of x; theta has none."""
+    if rotary_dim is not None and rotary_dim == 0:  # to the library, 0 is the default
+        raise ValueError("rotary_dim is 0; it must be 2 or more, or None for all features")
     attributes = ("rotate", pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim, pad_theta)
     return _lrpe(x, theta, attributes, out)
 

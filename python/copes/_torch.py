@@ -94,6 +94,7 @@ def act(x, act, dim, out):
     dim = -1 if dim is None else dim
     plain = _is_plain(x)
     if out is not None:
+        _refuse_other_arrays(out=out)
         _refuse_out_with_grad(x)
         if plain:
             return run(ACT_FORWARD, x, out, act, dim)
@@ -150,10 +151,11 @@ torch.library.register_autograd("copes::act", _backward_act, setup_context=_setu
 
 
 def lrpe(x, theta, attributes, out):
-    plain = _is_plain(x, theta) and not is_gradtrackingtensor(theta)
+    plain = theta is not None and _is_plain(x, theta) and not is_gradtrackingtensor(theta)
     if not plain:
         _refuse_other_arrays(theta=theta)
     if out is not None:
+        _refuse_other_arrays(out=out)
         _refuse_out_with_grad(x, theta)
         if plain:
             return run(LRPE_FORWARD, x, theta, out, None, *attributes)
@@ -269,13 +271,16 @@ for _name in ("lrpe", "lrpe_lse"):
 
 def tpa_decode(inputs, attributes, return_lse, out):
     plain = _is_plain(*inputs)
-    if not plain:
-        _refuse_other_arrays(**dict(zip(("aq", "bq", "ak", "bk", "av", "bv"), inputs)))
     device = inputs[0].device.type
-    if torch.is_autocast_enabled(device):
+    autocast = torch.is_autocast_enabled(device)
+    if not plain or autocast:
+        names = ("aq", "bq", "ak", "bk", "av", "bv") + (() if inputs[-1] is None else ("kv_len",))
+        _refuse_other_arrays(**dict(zip(names, inputs)))
+    if autocast:
         dtype = torch.get_autocast_dtype(device)
         inputs = (*(x.to(dtype) for x in inputs[:-1]), inputs[-1])
     if out is not None:
+        _refuse_other_arrays(out=out)
         _refuse_out_with_grad(*inputs)
     needs_autograd = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
     if plain and not needs_autograd:
