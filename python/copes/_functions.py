@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from ._copes import run
 from ._operators import ACT_FORWARD, LRPE_FORWARD, TPA_DECODE
 
-Array = TypeVar("Array")
+
+class SupportsDLPack(Protocol):
+    """What all arrays have in common."""
+
+    def __dlpack__(self, *arguments: Any, **keywords: Any) -> Any: ...
+
+
+Array = TypeVar("Array", bound=SupportsDLPack)
+Act = Literal["none", "relu", "sigmoid", "silu", "softmax"]
+Pairing = Literal["half", "interleaved"]
 
 _torch: Any = None
 
@@ -22,7 +31,7 @@ def _load_torch():
     return loaded
 
 
-def act(x: Array, act: str, dim: int | None = None, *, out: Array | None = None) -> Array:
+def act(x: Array, act: Act, dim: int | None = None, *, out: Array | None = None) -> Array:
     """An activation, elementwise or along one axis.
 
         none     x
@@ -44,10 +53,10 @@ def act(x: Array, act: str, dim: int | None = None, *, out: Array | None = None)
 
 def lrpe_rotate(
     x: Array,
-    theta: Array,
+    theta: SupportsDLPack,
     *,
     offset: int | Sequence[int] = 0,
-    act: str = "none",
+    act: Act = "none",
     dim: int | None = None,
     grid: Sequence[int] | None = None,
     prefix: int = 0,
@@ -55,7 +64,7 @@ def lrpe_rotate(
     sections: Sequence[int] | None = None,
     rotary_dim: int | None = None,
     pad_theta: bool = False,
-    pairing: str = "half",
+    pairing: Pairing = "half",
     out: Array | None = None,
 ) -> Array:
     """Rotary positional encoding (RoPE) of act(x): each pair (a, b) of features turns by its token's angle phi,
@@ -91,10 +100,10 @@ def lrpe_rotate(
 
 def lrpe_cosine(
     x: Array,
-    theta: Array,
+    theta: SupportsDLPack,
     *,
     offset: int | Sequence[int] = 0,
-    act: str = "none",
+    act: Act = "none",
     dim: int | None = None,
     grid: Sequence[int] | None = None,
     prefix: int = 0,
@@ -120,12 +129,12 @@ def lrpe_cosine(
 
 def md_lrpe_cosine(
     x: Array,
-    theta: Array,
+    theta: SupportsDLPack,
     shape: Sequence[int],
     l: int = 0,
     *,
     offset: int | Sequence[int] = 0,
-    act: str = "none",
+    act: Act = "none",
     dim: int | None = None,
     suffix: int = 0,
     sections: Sequence[int] | None = None,
@@ -149,23 +158,77 @@ def _lrpe(x, theta, attributes, out):
     return run(LRPE_FORWARD, x, theta, out, None, *attributes)
 
 
+@overload
 def tpa_decode(
     aq: Array,
-    ak: Array,
-    av: Array,
-    bq: Array,
-    bk: Array,
-    bv: Array,
+    ak: SupportsDLPack,
+    av: SupportsDLPack,
+    bq: SupportsDLPack,
+    bk: SupportsDLPack,
+    bv: SupportsDLPack,
+    *,
+    scale: float | None = ...,
+    scale_q: float | None = ...,
+    scale_k: float | None = ...,
+    scale_v: float | None = ...,
+    kv_len: SupportsDLPack | None = ...,
+    causal: bool = ...,
+    return_lse: Literal[False] = ...,
+    out: Array | None = ...,
+) -> Array: ...
+@overload
+def tpa_decode(
+    aq: Array,
+    ak: SupportsDLPack,
+    av: SupportsDLPack,
+    bq: SupportsDLPack,
+    bk: SupportsDLPack,
+    bv: SupportsDLPack,
+    *,
+    scale: float | None = ...,
+    scale_q: float | None = ...,
+    scale_k: float | None = ...,
+    scale_v: float | None = ...,
+    kv_len: SupportsDLPack | None = ...,
+    causal: bool = ...,
+    return_lse: Literal[True],
+    out: Array | None = ...,
+) -> tuple[Array, Array]: ...
+@overload
+def tpa_decode(
+    aq: Array,
+    ak: SupportsDLPack,
+    av: SupportsDLPack,
+    bq: SupportsDLPack,
+    bk: SupportsDLPack,
+    bv: SupportsDLPack,
+    *,
+    scale: float | None = ...,
+    scale_q: float | None = ...,
+    scale_k: float | None = ...,
+    scale_v: float | None = ...,
+    kv_len: SupportsDLPack | None = ...,
+    causal: bool = ...,
+    return_lse: bool,
+    out: Array | None = ...,
+) -> Array | tuple[Array, Array]: ...
+def tpa_decode(
+    aq: Array,
+    ak: SupportsDLPack,
+    av: SupportsDLPack,
+    bq: SupportsDLPack,
+    bk: SupportsDLPack,
+    bv: SupportsDLPack,
     *,
     scale: float | None = None,
     scale_q: float | None = None,
     scale_k: float | None = None,
     scale_v: float | None = None,
-    kv_len: Array | None = None,
+    kv_len: SupportsDLPack | None = None,
     causal: bool = False,
     return_lse: bool = False,
     out: Array | None = None,
-) -> Any:
+) -> Array | tuple[Array, Array]:
     """Attention of a few query tokens over a tensor-product (factored) key and value cache, which is never expanded:
 
         q[n, h] = scale_q sum_r aq[n, h, r] bq[n, r]
