@@ -148,6 +148,8 @@ def md_lrpe_cosine(
     shape  lengths of the grid, the last one fastest
 
     Returns an array of shape (B, l + prod(shape), H, 2D), or `out`."""
+    if len(shape) == 0:  # to the library, no grid is one of all tokens
+        raise ValueError("shape is (); it must have 1 to 4 lengths")
     attributes = ("cosine", "half", act, dim, shape, offset, l, suffix, sections, None, pad_theta)
     return _lrpe(x, theta, attributes, out)
 

@@ -177,7 +177,7 @@ def _explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections
     """The attributes as the operators' schema has them, which knows no None."""
     return (
         variant,
-        pairing or "half",
+        pairing,
         act,
         dim or 0,
         list(grid or ()),

@@ -37,6 +37,7 @@ REFUSED = [
         lambda: copes.lrpe_rotate(X.numpy(), THETA.numpy(), offset=1.5),
     ),
     (ValueError, "offset .* 64 bits", lambda: copes.lrpe_rotate(X.numpy(), THETA.numpy(), offset=2**70)),
+    (ValueError, r"shape is \(\); it must", lambda: copes.md_lrpe_cosine(X, torch.ones(1, 8), ())),
     (ValueError, "offset|position", lambda: copes.lrpe_rotate(X, THETA, offset=2**31)),
     (ValueError, "sections", lambda: copes.lrpe_rotate(X, THETA, grid=(2, 2), sections=(1, 2))),
     (ValueError, "rotary_dim is 7", lambda: copes.lrpe_rotate(X, THETA, rotary_dim=7)),

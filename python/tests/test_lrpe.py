@@ -132,7 +132,7 @@ def test_positions_are_exact_far_out(device):
 @pytest.mark.parametrize("act", reference.ACTS)
 @pytest.mark.parametrize("dim", [-1, 1])
 def test_gradcheck(function, act, dim):
-    x, theta = torch.randn(2, 5, 2, 4, dtype=torch.float64, requires_grad=True), theta_of(2, 2, "cpu")
+    x, theta = torch.randn(2, 5, 2, 4, dtype=torch.float64, requires_grad=True), theta_of(ANGLES[function] * 4 // D, 2, "cpu")
     assert torch.autograd.gradcheck(lambda x: getattr(copes, function)(x, theta, act=act, dim=dim, offset=3), x)
 
 
@@ -141,7 +141,7 @@ def test_out_and_in_place(device):
     expected = copes.lrpe_rotate(x, theta)
     assert copes.lrpe_rotate(x, theta, out=x) is x
     assert torch.equal(x, expected)
-    out = torch.empty(2, N, H, 2 * D, device=device)
+    out, theta = torch.empty(2, N, H, 2 * D, device=device), theta_of(D, H, device)
     assert copes.lrpe_cosine(x, theta, out=out) is out
     assert torch.equal(out, copes.lrpe_cosine(x, theta))
 
