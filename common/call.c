@@ -3,9 +3,10 @@
 #include "common/context.h"
 #include "common/float_mode.h"
 
-/* Reads one row of slots. `required` slots must be there; those that the operator lacks must not. */
+/* Reads one row of slots. `required` slots must be there; those that the operator lacks must not. `types`: the types of
+ * those that are not any of the floating ones. */
 static copes_status read_slots(const copes_call *call, const copes_slot_info *slots, int count, DLTensor *const *given,
-                               copes_tensor *tensors, const char *row)
+                               copes_tensor *tensors, const char *row, const char *const *types)
 {
     for (int i = 0; i < count; i++) {
         if (slots[i].name == NULL && given[i] != NULL)
@@ -16,7 +17,8 @@ static copes_status read_slots(const copes_call *call, const copes_slot_info *sl
             continue;
         if (given[i] == NULL)
             return copes_fail(COPES_ERROR_NULL, "%s: %s is NULL; it must be a tensor", call->info->name, slots[i].name);
-        COPES_TRY(copes_tensor_read(call->info->name, slots[i].name, given[i], &tensors[i]));
+        const char *const taken = types != NULL && types[i] != NULL ? types[i] : COPES_FLOATING_TYPES;
+        COPES_TRY(copes_tensor_read(call->info->name, slots[i].name, taken, given[i], &tensors[i]));
     }
     return COPES_OK;
 }
@@ -33,7 +35,7 @@ static copes_status read_call(const copes_op *op, const copes_args *args, copes_
                           (int)COPES_TPA_DECODE);
     if (args == NULL)
         return copes_fail(COPES_ERROR_NULL, "%s: args is NULL; it must point to the tensors", call->info->name);
-    return read_slots(call, call->info->in, COPES_MAX_INPUTS, args->in, call->in, "in");
+    return read_slots(call, call->info->in, COPES_MAX_INPUTS, args->in, call->in, "in", (*family)->types);
 }
 
 static copes_status check_device(const copes_call *call, const copes_tensor *tensor, DLDevice device, const char *whose)
@@ -97,17 +99,12 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
     COPES_TRY(family->check(&call));
     COPES_TRY(check_specs(&call));
     COPES_TRY(copes_check_descriptions(&call, args));
-    static const DLDataType types[COPES_DTYPES] = {{kDLFloat, 32, 1},
-                                                   {kDLFloat, 16, 1},
-                                                   {kDLBfloat, 16, 1},
-                                                   {kDLFloat, 64, 1},
-                                                   {kDLInt, 32, 1}};
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         DLTensor *out = args->out[i];
         if (out == NULL)
             continue;
         out->ndim = call.spec[i].rank;
-        out->dtype = types[call.spec[i].dtype];
+        out->dtype = copes_dtype_dlpack(call.spec[i].dtype);
         for (int j = 0; j < COPES_MAX_INPUTS; j++)
             if (copes_present(&call.in[j]))
                 out->device = call.in[j].device;
@@ -151,7 +148,7 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
     if (context == NULL)
         return copes_fail(COPES_ERROR_NULL, "context is NULL; it must come from copes_context_create");
     COPES_TRY(read_call(op, args, call, &family));
-    COPES_TRY(read_slots(call, call->info->out, COPES_MAX_OUTPUTS, args->out, call->out, "out"));
+    COPES_TRY(read_slots(call, call->info->out, COPES_MAX_OUTPUTS, args->out, call->out, "out", NULL));
     for (int i = 0; i < COPES_MAX_INPUTS; i++)
         COPES_TRY(check_device(call, &call->in[i], context->device, "the context's"));
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)

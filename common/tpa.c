@@ -75,11 +75,28 @@ static sizes read_sizes(const copes_call *call)
                    .rv = rank_of(av, 3)};
 }
 
+/* All six are named: with two batches among them there is no telling which one is wrong. */
+static copes_status check_batch(const copes_call *call, int64_t b)
+{
+    char text[COPES_SHAPE_TEXT];
+    int64_t batch[COPES_TPA_BV + 1];
+    bool same = true;
+    for (int slot = COPES_TPA_AQ; slot <= COPES_TPA_BV; slot++) {
+        batch[slot] = call->in[slot].shape[0];
+        same = same && batch[slot] == b;
+    }
+    if (same)
+        return COPES_OK;
+    return copes_fail(COPES_ERROR_SHAPE, "%s: aq, bq, ak, bk, av and bv have batches %s; B must be the same in all",
+                      call->info->name, copes_shape_text(COPES_TPA_BV + 1, batch, text));
+}
+
 static copes_status check_shapes(const copes_call *call, const sizes *s)
 {
     const int64_t bq[4] = {s->b, s->n, s->rq, s->d};
     const int64_t ak[4] = {s->b, s->m, s->h, s->rk}, bk[4] = {s->b, s->m, s->rk, s->d};
     const int64_t av[4] = {s->b, s->m, s->h, s->rv}, bv[4] = {s->b, s->m, s->rv, s->e};
+    COPES_TRY(check_batch(call, s->b));
     COPES_TRY(check_factor(call, COPES_TPA_BQ, bq, -1, "(B, N, Rq, D) to go with aq"));
     COPES_TRY(check_factor(call, COPES_TPA_AK, ak, 3, "(B, M, H, Rk) to go with aq"));
     COPES_TRY(check_factor(call, COPES_TPA_BK, bk, 2, "(B, M, Rk, D) to go with ak and bq"));
@@ -167,4 +184,6 @@ static void plan(const copes_call *call, copes_problem *out)
     };
 }
 
-const copes_family copes_family_tpa = {check, plan};
+static const char *const types[COPES_MAX_INPUTS] = {[COPES_TPA_KV_LEN] = "int32"};
+
+const copes_family copes_family_tpa = {check, plan, types};

@@ -107,6 +107,8 @@ static void take_lrpe(reader *from, copes_lrpe_attributes *lrpe)
         take_numbers(from, lrpe->sections, COPES_MAX_GRID);
     if (given & 32)
         lrpe->rotary_dim = take_number(from);
+    if (given & 64)
+        lrpe->pad_theta = take(from) % 3;
 }
 
 static void take_op(reader *from, copes_op *op)

@@ -115,7 +115,7 @@ enum { COPES_OUT = 0, COPES_OUT_LSE }; /* outputs: o or grad_x first */
  * silu is Hendrycks and Gimpel's SiLU (2016, "Gaussian error linear units"). */
 typedef struct copes_act_attributes {
     copes_act act;
-    int32_t dim; /* softmax's axis, -rank to rank - 1; negative counts from the end. 0 is the first axis */
+    int32_t dim; /* softmax's axis; for every act -rank to rank - 1, negative from the end. 0 is the first axis */
 } copes_act_attributes;
 
 /* Linearized relative positional encoding (Qin et al. 2023), of which RoPE (Su et al. 2021) is the variant rotate, over
@@ -139,7 +139,8 @@ typedef struct copes_act_attributes {
  * N = prefix + prod(grid) + suffix; prefix and suffix tokens have angle 0. Token t has s = t - prefix, unravelled
  * row-major over the grid to (s_1 .. s_m), and the position p_j = offset_j + s_j, with |p_j| < 2^31. The K angles of
  * head h (K = D for cosine, rotary_dim / 2 for rotate) are
- *     phi = concat_j(p_j theta_h)[0:K]      m E >= K if m > 1; if m = 1, angles past E are 0, and E = 1 serves all K
+ *     phi = concat_j(p_j theta_h)[0:K]      m E >= K if m > 1; if m = 1, E = K, or E = 1 serves all K
+ *                                           with pad_theta: m = 1, E <= K, and angles past E are 0
  *     phi_i = p_j theta_h[i]                with sections: i in section j, E = K
  * taken modulo a turn exactly: (p theta / 2 pi) is formed in fixed point from theta's float32 value, to 2^-30 turn at
  * every position. A theta that is not finite gives NaN.
@@ -149,15 +150,16 @@ typedef struct copes_act_attributes {
  * Backward is the transpose, then the activation's gradient. */
 typedef struct copes_lrpe_attributes {
     copes_variant variant;
-    copes_pairing pairing; /* rotate only */
+    copes_pairing pairing; /* rotate only; cosine: half */
     copes_act act;
-    int32_t dim;                    /* softmax's axis: 3, -1 or 0 the features, 1 or -3 the sequence; also at rank 3 */
-    int32_t grid_rank;              /* m; 0: one dimension of length N - prefix - suffix */
-    int64_t grid[COPES_MAX_GRID];   /* its lengths, the last one fastest */
-    int64_t offset[COPES_MAX_GRID]; /* the position of the grid's first token, per dimension */
-    int64_t prefix, suffix;         /* tokens before and after the grid */
+    int32_t dim; /* softmax's axis: 3, -1 or 0 the features, 1 or -3 the sequence, also at rank 3; others are refused */
+    int32_t grid_rank;                /* m; 0: one dimension of length N - prefix - suffix */
+    int64_t grid[COPES_MAX_GRID];     /* its lengths, the last one fastest */
+    int64_t offset[COPES_MAX_GRID];   /* the position of the grid's first token, per dimension */
+    int64_t prefix, suffix;           /* tokens before and after the grid */
     int64_t sections[COPES_MAX_GRID]; /* angles of each grid dimension, summing to K; all 0: none */
     int64_t rotary_dim;               /* rotate only: features that turn, even; 0: D */
+    int32_t pad_theta;                /* 1: one dimension without sections, E of 1 to K, angles past E are 0 */
 } copes_lrpe_attributes;
 
 /* COPES_TPA_DECODE: attention of a few query tokens over a tensor-product (factored) key and value cache (Zhang et al.

@@ -98,7 +98,7 @@ static void say_lrpe(line *l, const check_case *c)
     say(l, ":%s:%s", check_type_of(c->theta_type)->name, angle_names[c->angles]);
     say_list(l, "grid", a->grid_rank, a->grid);
     say_list(l, "offset", m, a->offset);
-    say(l, " prefix=%lld suffix=%lld", (long long)a->prefix, (long long)a->suffix);
+    say(l, " prefix=%lld suffix=%lld%s", (long long)a->prefix, (long long)a->suffix, a->pad_theta ? " pad_theta" : "");
     if (a->sections[0] + a->sections[1] + a->sections[2] + a->sections[3] > 0) {
         say_list(l, "sections", m, a->sections);
     }

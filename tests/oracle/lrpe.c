@@ -55,7 +55,7 @@ static int dimension_of(const encoding *c, int64_t i, int64_t *column)
         *column = i % width;
         return (int)(i / width);
     }
-    *column = width == 1 ? 0 : i < width ? i : -1;
+    *column = width == 1 && !c->op->pad_theta ? 0 : i < width ? i : -1;
     return 0;
 }
 
