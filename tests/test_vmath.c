@@ -269,6 +269,16 @@ START_TEST(sincos_is_close_everywhere)
 }
 END_TEST
 
+/* For x = 1 + d the product is 1 - d d, and 1 once it is rounded. */
+START_TEST(compiler_fuses_nothing_by_itself)
+{
+    const probe *p = &probes[_i];
+    if (!runs(p))
+        return;
+    expect(p, p->functions->rounded_twice, 1 + (p->is_double ? 0x1p-28 : 0x1p-13), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("vmath");
@@ -279,6 +289,7 @@ int main(void)
     tcase_add_loop_test(tests, logistic_is_close_everywhere, 0, PROBES);
     tcase_add_loop_test(tests, exp_knows_its_ends, 0, PROBES);
     tcase_add_loop_test(tests, sincos_is_close_everywhere, 0, PROBES);
+    tcase_add_loop_test(tests, compiler_fuses_nothing_by_itself, 0, PROBES);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }

@@ -146,19 +146,20 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
 /* Up to where elements of storage type T may go a shorter way. */
 template <typename T> inline constexpr float USUAL = sizeof(T) == 4 ? 80 : 16;
 
-/* e^-x of a half-precision element is 2^-t (1 - rest), where t is x log2 e and rest makes good what t lacks of it: of
- * float16 what rounding took, and of bfloat16, whose 8 bits times the upper 15 of log2 e are exact, the product with the
- * others. */
+/* e^-x of a half-precision element is 2^-t (1 - lacking UNIT), where t is x log2 e and the second factor makes good what t
+ * lacks of it: of float16 what rounding took, and of bfloat16, whose 8 bits times the upper 15 of log2 e are exact, the
+ * product with the others. */
 template <typename T> struct half_exponential {
     static constexpr float UPPER = 0x1.7154p+0f, LOWER = 0x1.d94ae0p-18f;
     static constexpr bool EXACT = storage<T>::dtype == COPES_BF16;
-    float rough, rest;
+    static constexpr float UNIT = EXACT ? LOWER * LN_2 : LN_2;
+    float rough, lacking;
 
     __device__ __forceinline__ explicit half_exponential(float x)
     {
         const float t = x * (EXACT ? UPPER : LOG2_E);
         rough = exp2_term(-t);
-        rest = EXACT ? x * (LOWER * LN_2) : fmaf(x, LOG2_E, -t) * LN_2;
+        lacking = EXACT ? x : fmaf(x, LOG2_E, -t);
     }
 };
 
@@ -181,7 +182,7 @@ template <typename T, bool PRECISE> DEVICE float activate_usual(copes_act act, f
         return act == COPES_SILU ? fmaf(x, l.s, x * l.rest) : l.s + l.rest;
     } else {
         const half_exponential<T> e(x);
-        const float s = reciprocal(fmaf(e.rough, 1 - e.rest, 1));
+        const float s = reciprocal(fmaf(e.rough, fmaf(e.lacking, -e.UNIT, 1), 1));
         return act == COPES_SILU ? x * s : s;
     }
 }
@@ -192,7 +193,8 @@ template <typename T, bool PRECISE> DEVICE float activation_gradient_usual(copes
         return sigmoidal_gradient<PRECISE>(act == COPES_SILU, g, x, logistic_of(x, exp_usually(-fabsf(x))));
     } else {
         const half_exponential<T> exponential(x);
-        const float e = fmaf(exponential.rough, -exponential.rest, exponential.rough), s = reciprocal(1 + e);
+        const float rest = exponential.lacking * -exponential.UNIT;
+        const float e = fmaf(exponential.rough, rest, exponential.rough), s = reciprocal(1 + e);
         return g * (act == COPES_SILU ? fmaf(x, e * s * s, s) : e * s * s);
     }
 }
@@ -281,7 +283,7 @@ struct turn {
 /* By the sum of two angles: to an ulp or so of 1, which is not one of a sine or cosine near 0. */
 DEVICE turn operator*(const turn &a, const turn &b)
 {
-    return {a.cosine * b.cosine - a.sine * b.sine, a.sine * b.cosine + a.cosine * b.sine};
+    return {fmaf(a.cosine, b.cosine, -(a.sine * b.sine)), fmaf(a.sine, b.cosine, a.cosine * b.sine)};
 }
 
 /* A phase of 0 as turn_of takes it, in units of 2^-32 turn: three eighths of a turn on, which puts the quarters about

@@ -38,7 +38,7 @@ DEVICE column merge(const column &a, const column &b)
 {
     const float most = fmaxf(a.most, b.most), shift = shift_of(most);
     const float left = softmax_term(a.most, shift), right = softmax_term(b.most, shift);
-    return {most, a.sum * left + b.sum * right, a.dot * left + b.dot * right};
+    return {most, fmaf(a.sum, left, b.sum * right), fmaf(a.dot, left, b.dot * right)};
 }
 
 /* A finished column: y = e^(x - shift) scale is its softmax, and y (g - dot) the gradient. */

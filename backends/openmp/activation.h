@@ -30,7 +30,7 @@ static ALWAYS_INLINE vlogistic_parts vlogistic(vint negative, vexponential e)
     if (!FULL_WIDTH)
         return (vlogistic_parts){s, vset(0)};
     const vreal lost = e.value - (sum - 1) + e.rest, inverse = vselect(negative, 1 - s, s);
-    return (vlogistic_parts){s, (vresidual(top, s, sum) + vselect(negative, e.rest, vset(0)) - s * lost) * inverse};
+    return (vlogistic_parts){s, vfnma(s, lost, vresidual(top, s, sum) + vselect(negative, e.rest, vset(0))) * inverse};
 }
 
 static ALWAYS_INLINE vreal vwhole(vlogistic_parts l)
@@ -45,7 +45,7 @@ static ALWAYS_INLINE vreal vsilu(vreal x, vlogistic_parts l)
         return x * l.s;
     const vreal finite = vmin(x, vset(real_most));
 #if FUSES
-    return x * l.s + finite * l.rest;
+    return vfma(x, l.s, finite * l.rest);
 #else
     return x * l.s + (finite * l.rest - vresidual(finite * l.s, finite, l.s));
 #endif
@@ -65,7 +65,7 @@ static ALWAYS_INLINE vlogistic_pair vlogistic_with_slope(bool exactly, vreal x)
     if (exactly) {
         const vreal rest = 1 - larger - smaller - parts.rest; /* of the larger */
         pair.value.rest = vselect(x < 0, parts.rest, rest);
-        pair.slope.rest = smaller * rest + parts.rest * larger - vresidual(pair.slope.s, smaller, larger);
+        pair.slope.rest = vfma(smaller, rest, parts.rest * larger) - vresidual(pair.slope.s, smaller, larger);
     }
     return pair;
 }
@@ -74,12 +74,13 @@ static ALWAYS_INLINE vlogistic_pair vlogistic_with_slope(bool exactly, vreal x)
 static ALWAYS_INLINE vreal vsilu_gradient(bool exactly, vreal g, vreal x)
 {
     const vlogistic_pair l = vlogistic_with_slope(exactly, x);
-    const vreal steep = x * l.slope.s, slope = steep + l.value.s;
     if (!exactly)
-        return g * slope;
+        return g * vfma(x, l.slope.s, l.value.s);
+    const vreal steep = x * l.slope.s, slope = steep + l.value.s;
     const vreal second = slope - steep, lost = (steep - (slope - second)) + (l.value.s - second); /* by the sum */
     const vreal finite = vmax(vmin(g, vset(real_most)), vset(-real_most));                        /* as in vsilu */
-    return g * slope + finite * (lost - vresidual(steep, x, l.slope.s) + (x * l.slope.rest + l.value.rest));
+    const vreal rest = lost - vresidual(steep, x, l.slope.s) + vfma(x, l.slope.rest, l.value.rest);
+    return vfma(g, slope, finite * rest);
 }
 
 static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)

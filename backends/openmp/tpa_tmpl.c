@@ -40,8 +40,8 @@ static NOINLINE void score_tile(const copes_tpa_problem *problem, const layout *
         for (int64_t i = 0; i < stride; i += LANES) {
             vreal score = vset(0);
             for (int64_t r = 0; r < rank; r++)
-                score +=
-                    load_real(m->coefficients + r * stride + i) * load_real(m->scores + (j * rank + r) * stride + i);
+                score = vfma(load_real(m->coefficients + r * stride + i),
+                             load_real(m->scores + (j * rank + r) * stride + i), score);
             store_real(m->scores + j * stride + i, score); /* at or before the rows just read */
             store_real(out->most + i, vmax(score, load_real(out->most + i)));
         }
@@ -111,10 +111,10 @@ static NOINLINE void merge(const copes_tpa_problem *problem, const layout *l, pa
         const vreal a = load_real(out->most + i), b = load_real(part->most + i), largest = vmax(a, b);
         const vreal shift = vfinite_max(largest), keep = vexp_term(a - shift), add = vexp_term(b - shift);
         store_real(out->most + i, largest);
-        store_real(out->sum + i, load_real(out->sum + i) * keep + load_real(part->sum + i) * add);
+        store_real(out->sum + i, vfma(load_real(out->sum + i), keep, load_real(part->sum + i) * add));
         for (int64_t e = 0; e < problem->e; e++) {
             real *o = out->o + e * l->stride + i;
-            store_real(o, load_real(o) * keep + load_real(part->o + e * l->stride + i) * add);
+            store_real(o, vfma(load_real(o), keep, load_real(part->o + e * l->stride + i) * add));
         }
     }
 }

@@ -8,12 +8,6 @@
 
 #include <float.h>
 
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define FUSES 1 /* the compiler makes one operation, rounded once, of a product and the sum that it is in */
-#else
-#define FUSES 0
-#endif
-
 #ifdef COPES_TYPE_F64
 typedef uint64_t phase_word;
 #else
@@ -47,15 +41,15 @@ static const real exp_least = -746, exp_most = 710, exp_least_normal = -708, rea
 
 static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 {
-    const vreal magic = vset(0x1.8p52), shifted = x * 0x1.71547652b82fep0 + magic, octaves = shifted - magic;
-    const vreal r = (x - octaves * 0x1.62e42fee00000p-1) - octaves * 0x1.a39ef35793c76p-33;
+    const vreal magic = vset(0x1.8p52), shifted = vfma(x, vset(0x1.71547652b82fep0), magic), octaves = shifted - magic;
+    const vreal r = vfma(octaves, vset(-0x1.a39ef35793c76p-33), vfma(octaves, vset(-0x1.62e42fee00000p-1), x));
     static const real c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
                              1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
                              1.0 / 120,        1.0 / 24,        1.0 / 6,        0.5};
     vreal p = vset(c[0]);
     for (int i = 1; i < 12; i++)
-        p = p * r + c[i];
-    return vexp_scaled(p * r * r + r, shifted, octaves);
+        p = vfma(p, r, vset(c[i]));
+    return vexp_scaled(vfma(p * r, r, r), shifted, octaves);
 }
 
 #else
@@ -66,11 +60,12 @@ static const real exp_least = -104, exp_most = 89, exp_least_normal = -87, real_
 /* The polynomial is paired (Estrin): its latency, not its operations, is what a loop of exponentials would wait for. */
 static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 {
-    const vreal magic = vset(0x1.8p23f), shifted = x * 0x1.715476p0f + magic, octaves = shifted - magic;
-    const vreal r = (x - octaves * 0x1.62e4p-1f) - octaves * 0x1.7f7d1cp-20f, r2 = r * r;
-    const vreal top = 1.9875691500e-4f * r + 1.3981999507e-3f, middle = 8.3334519073e-3f * r + 4.1665795894e-2f;
-    const vreal low = 1.6666665459e-1f * r + 5.0000001201e-1f;
-    return vexp_scaled(((top * r2 + middle) * r2 + low) * r2 + r, shifted, octaves);
+    const vreal magic = vset(0x1.8p23f), shifted = vfma(x, vset(0x1.715476p0f), magic), octaves = shifted - magic;
+    const vreal r = vfma(octaves, vset(-0x1.7f7d1cp-20f), vfma(octaves, vset(-0x1.62e4p-1f), x)), r2 = r * r;
+    const vreal top = vfma(r, vset(1.9875691500e-4f), vset(1.3981999507e-3f));
+    const vreal middle = vfma(r, vset(8.3334519073e-3f), vset(4.1665795894e-2f));
+    const vreal low = vfma(r, vset(1.6666665459e-1f), vset(5.0000001201e-1f));
+    return vexp_scaled(vfma(vfma(vfma(top, r2, middle), r2, low), r2, r), shifted, octaves);
 }
 
 #endif
@@ -124,22 +119,11 @@ static ALWAYS_INLINE vreal vexp_term(vreal x)
     return real_of_bits(bits_of(e) & ~(x < exp_least_normal));
 }
 
-/* The same value, of which the compiler knows nothing. */
-static ALWAYS_INLINE vreal vhidden(vreal x)
-{
-#if defined(__x86_64__)
-    __asm__("" : "+x"(x));
-#elif defined(__aarch64__)
-    __asm__("" : "+w"(x));
-#endif
-    return x;
-}
-
 /* a - b c for a product near a, which is then nearly exact: by a fused multiply-add, or else by products of halves. */
 static ALWAYS_INLINE vreal vresidual(vreal a, vreal b, vreal c)
 {
 #if FUSES
-    return vhidden(a) - b * c; /* where a is b c rounded, the compiler would take it for b c itself, and this for 0 */
+    return vfnma(b, c, a);
 #else
     const vint leading = ~(vint){0} << (FRACTION_BITS / 2 + 1);
     const vreal b_high = real_of_bits(bits_of(b) & leading), c_high = real_of_bits(bits_of(c) & leading);
@@ -173,7 +157,7 @@ static ALWAYS_INLINE vreal vturn(vint offset, vreal t, vreal tail)
 #endif
 #if FUSES
     (void)offset, (void)lead, (void)unit;
-    return t * two_pi + (t * rest + tail);
+    return vfma(t, vset(two_pi), vfma(t, vset(rest), tail));
 #else
     const vint high = ((offset + ((integer)1 << (TRAILING - 1))) >> TRAILING) << TRAILING;
     const vreal top = __builtin_convertvector(high, vreal) * unit;
@@ -191,32 +175,32 @@ static ALWAYS_INLINE sincos vsincos(vphase phase)
     /* Polynomials in turns, scaled exactly from the integer: no rounded angle comes first, and 2 pi is in two parts. */
 #ifdef COPES_TYPE_F64
     const vreal t = __builtin_convertvector(offset, vreal) * 0x1p-64, z = t * t;
-    vreal sine = 0x1.e3ff27ba6d6b7p+1 * z - 0x1.e3009897559ebp+3;
-    sine = sine * z + 0x1.5078300c42121p+5;
-    sine = sine * z - 0x1.32d2cce324133p+6;
-    sine = sine * z + 0x1.466bc67758cb2p+6;
-    sine = sine * z - 0x1.4abbce625be46p+5;
+    vreal sine = vfma(z, vset(0x1.e3ff27ba6d6b7p+1), vset(-0x1.e3009897559ebp+3));
+    sine = vfma(sine, z, vset(0x1.5078300c42121p+5));
+    sine = vfma(sine, z, vset(-0x1.32d2cce324133p+6));
+    sine = vfma(sine, z, vset(0x1.466bc67758cb2p+6));
+    sine = vfma(sine, z, vset(-0x1.4abbce625be46p+5));
     sine = vturn(offset, t, t * (sine * z));
-    vreal cosine = -0x1.b2973ce18358fp+0 * z + 0x1.f9ccfd2e5169ep+2;
-    cosine = cosine * z - 0x1.a6d1ed8f6cea8p+4;
-    cosine = cosine * z + 0x1.e1f50684f4bb7p+5;
-    cosine = cosine * z - 0x1.55d3c7e3ca533p+6;
-    cosine = cosine * z + 0x1.03c1f081b5abcp+6;
-    cosine = (cosine * z - 0x1.3bd3cc9be45dep+4) * z + 1;
+    vreal cosine = vfma(z, vset(-0x1.b2973ce18358fp+0), vset(0x1.f9ccfd2e5169ep+2));
+    cosine = vfma(cosine, z, vset(-0x1.a6d1ed8f6cea8p+4));
+    cosine = vfma(cosine, z, vset(0x1.e1f50684f4bb7p+5));
+    cosine = vfma(cosine, z, vset(-0x1.55d3c7e3ca533p+6));
+    cosine = vfma(cosine, z, vset(0x1.03c1f081b5abcp+6));
+    cosine = vfma(vfma(cosine, z, vset(-0x1.3bd3cc9be45dep+4)), z, vset(1));
 #else
     const vreal t = __builtin_convertvector(offset, vreal) * 0x1p-32f, z = t * t;
-    vreal sine = 0x1.507834p+5f * z - 0x1.32d2ccp+6f;
-    sine = sine * z + 0x1.466bc6p+6f;
-    sine = sine * z - 0x1.4abbcep+5f;
+    vreal sine = vfma(z, vset(0x1.507834p+5f), vset(-0x1.32d2ccp+6f));
+    sine = vfma(sine, z, vset(0x1.466bc6p+6f));
+    sine = vfma(sine, z, vset(-0x1.4abbcep+5f));
     sine = vturn(offset, t, t * (sine * z));
-    vreal cosine = 0x1.dacc30p+5f * z - 0x1.55c9e0p+6f;
-    cosine = cosine * z + 0x1.03c1e8p+6f;
-    cosine = (cosine * z - 0x1.3bd3ccp+4f) * z + 1;
+    vreal cosine = vfma(z, vset(0x1.dacc30p+5f), vset(-0x1.55c9e0p+6f));
+    cosine = vfma(cosine, z, vset(0x1.03c1e8p+6f));
+    cosine = vfma(vfma(cosine, z, vset(-0x1.3bd3ccp+4f)), z, vset(1));
 #ifdef COPES_TYPE_F32
     /* What the conversion of the offset rounded off, as an angle; its cosine counts as 1. */
     const vreal rest =
         __builtin_convertvector(offset - __builtin_convertvector(t * 0x1p32f, vint), vreal) * 0x1.921fb6p-30f;
-    cosine -= sine * rest;
+    cosine = vfnma(sine, rest, cosine);
 #if FUSES
     sine += rest; /* vturn has the whole offset without */
 #endif
