@@ -5,6 +5,9 @@
 
 #include <math.h>
 
+/* The logarithm of a sum of as many exponentials is below 8, which the bounds are for. */
+enum { MOST_KEYS = 2900 };
+
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -45,27 +48,57 @@ void draw_attention_fill(check_case *c, uint64_t *state)
     }
 }
 
-void draw_attention(check_case *c, int64_t room, uint64_t *state)
+/* Ranks, heads and features of any kind, and keys within `room`, and within what the oracle does in a moment. */
+static void draw_wide(check_attention_shape *s, int64_t room, uint64_t *state)
 {
-    check_attention_shape *s = &c->attention;
-    c->op.kind = COPES_TPA_DECODE;
-    s->d = draw_length(state, room < 140 ? room : 140);
-    s->e = draw_length(state, room < 140 ? room : 140);
-    s->b = draw_length(state, 3);
+    const int64_t features = room < 140 ? room : 140;
+    *s = (check_attention_shape){.b = draw_length(state, 3), .d = draw_length(state, features)};
+    s->e = draw_length(state, features);
     s->n = draw_chance(state, 2) ? 1 : draw_length(state, 5);
-    s->h = draw_length(state, 5);
+    s->h = draw_length(state, draw_chance(state, 4) ? 40 : 5);
     s->rq = draw_length(state, 6);
     s->rk = draw_length(state, 4);
     s->rv = draw_length(state, 4);
     const int64_t width = larger(larger(s->rk * s->d, s->rv * s->e), s->h * larger(s->rk, s->rv));
-    s->m = draw_length(state, 1 + (room < 4000 ? 16 * room : 64000) / (s->b * width));
-    switch (
-        check_below(state, 500)) { /* a tensor without elements; 0 ranks are refused, and so are 0 features of keys */
+    const int64_t work = s->h * (s->rk * s->d + s->rv * s->e + s->n * (s->d + s->e));
+    const int64_t fit = 1 + 64000 / (s->b * width), quick = 1 + 400 * room / (s->b * work);
+    const int64_t keys = fit < quick ? fit : quick;
+    s->m = draw_length(state, keys < MOST_KEYS ? keys : MOST_KEYS);
+}
+
+/* So many keys that they are cut into parts. */
+static void draw_long(check_attention_shape *s, uint64_t *state)
+{
+    *s = (check_attention_shape){.b = draw_length(state, 2), .m = draw_between(state, 1000, MOST_KEYS)};
+    s->n = draw_length(state, 3);
+    s->h = draw_length(state, 2);
+    s->d = draw_length(state, 9);
+    s->e = draw_length(state, 9);
+    s->rq = draw_length(state, 2);
+    s->rk = draw_length(state, 2);
+    s->rv = draw_length(state, 2);
+}
+
+/* A tensor without elements, at times. (0 ranks are refused, and so are keys without features.) */
+static void draw_nothing(check_attention_shape *s, uint64_t *state)
+{
+    switch (check_below(state, 500)) {
     case 0: s->m = 0; break;
     case 1: s->e = 0; break;
     case 2: s->n = 0; break;
     default: break;
     }
+}
+
+void draw_attention(check_case *c, int64_t room, uint64_t *state)
+{
+    check_attention_shape *s = &c->attention;
+    c->op.kind = COPES_TPA_DECODE;
+    if (draw_chance(state, 30))
+        draw_long(s, state);
+    else
+        draw_wide(s, room, state);
+    draw_nothing(s, state);
     c->bare_keys = s->rk == 1 && draw_chance(state, 2);
     c->bare_values = s->rv == 1 && draw_chance(state, 2);
     c->lengths = draw_chance(state, 2);
