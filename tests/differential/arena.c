@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { TENSOR_BYTES = 1 << 20, WORKSPACE_BYTES = 1 << 24, GUARD = 1 << 20, PAGE = 1 << 12 };
+enum { TENSOR_BYTES = 1 << 22, WORKSPACE_BYTES = 1 << 24, GUARD = 1 << 20, PAGE = 1 << 12 };
 
 static arena_region regions[ARENA_REGIONS];
 

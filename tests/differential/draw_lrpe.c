@@ -84,14 +84,22 @@ static void draw_activation(check_case *c, uint64_t *state)
     c->lse = over_sequence && (c->op.kind == COPES_LRPE_FORWARD || draw_chance(state, 2));
 }
 
+/* A length that takes its part of the room. */
+static int64_t draw_part(int64_t *room, int64_t most, uint64_t *state)
+{
+    const int64_t length = draw_length(state, *room < most ? *room : most);
+    *room /= length;
+    return length;
+}
+
 void draw_lrpe(check_case *c, int64_t room, uint64_t *state)
 {
     copes_lrpe_attributes *a = &c->op.lrpe;
     draw_activation(c, state);
-    int64_t d = draw_length(state, room < 300 ? room : 300);
-    room = room / d + 1;
-    const int64_t h = draw_length(state, room < 5 ? room : 5), b = draw_length(state, room < 4 ? room : 4);
-    const int64_t n = draw_grid(a, room / (h * b) + 1, state), angles = draw_angles(a, &d, state);
+    int64_t d = draw_part(&room, 300, state);
+    const int64_t h = draw_part(&room, draw_chance(state, 8) ? 40 : 5, state);
+    const int64_t b = draw_part(&room, draw_chance(state, 8) ? 20 : 4, state);
+    const int64_t n = draw_grid(a, room, state), angles = draw_angles(a, &d, state);
     c->rank = h == 1 && draw_chance(state, 2) ? 3 : 4;
     const int64_t shape[] = {draw_chance(state, 300) ? 0 : b, n, c->rank == 4 ? h : d, d};
     for (int i = 0; i < c->rank; i++)
