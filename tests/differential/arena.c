@@ -23,8 +23,10 @@ bool arena_open(void)
         return false;
     for (int i = 0; i < ARENA_REGIONS; i++) {
         at += GUARD;
-        regions[i] = (arena_region){.low = at, .high = at + bytes_of(i), .image = malloc(bytes_of(i))};
-        if (mprotect(at, bytes_of(i), PROT_READ | PROT_WRITE) != 0 || regions[i].image == NULL)
+        regions[i] = (arena_region){.low = at, .high = at + bytes_of(i)};
+        regions[i].image = i == ARENA_WORKSPACE ? NULL : malloc(bytes_of(i));
+        if (mprotect(at, bytes_of(i), PROT_READ | PROT_WRITE) != 0 ||
+            (regions[i].image == NULL && i != ARENA_WORKSPACE))
             return false;
         at += bytes_of(i);
     }

@@ -14,7 +14,7 @@ enum {
 
 typedef struct arena_region {
     unsigned char *low, *high; /* the first byte, and the guard's first after the last */
-    unsigned char *image;      /* as many bytes without a guard: what the region should hold */
+    unsigned char *image;      /* of a tensor's: as many bytes without a guard, what the region should hold */
 } arena_region;
 
 /* False where the system has no memory for it. */
