@@ -184,13 +184,14 @@ static int run_all(const request *r, board *b)
     const double begin = now();
     for (int64_t i = 0; i < r->jobs; i++) {
         fflush(stdout);
-        b->jobs[i].process = fork();
-        if (b->jobs[i].process == 0) {
+        const pid_t process = fork();
+        if (process == 0) {
             run_job(r, b, i, begin);
             fflush(stdout);
             _exit(0);
         }
-        if (b->jobs[i].process < 0) {
+        b->jobs[i].process = process; /* the parent alone writes here, as the child's fork gives 0 */
+        if (process < 0) {
             perror("fork");
             b->jobs[i].failures++;
         }
