@@ -1,6 +1,7 @@
-/* The differential fuzzer: random calls of every operator on tensors between guard pages, at every instruction-set level
- * and by several numbers of threads, each compared with the oracle. A case is made from its seed alone; a failure prints
- * the seed that repeats it. Trials run in processes of their own, so that whatever ends one is told by the parent. */
+/* The differential fuzzer: random calls of every operator on tensors between guard pages, at every instruction-set
+ * level and by several numbers of threads, each compared with the oracle. A case is made from its seed alone; a failure
+ * prints the seed that repeats it. Trials run in processes of their own, so that whatever ends one is told by the
+ * parent. */
 #include "tests/differential/report.h"
 
 #include <errno.h>
@@ -15,15 +16,14 @@
 static const char help[] =
     "usage: differential [--seed S] [--count N] [--cases N] [--seconds T] [--jobs J] [--keep-going]\n"
     "\n"
-    "Makes case i from seed S + i (default 1) and runs each some times, until N executions, N cases or T seconds (default\n"
-    "60 where no end is given) have passed, in J processes (default 1). It stops at the first failure, or with\n"
-    "--keep-going after 20 in a process, and then exits 1.\n";
+    "Makes case i from seed S + i (default 1) and runs each some times, until N executions, N cases or T seconds\n"
+    "(default 60 where no end is given) have passed, in J processes (default 1). It stops at the first failure, or\n"
+    "with --keep-going after 20 in a process, and then exits 1.\n";
 
 enum { MOST_JOBS = 1024, MOST_FAILURES = 20, SECONDS_A_CASE = 100, STACK = 1 << 16 };
 
 typedef struct request {
-    uint64_t seed;
-    int64_t count, cases, seconds, jobs;
+    int64_t seed, count, cases, seconds, jobs;
     bool keep_going;
 } request;
 
@@ -48,37 +48,32 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static bool read_number(const char *text, uint64_t most, uint64_t *value)
+static bool read_number(const char *text, int64_t *value)
 {
     char *end = NULL;
     errno = 0;
-    *value = strtoull(text, &end, 10);
-    return errno == 0 && *text >= '0' && *text <= '9' && *end == '\0' && *value <= most;
+    *value = strtoll(text, &end, 10);
+    return errno == 0 && *text >= '0' && *text <= '9' && *end == '\0';
 }
 
 static bool read_request(request *r, int argc, char **argv)
 {
     *r = (request){.seed = 1, .count = -1, .cases = -1, .seconds = -1, .jobs = 1};
     for (int i = 1; i < argc; i++) {
-        uint64_t value = 0;
-        if (strcmp(argv[i], "--keep-going") == 0) {
+        const char *flag = argv[i];
+        if (strcmp(flag, "--keep-going") == 0) {
             r->keep_going = true;
             continue;
         }
-        const char *flag = argv[i];
         int64_t *const to = strcmp(flag, "--count") == 0     ? &r->count
                             : strcmp(flag, "--cases") == 0   ? &r->cases
                             : strcmp(flag, "--seconds") == 0 ? &r->seconds
                             : strcmp(flag, "--jobs") == 0    ? &r->jobs
+                            : strcmp(flag, "--seed") == 0    ? &r->seed
                                                              : NULL;
-        const bool is_seed = strcmp(flag, "--seed") == 0;
-        if ((to == NULL && !is_seed) || i + 1 == argc ||
-            !read_number(argv[++i], is_seed ? UINT64_MAX : INT64_MAX, &value))
+        i++;
+        if (to == NULL || i == argc || !read_number(argv[i], to))
             return false;
-        if (is_seed)
-            r->seed = value;
-        else
-            *to = (int64_t)value;
     }
     if (r->count < 0 && r->cases < 0 && r->seconds < 0)
         r->seconds = 60;
@@ -129,7 +124,7 @@ static void run_job(const request *r, board *b, int64_t index, double begin)
     }
     for (int64_t i = index; !b->stop && !has_ended(r, own, i, begin) && own->failures < MOST_FAILURES; i += r->jobs) {
         alarm(SECONDS_A_CASE); /* ends a process that hangs */
-        if (trial_run(&own->trial, &contexts, r->seed + (uint64_t)i))
+        if (trial_run(&own->trial, &contexts, (uint64_t)(r->seed + i)))
             continue;
         report_failure(stdout, &own->trial, own->trial.message);
         own->failures++;
@@ -174,8 +169,7 @@ static int summarize(const request *r, const board *b, double seconds)
         failures += b->jobs[i].failures;
     }
     report_counts(stdout, &sum, seconds);
-    printf("seed %llu, %lld jobs: %lld failures\n", (unsigned long long)r->seed, (long long)r->jobs,
-           (long long)failures);
+    printf("seed %lld, %lld jobs: %lld failures\n", (long long)r->seed, (long long)r->jobs, (long long)failures);
     return failures > 0 || sum.all == 0;
 }
 

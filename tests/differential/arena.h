@@ -1,5 +1,5 @@
-/* Memory between guards: a region for each tensor of a call and for its workspace, with pages on both sides that end the
- * program when touched. Mapped once; a tensor is put flush against a guard by choosing its address. */
+/* Memory between guards: a region for each tensor of a call and for its workspace, with pages on both sides that end
+ * the program when touched. Mapped once; a tensor is put flush against a guard by choosing its address. */
 #ifndef COPES_TESTS_DIFFERENTIAL_ARENA_H
 #define COPES_TESTS_DIFFERENTIAL_ARENA_H
 
@@ -9,7 +9,7 @@
 enum {
     ARENA_OUTPUTS = COPES_MAX_INPUTS, /* the region of output i is ARENA_OUTPUTS + i, of input i it is i */
     ARENA_WORKSPACE = COPES_MAX_INPUTS + COPES_MAX_OUTPUTS,
-    ARENA_REGIONS
+    ARENA_REGIONS = ARENA_WORKSPACE + 1
 };
 
 typedef struct arena_region {

@@ -1,5 +1,5 @@
-/* A tensor as a caller may lay it out: any order of axes, gaps, directions, entries that repeat by a stride of 0, and any
- * address, mostly flush against a guard. */
+/* A tensor as a caller may lay it out: any order of axes, gaps, directions, entries that repeat by a stride of 0, and
+ * any address, mostly flush against a guard. */
 #ifndef COPES_TESTS_DIFFERENTIAL_VIEW_H
 #define COPES_TESTS_DIFFERENTIAL_VIEW_H
 
