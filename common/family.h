@@ -49,8 +49,8 @@ static inline bool copes_present(const copes_tensor *tensor)
     return tensor->name != NULL;
 }
 
-/* Where a tensor's view begins: NULL where the tensor is absent, somewhere where it has elements but no data yet, as when
- * the size of a workspace is asked for. */
+/* Where a tensor's view begins: NULL where the tensor is absent, somewhere where it has no data: as it has no elements,
+ * or as the size of a workspace is asked for. NULL would be no address to step from, were it by 0. */
 void *copes_view_data(const copes_tensor *tensor);
 
 #endif

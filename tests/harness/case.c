@@ -14,8 +14,8 @@ const check_family check_families[] = {
 const size_t check_family_count = sizeof check_families / sizeof *check_families;
 
 static const char *const acts[] = {"none", "relu", "sigmoid", "silu", "softmax"};
-static const char *const fills[CHECK_FILLS] = {"normal", "wide",   "special", "finite", "subnormal", "large",
-                                               "equal",  "masked", "late",    "rising", "stray",     "every"};
+static const char *const fills[CHECK_FILLS] = {"normal", "wide", "special", "finite", "subnormal", "large",   "equal",
+                                               "masked", "late", "rising",  "stray",  "every",     "positive"};
 static const char *const angle_names[CHECK_ANGLES] = {"rope", "any", "tiny", "huge", "odd"};
 
 int check_lead_slot(const copes_op *op)
@@ -55,6 +55,26 @@ check_layout check_layout_of(const check_case *c, int slot)
 {
     check_layout layout = c->mixed ? (check_layout)(((int)c->in_layout + 4 * slot) % CHECK_LAYOUTS) : c->in_layout;
     return layout == CHECK_BROADCAST && !may_repeat(c, slot) ? CHECK_DENSE : layout;
+}
+
+unsigned check_repeats_of(const check_case *c, int slot)
+{
+    return c->repeats[slot] | (check_layout_of(c, slot) == CHECK_BROADCAST);
+}
+
+bool check_makes_sense(const check_case *c)
+{
+    const bool huge =
+        c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL || c->fill == CHECK_EVERY;
+    const bool infinite = c->fill == CHECK_MASKED || c->fill == CHECK_LATE;
+    switch (c->op.kind) {
+    case COPES_ACT_BACKWARD: return c->op.act.act != COPES_SOFTMAX || !huge || c->type == CHECK_F16;
+    case COPES_LRPE_BACKWARD: return c->op.lrpe.act <= COPES_RELU || !(huge || infinite) || c->type == CHECK_F16;
+    case COPES_ACT_FORWARD:
+    case COPES_LRPE_FORWARD:
+    case COPES_TPA_DECODE: break;
+    }
+    return true;
 }
 
 /* Text that grows to the right and is cut at its end. */

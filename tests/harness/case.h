@@ -20,6 +20,7 @@ typedef enum check_fill {
     CHECK_RISING,    /* from -100 to 100 along every entry of the first axis */
     CHECK_STRAY, /* normal, but for a NaN in the first of 16 columns of a sequence, and two far larger in the second */
     CHECK_EVERY, /* the type's numbers by their bits, spread over every entry of the first axis; 2^16 have all of 16 */
+    CHECK_POSITIVE, /* from 1/2 to 2: no sum of them cancels */
     CHECK_FILLS
 } check_fill;
 
@@ -49,7 +50,8 @@ typedef struct check_case {
     bool lse;                    /* forward: asked for; backward: given */
     bool in_place;
     check_layout in_layout, out_layout;
-    bool mixed; /* each input has another layout, counted on from in_layout */
+    bool mixed;                              /* each input has another layout, counted on from in_layout */
+    unsigned char repeats[COPES_MAX_INPUTS]; /* a bit for each axis of an input along which all entries are the same */
     check_fill fill;
     check_angles angles;
     uint64_t seed; /* of the values; of the whole case where it is a random one */
@@ -62,6 +64,13 @@ int check_lead_slot(const copes_op *op);
 
 /* The layout of an input. */
 check_layout check_layout_of(const check_case *c, int slot);
+
+/* The axes of an input along which all entries are the same, a bit each: those of the case and of its layout. */
+unsigned check_repeats_of(const check_case *c, int slot);
+
+/* False where the bounds say nothing about such values: a sum that leaves the range of the arithmetic, only to come back
+ * in a gradient. */
+bool check_makes_sense(const check_case *c);
 
 enum { CHECK_CASE_TEXT = 512 };
 
