@@ -48,7 +48,7 @@ static layout layout_of(const copes_tpa_problem *problem)
     const int64_t wanted = parts_of(ENOUGH_TASKS, problem->b * problem->n * l.blocks);
     l.part = parts_of(most(parts_of(problem->m, wanted), PART_KEYS), l.tile) * l.tile;
     l.parts = most(parts_of(problem->m, l.part), 1);
-    l.partial = thread_part((problem->e + 2) * l.stride * (int64_t)sizeof(real)) / (int64_t)sizeof(real);
+    l.partial = thread_part((problem->e + 3) * l.stride * (int64_t)sizeof(real)) / (int64_t)sizeof(real);
     return l;
 }
 
@@ -80,14 +80,15 @@ static memory memory_open(const copes_tpa_problem *problem, const layout *l, voi
     return m;
 }
 
-/* An output in the making: (heads) largest scores, (heads) sums, (E, heads) outputs. */
+/* An output in the making: (heads) largest scores, (heads) sums, (heads) units, powers of 2 in which the outputs are, and
+ * (E, heads) outputs. */
 typedef struct partial {
-    real *most, *sum, *o;
+    real *most, *sum, *unit, *o;
 } partial;
 
 static inline partial partial_at(real *data, const layout *l)
 {
-    return (partial){data, data + l->stride, data + 2 * l->stride};
+    return (partial){data, data + l->stride, data + 2 * l->stride, data + 3 * l->stride};
 }
 
 /* Query token n of batch entry b and heads from `first` on. */
