@@ -45,12 +45,16 @@ DEVICE float rest_of_octaves(float x, float octaves)
     return fmaf(octaves, -0x1.7f7d1cp-20f, fmaf(octaves, -0x1.62e4p-1f, x));
 }
 
-/* e^x for x <= 0 to about an ulp, denormal results included, where exp2's unit is not enough. */
-DEVICE exponential exp_exactly(float x)
+/* e^x for x <= 0 to about an ulp, where exp2's unit is not enough. `tail`: in units of TAIL_UNIT, as e^x, or what its
+ * rounding lost, might be denormal, and then had too few bits to be multiplied. */
+inline constexpr float TAIL = 64, TAIL_UNIT = 0x1p-64f;
+
+DEVICE exponential exp_exactly(float x, bool tail)
 {
-    const float octaves = rintf(fmaxf(x, -104.0f) * LOG2_E);
-    const exponential e = exp_of_rest(rest_of_octaves(fmaxf(x, -104.0f), octaves));
-    const int n = (int)octaves, half = n >> 1; /* in two steps, neither of which leaves the normal range */
+    const float octaves = rintf(fmaxf(x, -150.0f) * LOG2_E);
+    const exponential e = exp_of_rest(rest_of_octaves(fmaxf(x, -150.0f), octaves));
+    const int n = (int)octaves + (tail ? 64 : 0),
+              half = n >> 1; /* in two steps, neither of which leaves the normal range */
     const float scale = __int_as_float((half + 127) << 23), again = __int_as_float((n - half + 127) << 23);
     return {x != x ? x : e.value * scale * again, e.rest * scale * again};
 }
@@ -102,21 +106,17 @@ template <bool PRECISE> DEVICE float sigmoidal_gradient(bool silu, float g, floa
     return g * (silu ? fmaf(x, slope, l.s + l.rest) : slope);
 }
 
-DEVICE logistic logistic_of(float x)
-{
-    return logistic_of(x, exp_exactly(-fabsf(x)));
-}
-
 /* An activation that is no softmax. */
 DEVICE float activate(copes_act act, float x)
 {
     switch (act) {
     case COPES_RELU: return x < 0 ? 0 : x; /* a NaN is not less than 0, and stays */
-    case COPES_SIGMOID: {
-        const logistic l = logistic_of(x);
-        return l.s + l.rest;
+    case COPES_SIGMOID:
+    case COPES_SILU: {
+        const bool tail = x < -TAIL; /* whose e^x does not show in 1 + e^x, in either unit */
+        const logistic l = logistic_of(x, exp_exactly(-fabsf(x), tail));
+        return (act == COPES_SILU ? silu(x, l) : l.s + l.rest) * (tail ? TAIL_UNIT : 1);
     }
-    case COPES_SILU: return silu(x, logistic_of(x));
     default: return x;
     }
 }
@@ -127,7 +127,11 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
     switch (act) {
     case COPES_RELU: return x > 0 ? g : 0;
     case COPES_SIGMOID:
-    case COPES_SILU: return sigmoidal_gradient<true>(act == COPES_SILU, g, x, logistic_of(x));
+    case COPES_SILU: {
+        const bool tail = (act == COPES_SILU ? -x : fabsf(x)) > TAIL;
+        const logistic l = logistic_of(x, exp_exactly(-fabsf(x), tail));
+        return sigmoidal_gradient<true>(act == COPES_SILU, g, x, l) * (tail ? TAIL_UNIT : 1);
+    }
     default: return g;
     }
 }

@@ -42,8 +42,9 @@ static ALWAYS_INLINE scaled vexp_scaled(vreal above, vreal shifted, vreal octave
 
 #ifdef COPES_TYPE_F64
 
-enum { FRACTION_BITS = 52, EXPONENT_BIAS = 1023 };
+enum { FRACTION_BITS = 52, EXPONENT_BIAS = 1023, TAIL_OCTAVES = 512 };
 static const real exp_least = -746, exp_most = 710, exp_least_normal = -708, real_most = DBL_MAX;
+static const real tail_begin = -500, tail_end = -1110, tail_unit = 0x1p-512;
 
 static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 {
@@ -60,8 +61,9 @@ static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 
 #else
 
-enum { FRACTION_BITS = 23, EXPONENT_BIAS = 127 };
+enum { FRACTION_BITS = 23, EXPONENT_BIAS = 127, TAIL_OCTAVES = 64 };
 static const real exp_least = -104, exp_most = 89, exp_least_normal = -87, real_most = FLT_MAX;
+static const real tail_begin = -64, tail_end = -150, tail_unit = 0x1p-64f;
 
 /* The polynomial is paired (Estrin): its latency, not its operations, is what a loop of exponentials would wait for. */
 static ALWAYS_INLINE scaled vexp_reduce(vreal x)
@@ -87,34 +89,50 @@ static ALWAYS_INLINE vexponential vexp_normal(scaled s)
     return (vexponential){s.fraction * scale, s.rest * scale};
 }
 
-/* e^x for every x, denormal results included. */
-static ALWAYS_INLINE vexponential vexp(vreal x)
+/* A scaled number of any size, denormal ones included, in lanes of `raised` by TAIL_OCTAVES larger. */
+static ALWAYS_INLINE vexponential vexp_of_any_size(scaled s, vint raised)
 {
-    const scaled s = vexp_reduce(vmin(vset(exp_most), vmax(vset(exp_least), x)));
+#if defined(__AVX512F__)
+    const vreal octaves = s.octaves + vselect(raised, vset(TAIL_OCTAVES), vset(0));
+#endif
 #if defined(__AVX512F__) && defined(COPES_TYPE_F64)
-    return (vexponential){(vreal)_mm512_scalef_pd((__m512d)s.fraction, (__m512d)s.octaves),
-                          (vreal)_mm512_scalef_pd((__m512d)s.rest, (__m512d)s.octaves)};
+    return (vexponential){(vreal)_mm512_scalef_pd((__m512d)s.fraction, (__m512d)octaves),
+                          (vreal)_mm512_scalef_pd((__m512d)s.rest, (__m512d)octaves)};
 #elif defined(__AVX512F__)
-    return (vexponential){(vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)s.octaves),
-                          (vreal)_mm512_scalef_ps((__m512)s.rest, (__m512)s.octaves)};
+    return (vexponential){(vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)octaves),
+                          (vreal)_mm512_scalef_ps((__m512)s.rest, (__m512)octaves)};
 #else
-    const vint exponent = bits_of(s.shifted) - bits_of(s.shifted - s.octaves);
+    const vint exponent = bits_of(s.shifted) - bits_of(s.shifted - s.octaves) + (raised & TAIL_OCTAVES);
     const vint half = exponent >> 1; /* in two steps, neither of which leaves the normal range */
     const vreal scale = power_of_two(half), again = power_of_two(exponent - half);
     return (vexponential){s.fraction * scale * again, s.rest * scale * again};
 #endif
 }
 
-/* e^x for x <= 0, with results below the normal range rare: such a vector takes the longer way. */
-static ALWAYS_INLINE vexponential vexp_decay(vreal x)
+/* e^x for every x, denormal results included. */
+static ALWAYS_INLINE vexponential vexp(vreal x)
 {
-#if defined(__AVX512F__)
-    return vexp(x);
-#else
-    if (__builtin_expect(any_lane(x < exp_least_normal), 0))
-        return vexp(x);
-    return vexp_normal(vexp_reduce(x));
+    return vexp_of_any_size(vexp_reduce(vmin(vset(exp_most), vmax(vset(exp_least), x))), (vint){0});
+}
+
+/* e^x for x <= 0, in units of 1, or of tail_unit where x is so far down that e^x, or what its rounding lost, might be
+ * denormal: such a number has too few bits to be multiplied. Results that come of it are multiplied by the unit last. */
+typedef struct vdecay {
+    vexponential e;
+    vreal unit;
+} vdecay;
+
+/* `falls`: the lanes that may have the small unit, as results shrink with e^x there. Few vectors reach the tail, and take
+ * the longer way. */
+static ALWAYS_INLINE vdecay vexp_decay(vreal x, vint falls)
+{
+    const vint tail = (x < tail_begin) & falls;
+#if !defined(__AVX512F__)
+    if (__builtin_expect(!any_lane(x < tail_begin), 1))
+        return (vdecay){vexp_normal(vexp_reduce(x)), vset(1)};
 #endif
+    return (vdecay){vexp_of_any_size(vexp_reduce(vmax(vset(tail_end), x)), tail),
+                    vselect(tail, vset(tail_unit), vset(1))};
 }
 
 /* e^x for x <= 0, where what is below the normal range may as well be 0: a softmax's term beside a largest one of 1. */

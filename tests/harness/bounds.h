@@ -5,8 +5,7 @@
  *   phase        the promise is 2^-30 turn (f64: 2^-60): 2 pi 2^-30 times `turn` is allowed on top of the rest, as no
  *                cosine near its zero can be better
  *   by term      act and lrpe, elementwise: 4 ulp of the largest term: of the formula's products, as a cos and b sin, or g s
- *                and g s x (1 - s) of silu's gradient, and of their sums. A factor below the smallest normal number
- *                counts as that one
+ *                and g s x (1 - s) of silu's gradient, and of their sums, however small they are
  *   by row       softmax, alone or in lrpe: 1e-6 (f64: 1e-14) of the largest term in the softmax's row; forward that is
  *                the largest output, backward the largest of o g and o sum(o g)
  *   attention    tpa_decode: 1e-6 (f64: 1e-14) of the largest output of the (batch, token, head); f16 and bf16: 2 ulp of
