@@ -45,18 +45,33 @@ DEVICE float rest_of_octaves(float x, float octaves)
     return fmaf(octaves, -0x1.7f7d1cp-20f, fmaf(octaves, -0x1.62e4p-1f, x));
 }
 
-/* e^x for x <= 0 to about an ulp, where exp2's unit is not enough. `tail`: in units of TAIL_UNIT, as e^x, or what its
- * rounding lost, might be denormal, and then had too few bits to be multiplied. */
-inline constexpr float TAIL = 64, TAIL_UNIT = 0x1p-64f;
-
-DEVICE exponential exp_exactly(float x, bool tail)
+/* x 2^exponent in two steps, for an exponent of -252 to 0. */
+DEVICE float in_two_steps(float x, int exponent)
 {
-    const float octaves = rintf(fmaxf(x, -150.0f) * LOG2_E);
-    const exponential e = exp_of_rest(rest_of_octaves(fmaxf(x, -150.0f), octaves));
-    const int n = (int)octaves + (tail ? 64 : 0),
-              half = n >> 1; /* in two steps, neither of which leaves the normal range */
-    const float scale = __int_as_float((half + 127) << 23), again = __int_as_float((n - half + 127) << 23);
-    return {x != x ? x : e.value * scale * again, e.rest * scale * again};
+    const int half = exponent >> 1;
+    return x * __int_as_float((half + 127) << 23) * __int_as_float((exponent - half + 127) << 23);
+}
+
+/* e^x for x <= 0, to about an ulp where exp2's unit is not enough, is e times 2^octaves. These are 0 but in the tail, where
+ * e^x, or what its rounding lost, might be denormal, with too few bits to be multiplied, though a product with a large
+ * number is none: e is 2^-TAIL_OCTAVES or so there, and results that come of it get the octaves last. */
+struct decay {
+    exponential e;
+    int octaves;
+};
+
+inline constexpr int TAIL_OCTAVES = 40;
+inline constexpr float TAIL_BEGIN = -64, TAIL_END = -200; /* past its end x e^x times the largest number is 0 */
+
+/* `falls`: results shrink with e^x. */
+DEVICE decay exp_exactly(float x, bool falls)
+{
+    const float below = fmaxf(x, TAIL_END), octaves = rintf(below * LOG2_E);
+    const exponential e = exp_of_rest(rest_of_octaves(below, octaves));
+    const int left = falls && x < TAIL_BEGIN ? (int)octaves + TAIL_OCTAVES : 0, n = (int)octaves - left;
+    const float exists = x < TAIL_END ? 0 : 1;
+    return {{x != x ? x : in_two_steps(e.value * exists, max(n, -252)), in_two_steps(e.rest * exists, max(n, -252))},
+            left};
 }
 
 /* The same in fewer operations, for -80 <= x <= 0. */
@@ -113,9 +128,9 @@ DEVICE float activate(copes_act act, float x)
     case COPES_RELU: return x < 0 ? 0 : x; /* a NaN is not less than 0, and stays */
     case COPES_SIGMOID:
     case COPES_SILU: {
-        const bool tail = x < -TAIL; /* whose e^x does not show in 1 + e^x, in either unit */
-        const logistic l = logistic_of(x, exp_exactly(-fabsf(x), tail));
-        return (act == COPES_SILU ? silu(x, l) : l.s + l.rest) * (tail ? TAIL_UNIT : 1);
+        const decay d = exp_exactly(-fabsf(x), x < 0); /* in the tail 1 + e^x is 1, and 1 + e as well */
+        const logistic l = logistic_of(x, d.e);
+        return in_two_steps(act == COPES_SILU ? silu(x, l) : l.s + l.rest, d.octaves);
     }
     default: return x;
     }
@@ -128,9 +143,9 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
     case COPES_RELU: return x > 0 ? g : 0;
     case COPES_SIGMOID:
     case COPES_SILU: {
-        const bool tail = (act == COPES_SILU ? -x : fabsf(x)) > TAIL;
-        const logistic l = logistic_of(x, exp_exactly(-fabsf(x), tail));
-        return sigmoidal_gradient<true>(act == COPES_SILU, g, x, l) * (tail ? TAIL_UNIT : 1);
+        const decay d = exp_exactly(-fabsf(x), act == COPES_SIGMOID || x < 0);
+        const logistic l = logistic_of(x, d.e);
+        return in_two_steps(sigmoidal_gradient<true>(act == COPES_SILU, g, x, l), d.octaves);
     }
     default: return g;
     }
@@ -150,19 +165,19 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
 /* Up to where elements of storage type T may go a shorter way. */
 template <typename T> inline constexpr float USUAL = sizeof(T) == 4 ? 80 : 16;
 
-/* e^-x of a half-precision element is 2^-t (1 - rest), where t is x log2 e and rest makes good what t lacks of it: of
- * float16 what rounding took, and of bfloat16, whose 8 bits times the upper 15 of log2 e are exact, the product with the
- * others. */
+/* e^-x of a half-precision element is 2^-t (1 - rest), where t is x times the upper bits of log2 e, as many as make that
+ * exact: 15 for bfloat16, which has 8, and 13 for float16, which has 11. The product with the others is so small that a
+ * term of the exponential series, or two, have its part. */
 template <typename T> struct half_exponential {
-    static constexpr float UPPER = 0x1.7154p+0f, LOWER = 0x1.d94ae0p-18f;
-    static constexpr bool EXACT = storage<T>::dtype == COPES_BF16;
+    static constexpr bool LONG = storage<T>::dtype == COPES_F16; /* elements */
+    static constexpr float UPPER = LONG ? 0x1.715p+0f : 0x1.7154p+0f,
+                           LOWER = LONG ? 0x1.8be626p-15f : 0x1.d94ae0p-18f * LN_2;
     float rough, rest;
 
     __device__ __forceinline__ explicit half_exponential(float x)
     {
-        const float t = x * (EXACT ? UPPER : LOG2_E);
-        rough = exp2_term(-t);
-        rest = EXACT ? x * (LOWER * LN_2) : fmaf(x, LOG2_E, -t) * LN_2;
+        rough = exp2_term(x * -UPPER);
+        rest = x * (LONG ? fmaf(x, LOWER * LOWER * -0.5f, LOWER) : LOWER);
     }
 };
 

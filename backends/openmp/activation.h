@@ -7,7 +7,7 @@
 #include "common/problem.h"
 
 /* The logistic function s comes of e = e^-|x|, which never overflows and cancels nothing: it is 1 or e, by the sign of
- * x, over 1 + e. Where e is in the small unit the sum is 1 all the same. */
+ * x, over 1 + e. In the tail the sum is 1 all the same. */
 static ALWAYS_INLINE vdecay vlogistic_decay(vreal x, vint falls)
 {
     return vexp_decay(-vabs(x), falls);
@@ -89,7 +89,7 @@ static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
         return x;
     const vdecay decay = vlogistic_decay(x, x < 0);
     const vlogistic_parts l = vlogistic(x < 0, decay.e);
-    return (act == COPES_SILU ? vsilu(x, l) : vwhole(l)) * decay.unit;
+    return vexp_in_units(act == COPES_SILU ? vsilu(x, l) : vwhole(l), decay);
 }
 
 /* The gradient of sum(g act(x)) in x. `summed`: g is a sum itself, whose roundings leave less room for others in
@@ -103,7 +103,7 @@ static ALWAYS_INLINE vreal act_backward(copes_act act, bool summed, vreal g, vre
         return g;
     const vdecay decay = vlogistic_decay(x, act == COPES_SILU ? x < 0 : ~(vint){0});
     const vlogistic_pair l = vlogistic_with_slope(exactly, x, decay.e);
-    return (act == COPES_SILU ? vsilu_gradient(exactly, g, x, l) : g * vwhole(l.slope)) * decay.unit;
+    return vexp_in_units(act == COPES_SILU ? vsilu_gradient(exactly, g, x, l) : g * vwhole(l.slope), decay);
 }
 
 #endif

@@ -137,6 +137,7 @@ const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT])
     }
     say(&l, "%s %s%s>%s %s", c->lse ? " lse" : "", check_layout_name(c->in_layout), c->mixed ? "+" : "",
         c->in_place ? "itself" : check_layout_name(c->out_layout), fills[c->fill]);
+    say(&l, "%s", c->any_gradient ? " any_gradient" : "");
     say(&l, c->random ? " --seed %llu --cases 1" : " values=%llu", (unsigned long long)c->seed);
     return text;
 }

@@ -56,7 +56,8 @@ typedef struct check_case {
     check_angles angles;
     uint64_t seed; /* of the values; of the whole case where it is a random one */
     bool random;
-    bool large; /* for the blocks of a GPU to share; a processor has nothing new to do, and needs seconds */
+    bool any_gradient; /* act: grad_o is any finite numbers, whatever x is */
+    bool large;        /* for the blocks of a GPU to share; a processor has nothing new to do, and needs seconds */
 } check_case;
 
 /* The input that the output may be stored over. */

@@ -7,6 +7,9 @@
 
 /* Fills a tensor with numbers of the type; with layout CHECK_BROADCAST every entry of the first axis is the same. */
 void check_fill_values(oracle_tensor *tensor, check_type type, check_fill fill, check_layout layout, uint64_t *state);
+/* Finite numbers of the type by their bits, whose sizes are spread evenly. */
+void check_fill_finite(oracle_tensor *tensor, check_type type, uint64_t *state);
+
 void check_fill_angles(oracle_tensor *theta, check_type type, check_angles angles, check_layout layout,
                        uint64_t *state);
 

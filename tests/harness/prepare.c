@@ -87,6 +87,9 @@ static int prepare_act(check_problem *p, uint64_t *state)
     if (fill_input(p, COPES_ACT_GRAD_O, c->type, c->rank, c->shape, c->fill, state) != 0) {
         return -1;
     }
+    if (c->any_gradient) {
+        check_fill_finite(&p->in[COPES_ACT_GRAD_O], c->type, state);
+    }
     if (act == COPES_SOFTMAX) {
         return save_softmax(p, state);
     }
