@@ -24,7 +24,7 @@ static bool takes_slopes(const copes_op *op)
 check_bound check_bound_of(const copes_op *op, int slot, check_type type, DLDevice device)
 {
     const bool roughly = device.device_type != kDLCPU && stores_short(type) && takes_slopes(op);
-    return (check_bound){oracle_rule_of(op, slot), roughly ? 20 : 4};
+    return (check_bound){oracle_rule_of(op, slot), !roughly ? 4 : op->kind == COPES_ACT_BACKWARD ? 15 : 19};
 }
 
 /* How far from the oracle's value the result may be before it is stored. */

@@ -6,7 +6,7 @@
  *                cosine near its zero can be better
  *   by term      act and lrpe, elementwise: 4 ulp of the largest term: of the formula's products, as a cos and b sin, or g s
  *                and g s x (1 - s) of silu's gradient, and of their sums, however small they are
- *                f16 and bf16 gradients of sigmoid and silu on a GPU: 20 ulp instead, as docs/numerics.md derives
+ *                f16 and bf16 gradients of sigmoid and silu on a GPU: 15 ulp, as docs/numerics.md derives, and in lrpe 4 more
  *   by row       softmax, alone or in lrpe: 1e-6 (f64: 1e-14) of the largest term in the softmax's row; forward that is
  *                the largest output, backward the largest of o g and o sum(o g)
  *   attention    tpa_decode: 1e-6 (f64: 1e-14) of the largest output of the (batch, token, head); f16 and bf16: 2 ulp of
