@@ -59,8 +59,11 @@ typedef struct copes_lrpe_problem {
 typedef struct copes_tpa_problem {
     copes_dtype dtype;
     int64_t b, n, m, h, d, e, rq, rk, rv;
-    double score_scale; /* scale scale_q scale_k */
-    double value_scale; /* scale_v */
+    double score_scale; /* scale scale_q scale_k is this times 2^score_exponent, which is 0 but for extreme ones */
+    double value_scale; /* so is scale_v, times 2^value_exponent */
+    int score_exponent, value_exponent;
+    float weight_unit; /* a power of 2: float32 sums of values in it, weighted by 2^8 at most, pass no largest number
+                        * that their mean times scale_v does not */
     int causal;
     copes_view aq, bq, ak, bk, av, bv; /* rank 4, the rank axis of keys and values put back */
     copes_view kv_len;                 /* (B) int32 on the device, or absent */

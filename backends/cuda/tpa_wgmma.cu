@@ -111,9 +111,9 @@ DEVICE void attend_block(const copes_tpa_problem &problem, const wgmma_plan &pla
             attend_halves<WIDTH>(reader, turns * slots, count, w, query,
                                  half_coefficients<FLAT>(layout_of<T, WIDTH, FLAT>(problem, plan.tiles).heads(),
                                                          task.head, problem),
-                                 out);
+                                 problem.weight_unit, out);
         else
-            attend_stage<T, WIDTH, PARTS>(reader, turns, plan.tiles, count, w, query, unit, out);
+            attend_stage<T, WIDTH, PARTS>(reader, turns, plan.tiles, count, w, query, unit, problem.weight_unit, out);
     }
 }
 

@@ -111,7 +111,8 @@ DEVICE void form_query(const tpa_call &argument, const tpa_task &task, int64_t d
 #pragma unroll 2
         for (int64_t r = 0; r < problem.rq && h < task.heads && j < width; r++)
             sum = fmaf(read_scalar(aq + h * as[2] + r * as[3]), read_scalar(bq + r * bs[2] + j * bs[3]), sum);
-        tile.query[h][j] = scale.apply(sum);
+        const float scaled = scale.apply(sum);
+        tile.query[h][j] = problem.score_exponent == 0 ? scaled : scaled_by(scaled, problem.score_exponent);
     }
 }
 
@@ -265,7 +266,8 @@ DEVICE void add_values(const tpa_call &argument, const tpa_task &task, int64_t f
         for (int key = threadIdx.x / HEADS; key < KEYS; key += THREADS / HEADS) {
             const int h = threadIdx.x % HEADS;
             const bool used = h < task.heads && key < count;
-            tile.weight[key][h] = used ? tile.score[key][h] * read_scalar(av + key * as[1] + h * as[2] + r * as[3]) : 0;
+            const float weight = tile.score[key][h] * problem.weight_unit;
+            tile.weight[key][h] = used ? weight * read_scalar(av + key * as[1] + h * as[2] + r * as[3]) : 0;
         }
         __syncthreads();
         tpa_outputs sum = {};
@@ -301,11 +303,11 @@ DEVICE void write_outputs(const tpa_call &argument, const tpa_task &task, const 
         }
         if (first)
             write_lse(problem, task.b, task.n, task.h + h, row);
-        const float factor = (float)problem.value_scale / row.sum;
+        const output_scale scale(problem, row.sum);
         T *o = output_at<T>(problem, task.b, task.n, task.h + h) + task.e * problem.o.stride[3];
 #pragma unroll
         for (int k = 0; k < 4 && feature + k < task.width; k++)
-            write_scalar(o + (feature + k) * problem.o.stride[3], task.visible > 0 ? out.o[i][k] * factor : 0);
+            write_scalar(o + (feature + k) * problem.o.stride[3], task.visible > 0 ? scale.apply(out.o[i][k]) : 0);
     }
 }
 

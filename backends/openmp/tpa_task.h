@@ -48,7 +48,7 @@ static layout layout_of(const copes_tpa_problem *problem)
     const int64_t wanted = parts_of(ENOUGH_TASKS, problem->b * problem->n * l.blocks);
     l.part = parts_of(most(parts_of(problem->m, wanted), PART_KEYS), l.tile) * l.tile;
     l.parts = most(parts_of(problem->m, l.part), 1);
-    const int64_t bytes = thread_part(copes_multiply(copes_add(problem->e, 2), l.stride * (int64_t)sizeof(real)));
+    const int64_t bytes = thread_part(copes_multiply(copes_add(problem->e, 3), l.stride * (int64_t)sizeof(real)));
     l.partial = bytes < 0 ? -1 : bytes / (int64_t)sizeof(real);
     return l;
 }
@@ -83,14 +83,15 @@ static memory memory_open(const copes_tpa_problem *problem, const layout *l, voi
     return m;
 }
 
-/* An output in the making: (heads) largest scores, (heads) sums, (E, heads) outputs. */
+/* An output in the making: (heads) largest scores, (heads) sums, (heads) units, powers of 2 in which the outputs are, and
+ * (E, heads) outputs. */
 typedef struct partial {
-    real *most, *sum, *o;
+    real *most, *sum, *unit, *o;
 } partial;
 
 static inline partial partial_at(real *data, const layout *l)
 {
-    return (partial){data, data + l->stride, data + 2 * l->stride};
+    return (partial){data, data + l->stride, data + 2 * l->stride, data + 3 * l->stride};
 }
 
 /* Query token n of batch entry b and heads from `first` on. */

@@ -174,7 +174,8 @@ typedef struct copes_lrpe_attributes {
  *   out  o        (B, N, H, E), T
  *        lse      optional, (B, N, H), log sum_m exp(scale q.k); float32 (float64 if T is)
  * q[h] = scale_q sum_r aq[h,r] bq[r], k[m,h] = scale_k sum_r ak[m,h,r] bk[m,r], v likewise; o = softmax_m(scale q.k) v.
- * k and v are never formed in memory. With no key to see, o = 0 and lse = -inf. */
+ * k and v are never formed in memory. With no key to see, o = 0 and lse = -inf. Scales may be of any finite size; sums over
+ * keys do not overflow where o does not. docs/numerics.md says what else has to be in the type's range. */
 typedef struct copes_tpa_attributes {
     double scale;   /* 0: D^-1/2 */
     double scale_q; /* 0: 1 / Rq */

@@ -136,6 +136,8 @@ static void say_tpa(line *l, const check_case *c)
         (long long)s->rv);
     say(l, "%s%s%s%s scale=%g,%g,%g,%g", c->bare_keys ? " bare_keys" : "", c->bare_values ? " bare_values" : "",
         c->lengths ? " kv_len" : "", a->causal ? " causal" : "", a->scale, a->scale_q, a->scale_k, a->scale_v);
+    say(l, " powers=%d,%d,%d,%d,%d,%d", c->powers[0], c->powers[1], c->powers[2], c->powers[3], c->powers[4],
+        c->powers[5]);
 }
 
 const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT])
@@ -155,6 +157,7 @@ const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT])
     }
     say(&l, "%s %s%s>%s %s", c->lse ? " lse" : "", check_layout_name(c->in_layout), c->mixed ? "+" : "",
         c->in_place ? "itself" : check_layout_name(c->out_layout), fills[c->fill]);
+    say(&l, "%s", c->any_gradient ? " any_gradient" : "");
     say(&l, c->random ? " --seed %llu --cases 1" : " values=%llu", (unsigned long long)c->seed);
     return text;
 }

@@ -64,14 +64,22 @@ static void add_fills(case_list *list, copes_kind kind, copes_act act, check_typ
     }
 }
 
-/* Every number of 16 bits, or a million others. */
+/* Every number of 16 bits, or a million others, and for gradients eight times over with others. */
 static void add_every(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     static const form all = {1, {1 << 16}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form many = {1, {1000003}, CHECK_DENSE, CHECK_DENSE, false, false};
-    check_case c = form_case(type == CHECK_F32 ? &many : &all, kind, act, 0, type);
+    static const form repeated = {2, {8, 1 << 16}, CHECK_DENSE, CHECK_DENSE, false, false};
+    const bool is_short = type == CHECK_F16 || type == CHECK_BF16;
+    check_case c = form_case(is_short ? &all : &many, kind, act, 0, type);
     c.fill = CHECK_EVERY;
     add(list, c);
+    if (kind == COPES_ACT_BACKWARD) {
+        c = form_case(&repeated, kind, act, 0, type);
+        c.fill = CHECK_EVERY;
+        c.any_gradient = true;
+        add(list, c);
+    }
 }
 
 /* Long enough to be shared between threads, and for statistics to be kept along the way. */
@@ -133,7 +141,7 @@ static void add_all(case_list *list, copes_kind kind, copes_act act, check_type 
         }
     }
     add_fills(list, kind, act, type);
-    if ((act == COPES_SIGMOID || act == COPES_SILU) && type != CHECK_F64) {
+    if (act == COPES_SIGMOID || act == COPES_SILU) {
         add_every(list, kind, act, type);
     }
     if (type == CHECK_F32 || type == CHECK_BF16) {

@@ -113,6 +113,15 @@ void check_fill_values(oracle_tensor *tensor, check_type type, check_fill fill, 
     }
 }
 
+void check_fill_finite(oracle_tensor *tensor, check_type type, uint64_t *state)
+{
+    for (int64_t i = 0; i < oracle_count(tensor); i++) {
+        do {
+            tensor->value[i] = number_of_bits(type, check_uniform(state));
+        } while (!isfinite(tensor->value[i]));
+    }
+}
+
 static double one_angle(check_angles angles, int64_t i, int64_t width, int64_t head, uint64_t *state)
 {
     switch (angles) {

@@ -87,6 +87,9 @@ static int prepare_act(check_problem *p, uint64_t *state)
     if (fill_input(p, COPES_ACT_GRAD_O, c->type, c->rank, c->shape, c->fill, state) != 0) {
         return -1;
     }
+    if (c->any_gradient) {
+        check_fill_finite(&p->in[COPES_ACT_GRAD_O], c->type, state);
+    }
     if (act == COPES_SOFTMAX) {
         return save_softmax(p, state);
     }
@@ -156,6 +159,22 @@ static void spoil_rest_of_cache(check_problem *p)
     }
 }
 
+/* Brings a factor to the size that its case wants. CHECK_MASKED: scores are positive, or -inf. */
+static void adapt_factor(check_problem *p, int slot)
+{
+    const check_case *c = &p->c;
+    oracle_tensor *tensor = &p->in[slot];
+    const bool masked = c->fill == CHECK_MASKED && slot < COPES_TPA_AV;
+    for (int64_t i = 0; i < oracle_count(tensor); i++) {
+        double value = ldexp(tensor->value[i], c->powers[slot]);
+        if (masked) {
+            const bool hidden = slot == COPES_TPA_AQ && i / c->attention.rq % c->attention.h % 2 == 0;
+            value = hidden ? -(double)INFINITY : 0.5 + fabs(value) / 4;
+        }
+        tensor->value[i] = check_round(c->type, value);
+    }
+}
+
 static int prepare_tpa(check_problem *p, uint64_t *state)
 {
     const check_case *c = &p->c;
@@ -173,9 +192,11 @@ static int prepare_tpa(check_problem *p, uint64_t *state)
                  {c->bare_values ? 3 : 4, values},
                  {c->bare_values ? 3 : 4, c->bare_values ? bare_value_rows : value_rows}};
     for (int slot = COPES_TPA_AQ; slot <= COPES_TPA_BV; slot++) {
-        if (fill_input(p, slot, c->type, slots[slot].rank, slots[slot].shape, c->fill, state) != 0) {
+        const check_fill fill = c->fill == CHECK_MASKED ? CHECK_NORMAL : c->fill;
+        if (fill_input(p, slot, c->type, slots[slot].rank, slots[slot].shape, fill, state) != 0) {
             return -1;
         }
+        adapt_factor(p, slot);
     }
     oracle_tensor *lengths = c->lengths ? add_input(p, COPES_TPA_KV_LEN, CHECK_I32, 1, &s->b) : NULL;
     if (lengths != NULL) {
