@@ -8,6 +8,9 @@
 /* The logarithm of a sum of as many exponentials is below 8, which the bounds are for. */
 enum { MOST_KEYS = 2900 };
 
+/* Sums of equal values round the same way at each step: of some thousand keys they leave the bound in float32. */
+enum { MOST_EQUAL = 500 };
+
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -19,20 +22,24 @@ static double draw_scale(uint64_t *state)
     return draw_chance(state, 6) ? scales[check_below(state, 5)] : 0;
 }
 
-/* Scales of factors at times; then one of the scores that keeps those of normal values to about 1, as by default. */
-static void draw_scales(check_case *c, uint64_t *state)
+/* The scale with which scores of normal values are about 1 / 4. Their terms, which may nearly cancel, are then so small
+ * that what they lose is small beside the bound, which is by the sum. */
+static double small_scale(const check_case *c)
 {
     const check_attention_shape *s = &c->attention;
+    const copes_tpa_attributes *a = &c->op.tpa;
+    const double q = a->scale_q != 0 ? a->scale_q : 1 / (double)s->rq,
+                 k = a->scale_k != 0 ? a->scale_k : 1 / (double)s->rk;
+    return 0.25 / (sqrt((double)(s->d * s->rq * s->rk)) * q * k);
+}
+
+static void draw_scales(check_case *c, uint64_t *state)
+{
     copes_tpa_attributes *a = &c->op.tpa;
     a->scale_q = draw_scale(state);
     a->scale_k = draw_scale(state);
     a->scale_v = draw_scale(state);
-    a->scale = draw_chance(state, 4) ? 0.7 / sqrt((double)s->d) : 0;
-    if (a->scale_q != 0 || a->scale_k != 0) {
-        const double q = a->scale_q != 0 ? a->scale_q : 1 / (double)s->rq;
-        const double k = a->scale_k != 0 ? a->scale_k : 1 / (double)s->rk;
-        a->scale = 1 / (sqrt((double)(s->d * s->rq * s->rk)) * q * k);
-    }
+    a->scale = draw_chance(state, 4) ? 0.7 / sqrt((double)c->attention.d) : 0;
 }
 
 /* The bound is by the largest of a row's outputs. A few of them may all cancel, and so may those that are sums of one
@@ -41,11 +48,13 @@ void draw_attention_fill(check_case *c, uint64_t *state)
 {
     const bool may_cancel = c->attention.e < 8 || c->repeats[COPES_TPA_BV] != 0;
     switch (check_below(state, 8)) {
-    case 0: c->fill = CHECK_EQUAL; break;
+    case 0: c->fill = c->attention.m <= MOST_EQUAL ? CHECK_EQUAL : CHECK_POSITIVE; break;
     case 1: c->fill = CHECK_SUBNORMAL; break;
     case 2: c->fill = CHECK_POSITIVE; break;
     default: c->fill = may_cancel ? CHECK_POSITIVE : CHECK_NORMAL; break;
     }
+    if (c->fill == CHECK_NORMAL)
+        c->op.tpa.scale = small_scale(c);
 }
 
 /* Ranks, heads and features of any kind, and keys within `room`, and within what the oracle does in a moment. */
