@@ -70,7 +70,11 @@ REFUSED = [
     (TypeError, "theta is a <class 'NoneType'>", lambda: copes.lrpe_rotate(X.numpy(), None)),
     (TypeError, "bv is a <class 'numpy.ndarray'>", lambda: copes.tpa_decode(*TPA[:5], TPA[5].numpy())),
     (TypeError, "av is a <class 'NoneType'>", lambda: copes.tpa_decode(*TPA[:2], None, *TPA[3:])),
-    (TypeError, "out is a <class 'numpy.ndarray'>", lambda: copes.act(X, "silu", out=np.empty((1, 4, 2, 8), np.float32))),
+    (
+        TypeError,
+        "out is a <class 'numpy.ndarray'>",
+        lambda: copes.act(X, "silu", out=np.empty((1, 4, 2, 8), np.float32)),
+    ),
     (TypeError, "out is a <class 'numpy.ndarray'>", lambda: copes.lrpe_rotate(X, THETA, out=X.numpy().copy())),
     (TypeError, "out is a <class 'numpy.ndarray'>", lambda: copes.tpa_decode(*TPA, out=np.ones((1, 1, 2, 8), "f4"))),
     (TypeError, "out is a <class 'torch.Tensor'>", lambda: copes.act(X.numpy(), "silu", out=torch.empty_like(X))),
@@ -110,12 +114,18 @@ def test_arrays_of_two_frameworks_under_a_mode(out):
 
     with Mode():
         if out:
-            with pytest.raises(TypeError, match="^out is a <class 'numpy.ndarray'>; beside a PyTorch tensor it must be one"):
+            with pytest.raises(
+                TypeError, match="^out is a <class 'numpy.ndarray'>; beside a PyTorch tensor it must be one"
+            ):
                 copes.act(X, "silu", out=np.empty((1, 4, 2, 8), np.float32))
             return
-        with pytest.raises(TypeError, match="^theta is a <class 'numpy.ndarray'>; beside a PyTorch tensor it must be one"):
+        with pytest.raises(
+            TypeError, match="^theta is a <class 'numpy.ndarray'>; beside a PyTorch tensor it must be one"
+        ):
             copes.lrpe_rotate(X, THETA.numpy())
-        with pytest.raises(TypeError, match="^kv_len is a <class 'numpy.ndarray'>; beside a PyTorch tensor it must be one"):
+        with pytest.raises(
+            TypeError, match="^kv_len is a <class 'numpy.ndarray'>; beside a PyTorch tensor it must be one"
+        ):
             copes.tpa_decode(*TPA, kv_len=np.ones(1, np.int32))
 
 

@@ -132,7 +132,8 @@ def test_positions_are_exact_far_out(device):
 @pytest.mark.parametrize("act", reference.ACTS)
 @pytest.mark.parametrize("dim", [-1, 1])
 def test_gradcheck(function, act, dim):
-    x, theta = torch.randn(2, 5, 2, 4, dtype=torch.float64, requires_grad=True), theta_of(ANGLES[function] * 4 // D, 2, "cpu")
+    x = torch.randn(2, 5, 2, 4, dtype=torch.float64, requires_grad=True)
+    theta = theta_of(ANGLES[function] * 4 // D, 2, "cpu")
     assert torch.autograd.gradcheck(lambda x: getattr(copes, function)(x, theta, act=act, dim=dim, offset=3), x)
 
 

@@ -101,7 +101,8 @@ def test_cache_refuses_other_shapes(name, shape):
 
 def test_cache_refuses_other_types_and_devices():
     cache, good = cache_of(), factors()
-    for kind, value in ((TypeError, good["bv"].half()), (ValueError, good["bv"].to("meta")), (TypeError, good["bv"].numpy())):
+    bv = good["bv"]
+    for kind, value in ((TypeError, bv.half()), (ValueError, bv.to("meta")), (TypeError, bv.numpy())):
         with pytest.raises(kind, match="^bv "):
             cache.append(**{**good, "bv": value})
     assert len(cache) == 0 and not any(buffer.any() for buffer in cache.buffers())
