@@ -6,20 +6,15 @@
 #include "backends/openmp/vmath.h"
 #include "common/problem.h"
 
-/* The logistic function s comes of e = e^-|x|, which never overflows and cancels nothing: it is 1 or e, by the sign of
- * x, over 1 + e. In the tail the sum is 1 all the same. */
-static ALWAYS_INLINE vdecay vlogistic_decay(vreal x, vint falls)
-{
-    return vexp_decay(-vabs(x), falls);
-}
-
 #if defined(COPES_TYPE_F32) || defined(COPES_TYPE_F64)
 enum { FULL_WIDTH = true }; /* results show what roundings on the way lose */
 #else
 enum { FULL_WIDTH = false };
 #endif
 
-/* s, and for full-width results what the roundings of e, of the sum and of the division left out of it, else 0. */
+/* The logistic function s comes of e = e^-|x|, which never overflows and cancels nothing: it is 1 or e, by the sign of x,
+ * over 1 + e. In the tail the sum is 1, whatever octaves e lacks. For full-width results `rest` is what the roundings of
+ * e, of the sum and of the division left out of s, else 0. */
 typedef struct vlogistic_parts {
     vreal s, rest;
 } vlogistic_parts;
@@ -82,15 +77,30 @@ static ALWAYS_INLINE vreal vsilu_gradient(bool exactly, vreal g, vreal x, vlogis
     return vfma(g, slope, finite * rest);
 }
 
+/* Sigmoid or silu, from e = e^-|x|. */
+static ALWAYS_INLINE vreal sigmoidal(copes_act act, vreal x, vexponential e)
+{
+    const vlogistic_parts l = vlogistic(x < 0, e);
+    return act == COPES_SILU ? vsilu(x, l) : vwhole(l);
+}
+
+static ALWAYS_INLINE vreal sigmoidal_gradient(copes_act act, bool exactly, vreal g, vreal x, vexponential e)
+{
+    const vlogistic_pair l = vlogistic_with_slope(exactly, x, e);
+    return act == COPES_SILU ? vsilu_gradient(exactly, g, x, l) : g * vwhole(l.slope);
+}
+
 static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
 {
+    const vreal below = -vabs(x);
     if (act == COPES_RELU)
         return vselect(x < 0, vset(0), x); /* a NaN is not less than 0, and stays */
     if (act != COPES_SIGMOID && act != COPES_SILU)
         return x;
-    const vdecay decay = vlogistic_decay(x, x < 0);
-    const vlogistic_parts l = vlogistic(x < 0, decay.e);
-    return vexp_in_units(act == COPES_SILU ? vsilu(x, l) : vwhole(l), decay);
+    if (!vexp_has_tail(below))
+        return sigmoidal(act, x, vexp_before_tail(below));
+    const vdecay decay = vexp_with_tail(below, x < 0);
+    return vexp_in_units(sigmoidal(act, x, decay.e), decay);
 }
 
 /* The gradient of sum(g act(x)) in x. `summed`: g is a sum itself, whose roundings leave less room for others in
@@ -98,13 +108,15 @@ static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
 static ALWAYS_INLINE vreal act_backward(copes_act act, bool summed, vreal g, vreal x)
 {
     const bool exactly = FULL_WIDTH && summed;
+    const vreal below = -vabs(x);
     if (act == COPES_RELU)
         return vselect(x > 0, g, vset(0));
     if (act != COPES_SIGMOID && act != COPES_SILU)
         return g;
-    const vdecay decay = vlogistic_decay(x, act == COPES_SILU ? x < 0 : ~(vint){0});
-    const vlogistic_pair l = vlogistic_with_slope(exactly, x, decay.e);
-    return vexp_in_units(act == COPES_SILU ? vsilu_gradient(exactly, g, x, l) : g * vwhole(l.slope), decay);
+    if (!vexp_has_tail(below))
+        return sigmoidal_gradient(act, exactly, g, x, vexp_before_tail(below));
+    const vdecay decay = vexp_with_tail(below, act == COPES_SILU ? x < 0 : ~(vint){0});
+    return vexp_in_units(sigmoidal_gradient(act, exactly, g, x, decay.e), decay);
 }
 
 #endif

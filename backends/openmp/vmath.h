@@ -115,9 +115,21 @@ static ALWAYS_INLINE vexponential vexp(vreal x)
     return vexp_of_octaves(s, s.octaves, octaves_of(s));
 }
 
-/* e^x for x <= 0 is e times 2^octaves. These are 0 but where x is so far down that e^x, or what its rounding lost, might
- * be denormal, with too few bits to be multiplied, though a product with a large number is none: e is 2^-TAIL_OCTAVES or
- * so there, and results that come of it get the octaves last. */
+/* Is a lane of x <= 0 so far down that e^x, or what its rounding lost, might be denormal? */
+static ALWAYS_INLINE bool vexp_has_tail(vreal x)
+{
+    return __builtin_expect(any_lane(x < tail_begin), 0);
+}
+
+/* Without such lanes. */
+static ALWAYS_INLINE vexponential vexp_before_tail(vreal x)
+{
+    return vexp_normal(vexp_reduce(x));
+}
+
+/* e^x for x <= 0 is e times 2^octaves. A denormal number has too few bits to be multiplied, though a product with a large
+ * one need not be denormal: in the tail e is 2^-TAIL_OCTAVES or so, and results that come of it get the octaves last. They
+ * are 0 elsewhere. */
 typedef struct vdecay {
     vexponential e;
 #if defined(__AVX512F__)
@@ -138,20 +150,16 @@ static ALWAYS_INLINE vreal vexp_in_units(vreal result, vdecay decay)
 #endif
 }
 
-/* `falls`: lanes whose results shrink with e^x. Past the tail's end those are 0, whatever they are multiplied by. Few
- * vectors reach the tail: without a cheaper way they take a longer one. */
-static ALWAYS_INLINE vdecay vexp_decay(vreal x, vint falls)
+/* `falls`: lanes whose results shrink with e^x. Past the tail's end those are 0, whatever they are multiplied by. */
+static ALWAYS_INLINE vdecay vexp_with_tail(vreal x, vint falls)
 {
     const vint tail = (x < tail_begin) & falls;
-#if defined(__AVX512F__)
     const scaled s = vexp_reduce(vmax(vset(tail_end), x));
+#if defined(__AVX512F__)
     const vreal octaves = vselect(tail, vset(-TAIL_OCTAVES), s.octaves);
     return (vdecay){vexp_of_octaves(s, vselect(x < tail_end, vset(4 * tail_end), octaves), tail),
                     vselect(tail, s.octaves + TAIL_OCTAVES, vset(0))};
 #else
-    if (__builtin_expect(!any_lane(x < tail_begin), 1))
-        return (vdecay){vexp_normal(vexp_reduce(x)), vset(1), vset(1)};
-    const scaled s = vexp_reduce(vmax(vset(tail_end), x));
     const vint octaves = octaves_of(s), left = (octaves + TAIL_OCTAVES) & tail, half = left >> 1;
     const integer least = 2 * (1 - EXPONENT_BIAS); /* of what two steps reach; it is below the last denormal number */
     const vint low = octaves < least, of_e = (octaves & ~low) | (least & low);
