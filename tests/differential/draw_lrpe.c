@@ -69,7 +69,7 @@ static int64_t draw_width(copes_lrpe_attributes *a, int m, int64_t angles, uint6
         return draw_between(state, (angles + m - 1) / m, angles);
     switch (check_below(state, 4)) {
     case 0: return 1;
-    case 1: return draw_between(state, 1, angles);
+    case 1: a->pad_theta = 1; return draw_between(state, 1, angles);
     default: return angles;
     }
 }

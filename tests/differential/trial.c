@@ -214,11 +214,11 @@ static bool judge_output(trial *t, int slot, const unsigned char *got)
 {
     const oracle_tensor *wanted = t->problem.args.out[slot];
     const check_type type = t->problem.out_type[slot];
-    const oracle_rule rule = oracle_rule_of(op_of(t), slot);
+    const check_bound bound = check_bound_of(op_of(t), slot, type, (DLDevice){kDLCPU, 0});
     for (int64_t i = 0; i < oracle_count(wanted); i++) {
         const double value = check_decode(type, got + i * check_type_of(type)->size);
         const check_verdict verdict =
-            check_compare(rule, type, wanted->value[i], wanted->term[i], wanted->turn[i], value);
+            check_compare(bound, type, wanted->value[i], wanted->term[i], wanted->turn[i], value);
         if (verdict.beyond)
             return fail(t, "output %d, element %lld is %.9g, not %.9g (largest term %.4g): %.3g ulp", slot,
                         (long long)i, value, wanted->value[i], wanted->term[i], verdict.ulps);
