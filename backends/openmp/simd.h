@@ -155,9 +155,13 @@ static ALWAYS_INLINE vreal vmin(vreal a, vreal b)
 /* Is a lane of the mask -1? */
 static ALWAYS_INLINE bool any_lane(vint mask)
 {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX512F__) && defined(COPES_TYPE_F64)
+    return _mm512_movepi64_mask((__m512i)mask) != 0;
+#elif defined(__AVX512F__)
+    return _mm512_movepi32_mask((__m512i)mask) != 0;
+#elif defined(__AVX2__)
     return _mm256_movemask_epi8((__m256i)mask) != 0;
-#elif defined(__SSE2__) && !defined(__AVX512F__)
+#elif defined(__SSE2__)
     return _mm_movemask_epi8((__m128i)mask) != 0;
 #else
     integer any = 0;

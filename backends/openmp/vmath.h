@@ -36,8 +36,9 @@ static ALWAYS_INLINE scaled vexp_scaled(vreal above, vreal shifted, vreal octave
 
 #ifdef COPES_TYPE_F64
 
-enum { FRACTION_BITS = 52, EXPONENT_BIAS = 1023 };
+enum { FRACTION_BITS = 52, EXPONENT_BIAS = 1023, TAIL_OCTAVES = 200 };
 static const real exp_least = -746, exp_most = 710, exp_least_normal = -708, real_most = DBL_MAX;
+static const real tail_begin = -500, tail_end = -1470; /* past that x e^x times the largest number is 0 */
 
 static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 {
@@ -54,8 +55,9 @@ static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 
 #else
 
-enum { FRACTION_BITS = 23, EXPONENT_BIAS = 127 };
+enum { FRACTION_BITS = 23, EXPONENT_BIAS = 127, TAIL_OCTAVES = 40 };
 static const real exp_least = -104, exp_most = 89, exp_least_normal = -87, real_most = FLT_MAX;
+static const real tail_begin = -64, tail_end = -200; /* past that x e^x times the largest number is 0 */
 
 /* The polynomial is paired (Estrin): its latency, not its operations, is what a loop of exponentials would wait for. */
 static ALWAYS_INLINE scaled vexp_reduce(vreal x)
@@ -82,33 +84,89 @@ static ALWAYS_INLINE vexponential vexp_normal(scaled s)
     return (vexponential){s.fraction * scale, s.rest * scale};
 }
 
-/* e^x for every x, denormal results included. */
-static ALWAYS_INLINE vexponential vexp(vreal x)
+/* fraction + rest times 2^octaves, given as a number and as an integer, denormal results included. */
+static ALWAYS_INLINE vexponential vexp_of_octaves(scaled s, vreal octaves, vint exponent)
 {
-    const scaled s = vexp_reduce(vmin(vset(exp_most), vmax(vset(exp_least), x)));
 #if defined(__AVX512F__) && defined(COPES_TYPE_F64)
-    return (vexponential){(vreal)_mm512_scalef_pd((__m512d)s.fraction, (__m512d)s.octaves),
-                          (vreal)_mm512_scalef_pd((__m512d)s.rest, (__m512d)s.octaves)};
+    (void)exponent;
+    return (vexponential){(vreal)_mm512_scalef_pd((__m512d)s.fraction, (__m512d)octaves),
+                          (vreal)_mm512_scalef_pd((__m512d)s.rest, (__m512d)octaves)};
 #elif defined(__AVX512F__)
-    return (vexponential){(vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)s.octaves),
-                          (vreal)_mm512_scalef_ps((__m512)s.rest, (__m512)s.octaves)};
+    (void)exponent;
+    return (vexponential){(vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)octaves),
+                          (vreal)_mm512_scalef_ps((__m512)s.rest, (__m512)octaves)};
 #else
-    const vint exponent = bits_of(s.shifted) - bits_of(s.shifted - s.octaves);
+    (void)octaves;
     const vint half = exponent >> 1; /* in two steps, neither of which leaves the normal range */
     const vreal scale = power_of_two(half), again = power_of_two(exponent - half);
     return (vexponential){s.fraction * scale * again, s.rest * scale * again};
 #endif
 }
 
-/* e^x for x <= 0, with results below the normal range rare: such a vector takes the longer way. */
-static ALWAYS_INLINE vexponential vexp_decay(vreal x)
+static ALWAYS_INLINE vint octaves_of(scaled s)
 {
-#if defined(__AVX512F__)
-    return vexp(x);
-#else
-    if (__builtin_expect(any_lane(x < exp_least_normal), 0))
-        return vexp(x);
+    return bits_of(s.shifted) - bits_of(s.shifted - s.octaves);
+}
+
+/* e^x for every x, denormal results included. */
+static ALWAYS_INLINE vexponential vexp(vreal x)
+{
+    const scaled s = vexp_reduce(vmin(vset(exp_most), vmax(vset(exp_least), x)));
+    return vexp_of_octaves(s, s.octaves, octaves_of(s));
+}
+
+/* Is a lane of x <= 0 so far down that e^x, or what its rounding lost, might be denormal? */
+static ALWAYS_INLINE bool vexp_has_tail(vreal x)
+{
+    return __builtin_expect(any_lane(x < tail_begin), 0);
+}
+
+/* Without such lanes. */
+static ALWAYS_INLINE vexponential vexp_before_tail(vreal x)
+{
     return vexp_normal(vexp_reduce(x));
+}
+
+/* e^x for x <= 0 is e times 2^octaves. A denormal number has too few bits to be multiplied, though a product with a large
+ * one need not be denormal: in the tail e is 2^-TAIL_OCTAVES or so, and results that come of it get the octaves last. They
+ * are 0 elsewhere. */
+typedef struct vdecay {
+    vexponential e;
+#if defined(__AVX512F__)
+    vreal octaves;
+#else
+    vreal unit, again; /* 2^octaves in two steps */
+#endif
+} vdecay;
+
+static ALWAYS_INLINE vreal vexp_in_units(vreal result, vdecay decay)
+{
+#if defined(__AVX512F__) && defined(COPES_TYPE_F64)
+    return (vreal)_mm512_scalef_pd((__m512d)result, (__m512d)decay.octaves);
+#elif defined(__AVX512F__)
+    return (vreal)_mm512_scalef_ps((__m512)result, (__m512)decay.octaves);
+#else
+    return result * decay.unit * decay.again;
+#endif
+}
+
+/* `falls`: lanes whose results shrink with e^x. Past the tail's end those are 0, whatever they are multiplied by. */
+static ALWAYS_INLINE vdecay vexp_with_tail(vreal x, vint falls)
+{
+    const vint tail = (x < tail_begin) & falls;
+    const scaled s = vexp_reduce(vmax(vset(tail_end), x));
+#if defined(__AVX512F__)
+    const vreal octaves = vselect(tail, vset(-TAIL_OCTAVES), s.octaves);
+    return (vdecay){vexp_of_octaves(s, vselect(x < tail_end, vset(4 * tail_end), octaves), tail),
+                    vselect(tail, s.octaves + TAIL_OCTAVES, vset(0))};
+#else
+    const vint octaves = octaves_of(s), left = (octaves + TAIL_OCTAVES) & tail, half = left >> 1;
+    const integer least = 2 * (1 - EXPONENT_BIAS); /* of what two steps reach; it is below the last denormal number */
+    const vint low = octaves < least, of_e = (octaves & ~low) | (least & low);
+    vexponential e = vexp_of_octaves(s, s.octaves, (of_e & ~tail) | (-TAIL_OCTAVES & tail));
+    e.value = real_of_bits(bits_of(e.value) & ~(x < tail_end));
+    e.rest = real_of_bits(bits_of(e.rest) & ~(x < tail_end));
+    return (vdecay){e, power_of_two(half), power_of_two(left - half)};
 #endif
 }
 

@@ -29,7 +29,7 @@ _LIBRARY = torch.library.Library("copes", "DEF")
 _ACT = "str act, int dim"
 _LRPE = (
     "str variant, str pairing, str act, int dim, SymInt[] grid, SymInt[] offset, SymInt prefix, SymInt suffix, "
-    "SymInt[] sections, SymInt rotary_dim"
+    "SymInt[] sections, SymInt rotary_dim, bool pad_theta"
 )
 _TPA_INPUTS = "Tensor aq, Tensor bq, Tensor ak, Tensor bk, Tensor av, Tensor bv, Tensor? kv_len"
 _TPA = "float? scale, float? scale_q, float? scale_k, float? scale_v, bool causal"
@@ -94,6 +94,7 @@ def act(x, act, dim, out):
     dim = -1 if dim is None else dim
     plain = _is_plain(x)
     if out is not None:
+        _refuse_other_arrays(out=out)
         _refuse_out_with_grad(x)
         if plain:
             return run(ACT_FORWARD, x, out, act, dim)
@@ -150,10 +151,11 @@ torch.library.register_autograd("copes::act", _backward_act, setup_context=_setu
 
 
 def lrpe(x, theta, attributes, out):
-    plain = _is_plain(x, theta) and not is_gradtrackingtensor(theta)
+    plain = theta is not None and _is_plain(x, theta) and not is_gradtrackingtensor(theta)
     if not plain:
         _refuse_other_arrays(theta=theta)
     if out is not None:
+        _refuse_other_arrays(out=out)
         _refuse_out_with_grad(x, theta)
         if plain:
             return run(LRPE_FORWARD, x, theta, out, None, *attributes)
@@ -171,11 +173,11 @@ def lrpe(x, theta, attributes, out):
     return torch.ops.copes.lrpe.default(x, theta, *attributes)
 
 
-def _explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim):
+def _explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim, pad_theta):
     """The attributes as the operators' schema has them, which knows no None."""
     return (
         variant,
-        pairing or "half",
+        pairing,
         act,
         dim or 0,
         list(grid or ()),
@@ -184,6 +186,7 @@ def _explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections
         suffix,
         list(sections or ()),
         rotary_dim or 0,
+        pad_theta,
     )
 
 
@@ -268,13 +271,16 @@ for _name in ("lrpe", "lrpe_lse"):
 
 def tpa_decode(inputs, attributes, return_lse, out):
     plain = _is_plain(*inputs)
-    if not plain:
-        _refuse_other_arrays(**dict(zip(("aq", "bq", "ak", "bk", "av", "bv"), inputs)))
     device = inputs[0].device.type
-    if torch.is_autocast_enabled(device):
+    autocast = torch.is_autocast_enabled(device)
+    if not plain or autocast:
+        names = ("aq", "bq", "ak", "bk", "av", "bv") + (() if inputs[-1] is None else ("kv_len",))
+        _refuse_other_arrays(**dict(zip(names, inputs)))
+    if autocast:
         dtype = torch.get_autocast_dtype(device)
         inputs = (*(x.to(dtype) for x in inputs[:-1]), inputs[-1])
     if out is not None:
+        _refuse_other_arrays(out=out)
         _refuse_out_with_grad(*inputs)
     needs_autograd = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
     if plain and not needs_autograd:
