@@ -37,8 +37,9 @@ INI
 }
 
 build_copes() {
-    [ -d "$build/copes" ] || meson setup "$build/copes" "$root" --native-file "$build/clang.ini" -Dhip=enabled \
-        -Dhip-archs=gfx1100 -Dcuda=disabled -Dcpu-isa=baseline -Dtests=enabled -Dtools=enabled >"$build/setup.log"
+    [ -d "$build/copes" ] ||
+        meson setup "$build/copes" "$root" --native-file "$build/clang.ini" -Dhip=enabled -Dhip-archs=gfx1100 \
+            -Dcuda=disabled -Dcpu-isa=baseline -Dtests=enabled -Dtools=enabled -Dbench=disabled >"$build/setup.log"
     ninja -C "$build/copes" --quiet tools/copes
 }
 
@@ -53,7 +54,7 @@ build_emulator() {
         mv "$build/tinygrad.part" "$build/tinygrad"
     fi
     cc -O1 -shared -fPIC -w -o "$build/lib/libamdhip64.so.5" -Wl,-soname,libamdhip64.so.5 "$ours/fake_hip.c"
-    cc -O2 -shared -fPIC -ffp-contract=off -o "$build/lib/librun_grid.so" "$ours/run_grid.c" -lm
+    cc -O2 -shared -fPIC -ffp-contract=off -o "$build/lib/librunner.so" "$ours/run_grid.c" "$ours/arithmetic.c" -lm
 }
 
 server='' private=$(mktemp -d) arena=$(mktemp /dev/shm/amd_emulator.XXXXXX)
@@ -65,7 +66,7 @@ trap finish EXIT
 
 start_emulator() {
     mkfifo "$private/ready"
-    DEV=CPU PATH=$build/bin:$PATH python3 "$ours/emulate.py" --tinygrad "$build/tinygrad" --runner "$build/lib/librun_grid.so" \
+    DEV=CPU PATH=$build/bin:$PATH python3 "$ours/emulate.py" --tinygrad "$build/tinygrad" --runner "$build/lib/librunner.so" \
         --socket "$private/socket" --arena "$arena" --ulps "$ulps" --ready "$private/ready" >"$build/emulator.log" 2>&1 &
     server=$!
     timeout 300 cat "$private/ready" >/dev/null || { tail -n 20 "$build/emulator.log"; exit 1; }

@@ -3,11 +3,11 @@
 
 emulate.py --tinygrad FOLDER --runner FILE --socket PATH --arena PATH --ready PATH [--ulps N] [--order N] [--log]
 
-FOLDER is a checkout that patch_tinygrad.sh has been run on, FILE is run_grid.c as a shared library. One process that loaded
-fake_hip.c shares the arena, which is the GPU's memory, and sends what to do through the socket. It may do so once there is a
-word in the file --ready; when it ends, this one writes what ran, and ends too, by 1 if a launch failed. --ulps: how far
-approximate instructions are off. --order: of a block's waves, 0 one after the other, 1 backwards, 2 by lot with changes after a
-few instructions.
+FOLDER is a checkout that patch_tinygrad.sh has been run on, FILE is run_grid.c and arithmetic.c as a shared library. One process
+that loaded fake_hip.c shares the arena, which is the GPU's memory, and sends what to do through the socket. It may do so once there
+is a word in the file --ready; when it ends, this one writes what ran, and ends too, by 1 if a launch failed. --ulps: how far
+approximate instructions are off. --order: of a block's waves, 0 one after the other, 1 backwards, 2 by lot with changes after a few
+instructions.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 """RDNA3's instructions, each translated to C by tinygrad's emulator as it is first met, but for those that the emulator has
-only about right or not at all: these are functions of run_grid.c."""
+only about right or not at all: these are functions of arithmetic.c and run_grid.c."""
 
 import ctypes
 import traceback
@@ -26,7 +26,7 @@ GET_PC, GET_PC_MASK = 0xBE804700, 0xFF80FF00  # s_getpc_b64
 
 
 def calls(run, name, result, arguments, dtype):
-    """A function of run_grid.c as an operation of the emulator's."""
+    """A function of arithmetic.c as an operation of the emulator's."""
     address = ctypes.cast(getattr(run, name), ctypes.c_void_p).value
     places = ", ".join(f"{{{i}}}" for i in range(len(arguments)))
     text = f'(({result}(*)({", ".join(arguments)})){address}ul)({places})'
@@ -41,7 +41,7 @@ def of_floats(function):
 
 
 def install(run):
-    """Puts the functions of run_grid.c in the emulator."""
+    """Puts the functions of arithmetic.c in the emulator."""
     emulated_fma, emulated_ldexp, emulated_pcode = pcode._FUNCS["fma"], pcode._FUNCS["ldexp"], emu.get_pcode
     ldexp = calls(run, "scale_by_power", "float", ["float", "int"], dtypes.float32)
 
