@@ -89,6 +89,11 @@ static int open_output(invocation *call, int slot, PyObject *object)
         PyErr_Format(PyExc_ValueError, "%s: out is a read-only array; it must be writable", call->info->name);
         return -1;
     }
+    if (view->resolved) {
+        PyErr_Format(PyExc_ValueError, "%s: out is a negative view; it must be a tensor whose memory has its values",
+                     call->info->name);
+        return -1;
+    }
     Py_INCREF(object);
     call->result[slot] = object;
     return 0;

@@ -22,7 +22,7 @@ static const exchange_api *find_api(PyTypeObject *type)
     return api != NULL && api->view != NULL ? api : NULL;
 }
 
-/* Asks copes._frameworks.describe for (numpy, writable, empty, scratch, finish, stream); None: no array's type. */
+/* Asks copes._frameworks.describe for (numpy, writable, empty, scratch, finish, stream, resolve); None: no array's type. */
 static const framework *learn(PyTypeObject *type)
 {
     PyObject *module = PyImport_ImportModule("copes._frameworks");
@@ -34,8 +34,10 @@ static const framework *learn(PyTypeObject *type)
     }
     framework *made = calloc(1, sizeof *made);
     int numpy, writable;
-    if (made == NULL || !PyArg_ParseTuple(answer, "ppOOOO", &numpy, &writable, &made->empty, &made->scratch,
-                                          &made->finish, &made->stream)) {
+    PyObject *resolve;
+    if (made == NULL || !PyArg_ParseTuple(answer, "ppOOOOO", &numpy, &writable, &made->empty, &made->scratch,
+                                          &made->finish, &made->stream, &resolve) ||
+        (resolve != Py_None && !PyArg_ParseTuple(resolve, "OO", &made->pending, &made->resolve))) {
         if (made == NULL)
             PyErr_NoMemory();
         Py_DECREF(answer);
@@ -51,6 +53,8 @@ static const framework *learn(PyTypeObject *type)
     Py_INCREF(made->scratch);
     Py_INCREF(made->finish);
     Py_INCREF(made->stream);
+    Py_XINCREF(made->pending);
+    Py_XINCREF(made->resolve);
     Py_DECREF(answer);
     made->next = known;
     known = made;
