@@ -34,7 +34,7 @@ def _run_to(out, inputs, *arguments):
 def act(x, act, dim, out):
     dim = -1 if dim is None else dim
     if out is not None:
-        if is_plain(x, out):
+        if is_plain(x, out) and not out.is_neg():
             return _run_to(out, (x,), ACT_FORWARD, x, out, act, dim)
         _refuse_other_arrays(out=out)
         torch.ops.copes.act.out(x, act, dim, out=out)
@@ -48,7 +48,7 @@ def act(x, act, dim, out):
 
 def lrpe(x, theta, attributes, out):
     if out is not None:
-        if is_plain(x, theta, out):
+        if is_plain(x, theta, out) and not out.is_neg():
             return _run_to(out, (x, theta), LRPE_FORWARD, x, theta, out, None, *attributes)
         _refuse_other_arrays(theta=theta, out=out)
         torch.ops.copes.lrpe.out(x, theta, *operators.explicit(*attributes), out=out)
@@ -73,7 +73,7 @@ def lrpe(x, theta, attributes, out):
 
 
 def tpa_decode(inputs, attributes, return_lse, out):
-    plain = is_plain(*operators.given(*inputs, out))
+    plain = is_plain(*operators.given(*inputs, out)) and (out is None or not out.is_neg())
     if not plain:
         _refuse_other_arrays(**dict(zip(operators.TPA_NAMES, inputs)), out=out)
     device = inputs[0].device.type

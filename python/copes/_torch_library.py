@@ -54,6 +54,7 @@ def define(name: str, arguments: str, results: str, compute, fake, *, autograd=N
     if overload == "out":
         _LIBRARY.impl(name, _autograd_of_out(operator), "Autograd", with_keyset=True)
         _LIBRARY.impl(name, _write_to_out(operator), "ADInplaceOrView", with_keyset=True)
+        _LIBRARY.impl(name, _resolve_negative(operator), "Negative")
     else:
         _LIBRARY.impl(name, autograd(operator), "Autograd", with_keyset=True)
         torch.library.register_vmap(f"copes::{name}", batched, lib=_LIBRARY)
@@ -209,6 +210,21 @@ def _write_to_out(operator):
         refuse_out(out)
         result = operator.redispatch(keyset & _C._after_ADInplaceOrView_keyset, *inputs, out=out)
         increment_version(out)
+        return result
+
+    return kernel
+
+
+def _resolve_negative(operator):
+    """The kernel for negative views, as PyTorch's own wants operators that return what they have written to."""
+
+    def kernel(*inputs, out):
+        with _C._AutoDispatchBelowADInplaceOrView():
+            memory = out.resolve_neg()
+            inputs = (x.resolve_neg() if isinstance(x, Tensor) else x for x in inputs)
+            result = operator(*inputs, out=memory)
+            if memory is not out:
+                out.copy_(memory)
         return result
 
     return kernel

@@ -302,6 +302,13 @@ def zeros_without_memory(call, device):
     call(x_of(device), torch._efficientzerotensor((2, 6, 2, 8), device=device))
 
 
+@scenario
+def negative_view(call, device):
+    out = torch.full((2, 6, 2, 8), 7j, device=device).conj().imag
+    assert out.is_neg()
+    return moved(call, torch.zeros(2, 6, 2, 8, device=device), out), bool((out >= 0).all()), out.is_neg()
+
+
 def outcome(run, call, device):
     try:
         return "returned", run(call, device)
