@@ -62,7 +62,7 @@ def lrpe(x, theta, attributes, out):
     keeps_lse = grad and attributes[2] == "softmax" and attributes[3] in operators.SEQUENCE
     if plain:
         if theta.requires_grad:
-            operators.refuse_tracked_theta((x, theta))
+            operators.refuse_theta((False, True))
         if keeps_lse:
             return operators.lrpe_lse_with_grad(operators.compute_lrpe_lse, x, theta, *attributes)[0]
         return operators.lrpe_with_grad(operators.compute_lrpe, x, theta, *attributes)
@@ -82,7 +82,7 @@ def tpa_decode(inputs, attributes, return_lse, out):
         inputs = (*(x.to(dtype) for x in inputs[:-1]), inputs[-1])
     if plain:
         if requires_grad(*inputs):
-            operators.refuse_tracked_factors(inputs)
+            operators.refuse_factors([x is not None and x.requires_grad for x in inputs])
         if out is not None:
             return _run_to(out, inputs, TPA_DECODE, *inputs, out, return_lse, *attributes)
         return run(TPA_DECODE, *inputs, None, return_lse, *attributes)

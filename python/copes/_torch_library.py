@@ -32,7 +32,7 @@ def is_plain(x: Tensor, *others: Tensor) -> bool:
         and type(x) in _PLAIN
         and _PLAIN.issuperset(map(type, others))
         and (x.is_cpu or x.is_cuda)
-        and not in_forward_mode()
+        and forward_ad._current_level < 0  # no tensor has a tangent
         and _len_torch_dispatch_stack() == 0
         and peek_interpreter_stack() is None
         and _get_tracing_state() is None
@@ -42,8 +42,8 @@ def is_plain(x: Tensor, *others: Tensor) -> bool:
 
 
 def define(name: str, arguments: str, results: str, compute, fake, *, autograd=None, batched=None) -> None:
-    """Registers torch.ops.copes.<name>. `fake` makes its results without values, `autograd` is what differentiable() or
-    without_gradient() made, `batched` the rule of torch.vmap. A name that ends in .out is of what writes the first of
+    """Registers torch.ops.copes.<name>. `fake` makes its results without values, `autograd` is what function() or
+    without_derivatives() made, `batched` the rule of torch.vmap. A name that ends in .out is of what writes the first of
     the same results to `out` and returns the others; it has neither derivatives nor a rule."""
     _LIBRARY.define(f"{name}({arguments}) -> {results}", tags=(torch.Tag.pt2_compliant_tag,))
     for key in ("CPU", "CUDA"):
@@ -63,46 +63,73 @@ def define(name: str, arguments: str, results: str, compute, fake, *, autograd=N
 # ---- derivatives -----------------------------------------------------------------------------------------------------
 
 
-def function(setup, backward, jvp):
-    """apply(compute, *inputs), which is compute(*inputs) and has derivatives.
+def function(setup, backward, jvp, refuse=lambda needed: None):
+    """Two ways to compute(*inputs) with derivatives: apply(compute, *inputs), where is_plain() is true, and the kernels
+    of the key Autograd.
 
     setup(ctx, inputs, output) keeps what backward needs; backward(ctx, *gradients) returns one for each input.
     jvp(ctx, kept, *tangents) returns the output's tangent; an input without one has None, and what is kept are the
-    inputs, None for what is no tensor, and the outputs. (This is an autograd.Function's apply without its search for
-    transforms, which the dispatcher does; with a setup_context of its own a call costs far more.)"""
+    inputs, None for what is no tensor, and the outputs. refuse(needed) raises where a derivative that is needed, by a
+    flag for each input, does not exist."""
 
-    class Function(torch.autograd.Function):
+    class Plain(torch.autograd.Function):
         @staticmethod
         def forward(ctx, compute, *inputs):
             output = compute(*inputs)
             setup(ctx, inputs, output)
-            if in_forward_mode():
-                ctx.set_materialize_grads(False)
-                outputs = output if isinstance(output, tuple) else (output,)
-                ctx.save_for_forward(*(x if isinstance(x, Tensor) else None for x in inputs), *outputs)
             return output
 
         @staticmethod
         def backward(ctx, *gradients):
             return None, *backward(ctx, *gradients)
 
+    class Registered(Plain):
+        @staticmethod
+        def forward(ctx, compute, *inputs):
+            output = Plain.forward(ctx, compute, *inputs)
+            ctx.set_materialize_grads(False)
+            outputs = output if isinstance(output, tuple) else (output,)
+            ctx.save_for_forward(*(x if isinstance(x, Tensor) else None for x in inputs), *outputs)
+            return output
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            if gradients[0] is None:  # zero
+                return (None,) * len(ctx.needs_input_grad)
+            return Plain.backward(ctx, *gradients)
+
         @staticmethod
         def jvp(ctx, _, *tangents):
             # PyTorch has turned forward mode off, but a transform around this one may be forward mode, too.
             with forward_ad._set_fwd_grad_enabled(True):
-                kept = [x if x is None else forward_ad.unpack_dual(x).primal for x in ctx.saved_tensors]
+                refuse([x is not None for x in tangents])
+                kept = [x if x is None else torch._VF._unpack_dual(x, level=0)[0] for x in ctx.saved_tensors]
                 return jvp(ctx, kept, *tangents)
 
-    return super(torch.autograd.Function, Function).apply
+    apply = _apply_of(Registered)
+
+    def kernel_of(operator):
+        def kernel(keyset, *inputs):
+            _refuse_gradients(refuse, inputs)
+            return _apply_at_level(apply, _below_autograd(operator, keyset), *inputs)
+
+        return kernel
+
+    return _apply_of(Plain), kernel_of
 
 
-def in_forward_mode() -> bool:
-    """May a tensor have a tangent?"""
-    return forward_ad._current_level >= 0
+def _apply_of(cls):
+    """A Function's apply without its search for transforms, which the dispatcher does; with a setup_context of its own a
+    call costs far more."""
+    return super(torch.autograd.Function, cls).apply
 
 
-def _has_tangent(x) -> bool:
-    return isinstance(x, Tensor) and in_forward_mode() and forward_ad.unpack_dual(x).tangent is not None
+def _apply_at_level(apply, *inputs):
+    """apply(*inputs) in a kernel of the key Autograd. It is called for one of torch.func's levels at a time."""
+    if peek_interpreter_stack() is None:
+        return apply(*inputs)
+    with enable_single_level_autograd_function():
+        return apply(*inputs)
 
 
 def requires_grad(*inputs) -> bool:
@@ -110,53 +137,35 @@ def requires_grad(*inputs) -> bool:
 
 
 def _below_autograd(operator, keyset):
+    """What computes the operator below the key Autograd, from a Function or not: that has turned both modes off, but
+    one of torch.func's levels computes the level below it, which may ask for derivatives of its own."""
+    reverse, forward = torch.is_grad_enabled(), _C._is_fwd_grad_enabled()
+
     def compute(*inputs, **out):
-        with _C._AutoDispatchBelowAutograd():
+        with (
+            torch.set_grad_enabled(reverse),
+            forward_ad._set_fwd_grad_enabled(forward),
+            _C._AutoDispatchBelowAutograd(),
+        ):
             return operator.redispatch(keyset & _C._after_autograd_keyset, *inputs, **out)
 
     return compute
 
 
-def differentiable(apply, refuse=None):
-    """The kernels of the key Autograd for operators whose derivatives function() has made; refuse(inputs) raises for
-    those by which there is none."""
+def _refuse_gradients(refuse, inputs) -> None:
+    if requires_grad(*inputs):
+        refuse([isinstance(x, Tensor) and x.requires_grad for x in inputs])
+
+
+def without_derivatives(refuse):
+    """The kernels of the key Autograd for operators that have none, which call function()'s refuse before anything is
+    computed."""
+    refuse_tangents = _tangents_refused(refuse)
 
     def kernel_of(operator):
         def kernel(keyset, *inputs):
-            compute = _below_autograd(operator, keyset)
-            if not in_forward_mode() and not requires_grad(*inputs):
-                return compute(*inputs)
-            if refuse is not None:
-                refuse(inputs)
-            if peek_interpreter_stack() is None:
-                return apply(compute, *inputs)
-            with enable_single_level_autograd_function():
-                return apply(_in_these_modes(compute), *inputs)
-
-        return kernel
-
-    return kernel_of
-
-
-def _in_these_modes(compute):
-    """compute, for a function of one of torch.func's levels. It computes the level below, which asks for derivatives of
-    its own, and PyTorch has turned both modes off when it gets there."""
-    reverse, forward = torch.is_grad_enabled(), _C._is_fwd_grad_enabled()
-
-    def compute_below(*inputs):
-        with torch.set_grad_enabled(reverse), forward_ad._set_fwd_grad_enabled(forward):
-            return compute(*inputs)
-
-    return compute_below
-
-
-def without_gradient(refuse):
-    """The kernels of the key Autograd for operators that have no derivatives: refuse(inputs) raises for an input that
-    is tracked(), before anything is computed."""
-
-    def kernel_of(operator):
-        def kernel(keyset, *inputs):
-            refuse(inputs)
+            _refuse_gradients(refuse, inputs)
+            refuse_tangents(*inputs)
             return _below_autograd(operator, keyset)(*inputs)
 
         return kernel
@@ -164,9 +173,22 @@ def without_gradient(refuse):
     return kernel_of
 
 
-def tracked(x) -> bool:
-    """Would a result computed from x need a derivative?"""
-    return isinstance(x, Tensor) and (requires_grad(x) or _has_tangent(x))
+def _tangents_refused(refuse):
+    """check(*inputs), which calls refuse(needed) where one has a tangent. (The only sure sign of tangents is that PyTorch
+    asks for the output's; what is_plain() reads is not kept in compiled code.)"""
+
+    class Check(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs):
+            ctx.set_materialize_grads(False)
+            return ()
+
+        @staticmethod
+        def jvp(ctx, *tangents):
+            refuse([x is not None for x in tangents])
+
+    apply = _apply_of(Check)
+    return lambda *inputs: _apply_at_level(apply, *inputs)
 
 
 # ---- out -------------------------------------------------------------------------------------------------------------
@@ -193,11 +215,16 @@ def _fake_of_out(fake):
     return check
 
 
+def _refuse_tangents_of_out(needed):
+    raise NotImplementedError("out: a tensor has a tangent, and what is written to out has no derivative")
+
+
 def _autograd_of_out(operator):
+    refuse_tangents = _tangents_refused(_refuse_tangents_of_out)
+
     def kernel(keyset, *inputs, out):
         refuse_out(out, *inputs)
-        if any(map(_has_tangent, (out, *inputs))):
-            raise NotImplementedError("out: a tensor has a tangent, and what is written to out has no derivative")
+        refuse_tangents(out, *inputs)
         return _below_autograd(operator, keyset)(*inputs, out=out)
 
     return kernel

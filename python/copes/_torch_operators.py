@@ -9,7 +9,7 @@ from torch import Tensor
 from . import _torch_vmap
 from ._copes import run
 from ._operators import ACT_BACKWARD, ACT_FORWARD, LRPE_BACKWARD, LRPE_FORWARD, TPA_DECODE
-from ._torch_library import define, differentiable, function, is_plain, tracked, without_gradient
+from ._torch_library import define, function, is_plain, without_derivatives
 
 SEQUENCE = (1, -3)
 _LINEAR = ("none", "relu")  # what has a second derivative: none
@@ -68,7 +68,7 @@ def _act_tangent(x, o, tangent, act, dim):
     return torch.ops.copes.act_backward.default(x, tangent, o if softmax else None, act, dim)
 
 
-act_with_grad = function(_setup_act, _backward_act, _jvp_act)
+act_with_grad, _autograd_act = function(_setup_act, _backward_act, _jvp_act)
 
 
 # The derivatives of act_backward, which is linear in grad_o.
@@ -110,7 +110,7 @@ define(
     "Tensor",
     compute_act,
     _fake_act,
-    autograd=differentiable(act_with_grad),
+    autograd=_autograd_act,
     batched=_torch_vmap.act,
 )
 define("act.out", f"Tensor x, {_ACT}, *, Tensor(a!) out", "()", _act_out, _fake_act)
@@ -120,7 +120,7 @@ define(
     "Tensor",
     _act_backward,
     lambda x, grad_o, o, act, dim: torch.empty_like(grad_o),
-    autograd=differentiable(function(_setup_act_backward, _backward_act_backward, _jvp_act_backward)),
+    autograd=function(_setup_act_backward, _backward_act_backward, _jvp_act_backward)[1],
     batched=_torch_vmap.act_backward,
 )
 
@@ -160,8 +160,8 @@ def _lrpe_backward(x, theta, grad_o, lse, *attributes):
     return run(LRPE_BACKWARD, x, theta, grad_o, lse, None, *attributes)
 
 
-def refuse_tracked_theta(inputs) -> None:
-    if tracked(inputs[1]):
+def refuse_theta(needed) -> None:
+    if needed[1]:
         raise RuntimeError("lrpe: theta requires grad, but there is no gradient of theta; pass theta.detach()")
 
 
@@ -202,8 +202,8 @@ def _lrpe_tangent(x, theta, tangent, attributes):
     return torch.ops.copes.lrpe.default(tangent, theta, *explicit(variant, pairing, "none", 0, *positions))
 
 
-lrpe_with_grad = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe)
-lrpe_lse_with_grad = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe_lse)
+lrpe_with_grad, _autograd_lrpe = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe, refuse_theta)
+lrpe_lse_with_grad, _autograd_lrpe_lse = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe_lse, refuse_theta)
 
 
 # The derivatives of lrpe_backward, which is linear in grad_o.
@@ -258,7 +258,7 @@ define(
     "Tensor",
     compute_lrpe,
     _fake_lrpe,
-    autograd=differentiable(lrpe_with_grad, refuse_tracked_theta),
+    autograd=_autograd_lrpe,
     batched=_torch_vmap.lrpe,
 )
 define(
@@ -267,7 +267,7 @@ define(
     "(Tensor, Tensor)",
     compute_lrpe_lse,
     _fake_lrpe_lse,
-    autograd=differentiable(lrpe_lse_with_grad, refuse_tracked_theta),
+    autograd=_autograd_lrpe_lse,
     batched=_torch_vmap.lrpe_lse,
 )
 define("lrpe.out", f"Tensor x, Tensor theta, {_LRPE}, *, Tensor(a!) out", "()", _lrpe_out, _fake_lrpe)
@@ -277,9 +277,7 @@ define(
     "Tensor",
     _lrpe_backward,
     _fake_lrpe_backward,
-    autograd=differentiable(
-        function(_setup_lrpe_backward, _backward_lrpe_backward, _jvp_lrpe_backward), refuse_tracked_theta
-    ),
+    autograd=function(_setup_lrpe_backward, _backward_lrpe_backward, _jvp_lrpe_backward, refuse_theta)[1],
     batched=_torch_vmap.lrpe_backward,
 )
 
@@ -287,9 +285,9 @@ define(
 # ---- tpa_decode ------------------------------------------------------------------------------------------------------
 
 
-def refuse_tracked_factors(inputs) -> None:
-    for name, x in zip(TPA_NAMES, inputs):
-        if tracked(x):
+def refuse_factors(needed) -> None:
+    for name, is_needed in zip(TPA_NAMES, needed):
+        if is_needed:
             raise NotImplementedError(
                 f"tpa_decode: {name} requires grad, but it is for decoding and has no gradient; use torch.no_grad()"
             )
@@ -325,7 +323,7 @@ define(
     "Tensor",
     _tpa,
     _fake_tpa,
-    autograd=without_gradient(refuse_tracked_factors),
+    autograd=without_derivatives(refuse_factors),
     batched=_torch_vmap.tpa_decode,
 )
 define(
@@ -334,7 +332,7 @@ define(
     "(Tensor, Tensor)",
     _tpa_lse,
     _fake_tpa_lse,
-    autograd=without_gradient(refuse_tracked_factors),
+    autograd=without_derivatives(refuse_factors),
     batched=_torch_vmap.tpa_decode_lse,
 )
 define("tpa_decode.out", f"{_TPA_INPUTS}, {_TPA}, *, Tensor(a!) out", "()", _tpa_out, _fake_tpa)

@@ -141,6 +141,21 @@ def test_vmap_of_tpa_decode():
     close(torch.vmap(f, (0, 1, None))(aq, bk.movedim(0, 1), lengths[0])[0][2], f(aq[2], bk[2], lengths[0])[0])
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("act, dim", [("silu", None), ("softmax", 1)])
+def test_compiled(backend, act, dim):
+    x = randn(B, N, H, D)
+    for f, _ in list(functions(act, dim))[:2]:
+        for transform in (
+            lambda x, f=f: func.jvp(f, (x,), (x,))[1],
+            lambda x, f=f: func.grad(lambda x: f(x).square().sum())(x),
+            lambda x, f=f: torch.vmap(f)(x[None]),
+            lambda x, f=f: dual(f, x, x)[1],
+        ):
+            torch.compiler.reset()
+            close(torch.compile(transform, backend=backend, fullgraph=True)(x), transform(x))
+
+
 # ---- second derivatives ----------------------------------------------------------------------------------------------
 
 
