@@ -7,7 +7,7 @@ and ADInplaceOrView are here."""
 from __future__ import annotations
 
 import torch
-from torch import Tensor, _C
+from torch import _C, Tensor
 from torch._C import _get_tracing_state, _len_torch_dispatch_stack
 from torch._C._functorch import is_gradtrackingtensor, peek_interpreter_stack
 from torch._functorch.utils import enable_single_level_autograd_function
