@@ -20,10 +20,12 @@ typedef struct copes_backend {
     void (*close)(void *state);
     copes_status (*set_stream)(void *state, void *stream); /* may ask the device what of it the stream has */
 
-    /* Bytes of scratch memory that run needs; it is handed over with COPES_WORKSPACE_ALIGNMENT. */
-    copes_status (*workspace_size)(const void *state, const copes_problem *problem, size_t *size);
+    /* Bytes of scratch memory that run needs, or -1 where they do not fit 63 bits. It is handed over with
+     * COPES_WORKSPACE_ALIGNMENT. */
+    int64_t (*workspace_size)(const void *state, const copes_problem *problem);
 
-    /* Computes or enqueues. Allocates nothing, waits for nothing, leaves no kernel half launched on a refusal. */
+    /* Computes or enqueues. Allocates nothing, waits for nothing, leaves no kernel half launched on a refusal. This and all of
+     * the above leave the caller's thread what it has: the current device or context, and the runtime's last error. */
     copes_status (*run)(void *state, const copes_problem *problem, void *workspace);
 } copes_backend;
 

@@ -92,6 +92,16 @@ typedef struct lanes {
     float lane[GENERIC_LANES];
 } lanes;
 
+/* By one instruction where there is one. */
+static float multiply_add(float x)
+{
+#ifdef __aarch64__
+    return __builtin_fmaf(x, 0.999f, 0.001f);
+#else
+    return x * 0.999f + 0.001f;
+#endif
+}
+
 static void multiply_add_generic(void)
 {
     lanes chain[CHAINS];
@@ -101,7 +111,7 @@ static void multiply_add_generic(void)
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < CHAINS; i++)
             for (int j = 0; j < GENERIC_LANES; j++)
-                chain[i].lane[j] = chain[i].lane[j] * 0.999f + 0.001f;
+                chain[i].lane[j] = multiply_add(chain[i].lane[j]);
     for (int i = 1; i < CHAINS; i++)
         chain[0].lane[0] += chain[i].lane[0];
     sink = chain[0].lane[0];

@@ -1,7 +1,7 @@
 /* A family of GPUs as the benchmark's device. Everything of a measurement is queued before any of it is waited for, so
  * that no time of the host's is in between; jobs are timed by events on their stream. */
 #include "bench/device.h"
-#include "memory/runtime.h"
+#include "memory/current.h"
 
 #include <stdlib.h>
 
@@ -9,6 +9,7 @@
 int GPU_FLUSH(void *stream, void *memory, size_t bytes);
 
 typedef struct gpu_state {
+    int device;
     GPU(Stream_t) stream;
     GPU(Event_t) begin, end;
     void *flush;
@@ -18,28 +19,28 @@ typedef struct gpu_state {
 static void gpu_close(void *state)
 {
     gpu_state *gpu = state;
-    if (gpu->end != NULL)
-        (void)GPU(EventDestroy)(gpu->end);
-    if (gpu->begin != NULL)
-        (void)GPU(EventDestroy)(gpu->begin);
-    if (gpu->stream != NULL)
-        (void)GPU(StreamDestroy)(gpu->stream);
-    (void)GPU(Free)(gpu->flush);
+    gpu_turn turn;
+    int done = gpu_enter(&turn, gpu->device) == 0;
+    done &= gpu->end == NULL || GPU(EventDestroy)(gpu->end) == GPU(Success);
+    done &= gpu->begin == NULL || GPU(EventDestroy)(gpu->begin) == GPU(Success);
+    done &= gpu->stream == NULL || GPU(StreamDestroy)(gpu->stream) == GPU(Success);
+    done &= gpu->flush == NULL || GPU(Free)(gpu->flush) == GPU(Success);
+    (void)gpu_leave(&turn, done);
     free(gpu);
 }
 
-static int prepare(gpu_state *gpu, int device)
+static int prepare(gpu_state *gpu)
 {
+    gpu_turn turn;
     int cache = 0;
-    if (GPU(SetDevice)(device) != GPU(Success) || GPU(DeviceGetAttribute)(&cache, GPU_L2_CACHE, device) != GPU(Success))
-        return -1;
+    int done = gpu_enter(&turn, gpu->device) == 0 &&
+               GPU(DeviceGetAttribute)(&cache, GPU_L2_CACHE, gpu->device) == GPU(Success);
     gpu->flush_bytes = 3 * (size_t)cache;
-    return GPU(StreamCreateWithFlags)(&gpu->stream, GPU(StreamNonBlocking)) == GPU(Success) &&
-                   GPU(EventCreate)(&gpu->begin) == GPU(Success) && GPU(EventCreate)(&gpu->end) == GPU(Success) &&
-                   GPU(Malloc)(&gpu->flush, gpu->flush_bytes) == GPU(Success) &&
-                   GPU(Memset)(gpu->flush, 1, gpu->flush_bytes) == GPU(Success)
-               ? 0
-               : -1;
+    done = done && GPU(StreamCreateWithFlags)(&gpu->stream, GPU(StreamNonBlocking)) == GPU(Success) &&
+           GPU(EventCreate)(&gpu->begin) == GPU(Success) && GPU(EventCreate)(&gpu->end) == GPU(Success) &&
+           GPU(Malloc)(&gpu->flush, gpu->flush_bytes) == GPU(Success) &&
+           GPU(Memset)(gpu->flush, 1, gpu->flush_bytes) == GPU(Success);
+    return gpu_leave(&turn, done);
 }
 
 static void *gpu_open(int device, copes_context_options *options)
@@ -47,7 +48,8 @@ static void *gpu_open(int device, copes_context_options *options)
     gpu_state *gpu = calloc(1, sizeof *gpu);
     if (gpu == NULL)
         return NULL;
-    if (prepare(gpu, device) != 0) {
+    gpu->device = device;
+    if (prepare(gpu) != 0) {
         gpu_close(gpu);
         return NULL;
     }
@@ -57,9 +59,11 @@ static void *gpu_open(int device, copes_context_options *options)
 
 static int64_t gpu_free_memory(void *state)
 {
-    (void)state;
+    const gpu_state *gpu = state;
+    gpu_turn turn;
     size_t available = 0, all = 0;
-    return GPU(MemGetInfo)(&available, &all) == GPU(Success) ? (int64_t)available : 0;
+    const int done = gpu_enter(&turn, gpu->device) == 0 && GPU(MemGetInfo)(&available, &all) == GPU(Success);
+    return gpu_leave(&turn, done) == 0 ? (int64_t)available : 0;
 }
 
 typedef struct recording {
@@ -97,12 +101,9 @@ static GPU(Graph_t) record_job(const gpu_state *gpu, const bench_job *job)
     return NULL;
 }
 
-static double gpu_time(void *state, const bench_job *job, bool replay)
+static double time_replay(const gpu_state *gpu, const bench_job *job)
 {
-    const gpu_state *gpu = state;
     recording record = {.stream = gpu->stream};
-    if (!replay)
-        return time_once(gpu, job);
     const GPU(Graph_t) graph = record_job(gpu, job);
     if (graph == NULL)
         return -1;
@@ -112,6 +113,18 @@ static double gpu_time(void *state, const bench_job *job, bool replay)
         (void)GPU(GraphExecDestroy)(record.graph);
     }
     (void)GPU(GraphDestroy)(graph);
+    return milliseconds;
+}
+
+/* What it times, the flush and the job, finds the device current and may leave an error. */
+static double gpu_time(void *state, const bench_job *job, bool replay)
+{
+    const gpu_state *gpu = state;
+    gpu_turn turn;
+    double milliseconds = -1;
+    if (gpu_enter(&turn, gpu->device) == 0)
+        milliseconds = replay ? time_replay(gpu, job) : time_once(gpu, job);
+    (void)gpu_leave(&turn, milliseconds >= 0);
     return milliseconds;
 }
 

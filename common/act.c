@@ -14,7 +14,8 @@ static copes_status check_attributes(const copes_call *call, int rank)
     if (attributes->act < COPES_NONE || attributes->act > COPES_SOFTMAX)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: act is %d; it must be COPES_NONE (0) to COPES_SOFTMAX (%d)",
                           call->info->name, (int)attributes->act, COPES_SOFTMAX);
-    if (attributes->act == COPES_SOFTMAX && (attributes->dim < -rank || attributes->dim >= rank))
+    /* Also where no softmax uses it: whoever gives an axis that the tensor lacks means something else. */
+    if (attributes->dim < -rank || attributes->dim >= rank)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: dim is %d; with tensors of rank %d it must be %d to %d",
                           call->info->name, attributes->dim, rank, -rank, rank - 1);
     return COPES_OK;
@@ -124,4 +125,4 @@ static void plan(const copes_call *call, copes_problem *out)
     }
 }
 
-const copes_family copes_family_act = {check, plan};
+const copes_family copes_family_act = {check, plan, NULL};

@@ -1,10 +1,12 @@
 /* copes_infer, copes_workspace_size and copes_run: a call is read, checked, planned and handed to its backend. */
+#include "common/alias.h"
 #include "common/context.h"
-#include "common/family.h"
+#include "common/float_mode.h"
 
-/* Reads one row of slots. `required` slots must be there; those that the operator lacks must not. */
+/* Reads one row of slots. `required` slots must be there; those that the operator lacks must not. `types`: the types of
+ * those that are not any of the floating ones. */
 static copes_status read_slots(const copes_call *call, const copes_slot_info *slots, int count, DLTensor *const *given,
-                               copes_tensor *tensors, const char *row)
+                               copes_tensor *tensors, const char *row, const char *const *types)
 {
     for (int i = 0; i < count; i++) {
         if (slots[i].name == NULL && given[i] != NULL)
@@ -15,7 +17,8 @@ static copes_status read_slots(const copes_call *call, const copes_slot_info *sl
             continue;
         if (given[i] == NULL)
             return copes_fail(COPES_ERROR_NULL, "%s: %s is NULL; it must be a tensor", call->info->name, slots[i].name);
-        COPES_TRY(copes_tensor_read(call->info->name, slots[i].name, given[i], &tensors[i]));
+        const char *const taken = types != NULL && types[i] != NULL ? types[i] : COPES_FLOATING_TYPES;
+        COPES_TRY(copes_tensor_read(call->info->name, slots[i].name, taken, given[i], &tensors[i]));
     }
     return COPES_OK;
 }
@@ -32,7 +35,7 @@ static copes_status read_call(const copes_op *op, const copes_args *args, copes_
                           (int)COPES_TPA_DECODE);
     if (args == NULL)
         return copes_fail(COPES_ERROR_NULL, "%s: args is NULL; it must point to the tensors", call->info->name);
-    return read_slots(call, call->info->in, COPES_MAX_INPUTS, args->in, call->in, "in");
+    return read_slots(call, call->info->in, COPES_MAX_INPUTS, args->in, call->in, "in", (*family)->types);
 }
 
 static copes_status check_device(const copes_call *call, const copes_tensor *tensor, DLDevice device, const char *whose)
@@ -95,17 +98,13 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
     COPES_TRY(check_inputs_together(&call));
     COPES_TRY(family->check(&call));
     COPES_TRY(check_specs(&call));
-    static const DLDataType types[COPES_DTYPES] = {{kDLFloat, 32, 1},
-                                                   {kDLFloat, 16, 1},
-                                                   {kDLBfloat, 16, 1},
-                                                   {kDLFloat, 64, 1},
-                                                   {kDLInt, 32, 1}};
+    COPES_TRY(copes_check_descriptions(&call, args));
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         DLTensor *out = args->out[i];
         if (out == NULL)
             continue;
         out->ndim = call.spec[i].rank;
-        out->dtype = types[call.spec[i].dtype];
+        out->dtype = copes_dtype_dlpack(call.spec[i].dtype);
         for (int j = 0; j < COPES_MAX_INPUTS; j++)
             if (copes_present(&call.in[j]))
                 out->device = call.in[j].device;
@@ -130,37 +129,6 @@ static copes_status check_outputs(const copes_call *call)
     return COPES_OK;
 }
 
-/* The first output may be exactly the input that it replaces, where they have one shape; any other overlap is
- * refused. */
-static bool may_replace(const copes_call *call, int input, int output)
-{
-    if (output != COPES_OUT || call->info->inplace != input + 1)
-        return false;
-    const copes_tensor *in = &call->in[input], *out = &call->out[output];
-    bool same = in->rank == out->rank;
-    for (int i = 0; i < in->rank && same; i++)
-        same = in->shape[i] == out->shape[i];
-    return same;
-}
-
-/* Between tensors that have data: for the size of a workspace they need none yet. */
-static copes_status check_aliases(const copes_call *call)
-{
-    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
-        const copes_tensor *out = &call->out[i];
-        for (int j = 0; j < COPES_MAX_INPUTS + i; j++) {
-            const copes_tensor *other = j < COPES_MAX_INPUTS ? &call->in[j] : &call->out[j - COPES_MAX_INPUTS];
-            if (!copes_present(out) || !copes_present(other) || out->data == NULL || other->data == NULL ||
-                !copes_tensor_may_overlap(out, other) || (may_replace(call, j, i) && copes_tensor_same(out, other)))
-                continue;
-            return copes_fail(COPES_ERROR_ALIAS, "%s: %s overlaps %s; it must have memory of its own%s",
-                              call->info->name, out->name, other->name,
-                              may_replace(call, j, i) ? ", or be exactly that tensor" : "");
-        }
-    }
-    return COPES_OK;
-}
-
 static copes_status check_data(const copes_call *call)
 {
     for (int i = 0; i < COPES_MAX_INPUTS + COPES_MAX_OUTPUTS; i++) {
@@ -180,7 +148,7 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
     if (context == NULL)
         return copes_fail(COPES_ERROR_NULL, "context is NULL; it must come from copes_context_create");
     COPES_TRY(read_call(op, args, call, &family));
-    COPES_TRY(read_slots(call, call->info->out, COPES_MAX_OUTPUTS, args->out, call->out, "out"));
+    COPES_TRY(read_slots(call, call->info->out, COPES_MAX_OUTPUTS, args->out, call->out, "out", NULL));
     for (int i = 0; i < COPES_MAX_INPUTS; i++)
         COPES_TRY(check_device(call, &call->in[i], context->device, "the context's"));
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
@@ -200,15 +168,29 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
     return COPES_OK;
 }
 
-/* What the backend asks for, and room to align it: the caller's workspace may start anywhere. */
-static copes_status padded_workspace(const copes_context *context, const copes_problem *problem, size_t *size)
+/* What the backend asks for, and room to align it: the caller's workspace may start anywhere. Strides of 0 make lengths
+ * possible for which it has no size. */
+static copes_status padded_workspace(const copes_context *context, const copes_call *call, const copes_problem *problem,
+                                     size_t *size)
 {
-    COPES_TRY(context->backend->workspace_size(context->state, problem, size));
-    *size += *size > 0 ? COPES_WORKSPACE_ALIGNMENT - 1 : 0;
-    return COPES_OK;
+    const int64_t asked = context->backend->workspace_size(context->state, problem);
+    const int64_t padded = asked == 0 ? 0 : copes_add(asked, COPES_WORKSPACE_ALIGNMENT - 1);
+    if (padded >= 0 && (uint64_t)padded <= SIZE_MAX) {
+        *size = (size_t)padded;
+        return COPES_OK;
+    }
+    const copes_tensor *largest = &call->out[COPES_OUT];
+    for (int i = 0; i < COPES_MAX_INPUTS; i++)
+        if (copes_present(&call->in[i]) && call->in[i].count > largest->count)
+            largest = &call->in[i];
+    char text[COPES_SHAPE_TEXT];
+    return copes_fail(COPES_ERROR_SIZE,
+                      "%s: %s has shape %s; its lengths must be such that the size of the workspace fits 63 bits",
+                      call->info->name, largest->name, copes_shape_text(largest->rank, largest->shape, text));
 }
 
-copes_status copes_workspace_size(copes_context *context, const copes_op *op, const copes_args *args, size_t *size)
+static copes_status find_workspace_size(const copes_context *context, const copes_op *op, const copes_args *args,
+                                        size_t *size)
 {
     copes_call call;
     copes_problem problem;
@@ -216,27 +198,53 @@ copes_status copes_workspace_size(copes_context *context, const copes_op *op, co
     if (size == NULL)
         return copes_fail(COPES_ERROR_NULL, "size is NULL; it must point to where the size goes");
     COPES_TRY(check_call(context, op, args, &call, &problem, &empty));
-    COPES_TRY(check_aliases(&call));
-    *size = 0;
-    return empty ? COPES_OK : padded_workspace(context, &problem, size);
+    COPES_TRY(copes_check_aliases(&call));
+    size_t found = 0;
+    if (!empty)
+        COPES_TRY(padded_workspace(context, &call, &problem, &found));
+    *size = found;
+    return COPES_OK;
 }
 
-copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
-                       size_t workspace_size)
+static copes_status run(const copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
+                        size_t workspace_size)
 {
     copes_call call;
     copes_problem problem;
     bool empty;
     COPES_TRY(check_call(context, op, args, &call, &problem, &empty));
     COPES_TRY(check_data(&call));
-    COPES_TRY(check_aliases(&call));
+    COPES_TRY(copes_check_aliases(&call));
     if (empty)
         return COPES_OK;
     size_t needed = 0;
-    COPES_TRY(padded_workspace(context, &problem, &needed));
+    COPES_TRY(padded_workspace(context, &call, &problem, &needed));
     if (needed > 0 && (workspace == NULL || workspace_size < needed))
         return copes_fail(COPES_ERROR_WORKSPACE, "%s: the workspace has %zu bytes%s; it must have %zu", call.info->name,
                           workspace_size, workspace == NULL ? " at NULL" : "", needed);
-    const uintptr_t start = (uintptr_t)workspace, mask = COPES_WORKSPACE_ALIGNMENT - 1;
-    return context->backend->run(context->state, &problem, needed > 0 ? (void *)((start + mask) & ~mask) : NULL);
+    if (needed == 0)
+        return context->backend->run(context->state, &problem, NULL);
+    const uintptr_t mask = COPES_WORKSPACE_ALIGNMENT - 1;
+    void *aligned = (void *)(((uintptr_t)workspace + mask) & ~mask);
+    COPES_TRY(copes_check_workspace(&call, aligned, needed - mask));
+    return context->backend->run(context->state, &problem, aligned);
+}
+
+/* Both in the library's own floating-point mode, as default scales are arithmetic, and so is how many threads a size is
+ * for. */
+copes_status copes_workspace_size(copes_context *context, const copes_op *op, const copes_args *args, size_t *size)
+{
+    const copes_float_mode mode = copes_float_mode_enter();
+    const copes_status status = find_workspace_size(context, op, args, size);
+    copes_float_mode_leave(mode);
+    return status;
+}
+
+copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
+                       size_t workspace_size)
+{
+    const copes_float_mode mode = copes_float_mode_enter();
+    const copes_status status = run(context, op, args, workspace, workspace_size);
+    copes_float_mode_leave(mode);
+    return status;
 }

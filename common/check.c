@@ -12,8 +12,8 @@ copes_status copes_check_floating(const copes_call *call, const copes_tensor *te
 {
     if (tensor->dtype != COPES_I32)
         return COPES_OK;
-    return copes_fail(COPES_ERROR_DTYPE, "%s: %s has type %s; it must be float32, float16, bfloat16 or float64",
-                      call->info->name, tensor->name, copes_dtype_name(tensor->dtype));
+    return copes_fail(COPES_ERROR_DTYPE, "%s: %s has type %s; it must be %s", call->info->name, tensor->name,
+                      copes_dtype_name(tensor->dtype), COPES_FLOATING_TYPES);
 }
 
 copes_status copes_check_dtype(const copes_call *call, const copes_tensor *tensor, copes_dtype dtype, const char *like)
@@ -39,8 +39,8 @@ copes_status copes_check_shape(const copes_call *call, const copes_tensor *tenso
 
 void *copes_view_data(const copes_tensor *tensor)
 {
-    static _Alignas(64) char somewhere; /* nothing is read or written there: copes_run wants data */
+    static _Alignas(64) char somewhere; /* nothing is read or written there */
     if (!copes_present(tensor))
         return NULL;
-    return tensor->data != NULL || tensor->count == 0 ? (void *)tensor->data : &somewhere;
+    return tensor->data != NULL ? (void *)tensor->data : &somewhere;
 }

@@ -16,18 +16,23 @@ typedef struct copes_call {
     bool accumulate_double;             /* T is float64 */
 } copes_call;
 
+/* What most slots take, as messages say it. */
+#define COPES_FLOATING_TYPES "float32, float16 or bfloat16 (on the CPU also float64)"
+
 typedef struct copes_family {
     /* Attributes and inputs: are they right, and what do they make the outputs? May drop an input that the attributes
      * do not need, by clearing its name. */
     copes_status (*check)(copes_call *call);
     /* The problem of a call that passed every check and has something to compute. */
     void (*plan)(const copes_call *call, copes_problem *problem);
+    /* The types that input slots take, as messages say them; NULL, for a slot or for all: COPES_FLOATING_TYPES. */
+    const char *const *types;
 } copes_family;
 
 extern const copes_family copes_family_act, copes_family_lrpe, copes_family_tpa;
 extern const copes_attribute_info copes_act_attribute_table[], copes_lrpe_attribute_table[],
     copes_tpa_attribute_table[];
-enum { COPES_ACT_ATTRIBUTES = 2, COPES_LRPE_ATTRIBUTES = 10, COPES_TPA_ATTRIBUTES = 5 };
+enum { COPES_ACT_ATTRIBUTES = 2, COPES_LRPE_ATTRIBUTES = 11, COPES_TPA_ATTRIBUTES = 5 };
 
 /* The table's entry of a kind and its family; NULL for an unknown kind. */
 const copes_op_info *copes_op_find(copes_kind kind, const copes_family **family);
@@ -44,8 +49,8 @@ static inline bool copes_present(const copes_tensor *tensor)
     return tensor->name != NULL;
 }
 
-/* Where a tensor's view begins: NULL where the tensor is absent, somewhere where it has elements but no data yet, as when
- * the size of a workspace is asked for. */
+/* Where a tensor's view begins: NULL where the tensor is absent, somewhere where it has no data: as it has no elements,
+ * or as the size of a workspace is asked for. NULL would be no address to step from, were it by 0. */
 void *copes_view_data(const copes_tensor *tensor);
 
 #endif

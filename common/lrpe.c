@@ -22,8 +22,24 @@ const copes_attribute_info copes_lrpe_attribute_table[COPES_LRPE_ATTRIBUTES] = {
      "angles of each grid dimension, summing to K"},
     {"rotary_dim", COPES_ATTRIBUTE_INT64, offsetof(copes_op, lrpe.rotary_dim), 1, -1, NULL, "D",
      "rotate: the leading features that turn"},
+    {"pad_theta", COPES_ATTRIBUTE_BOOL, offsetof(copes_op, lrpe.pad_theta), 1, -1, NULL, "0",
+     "take a theta of fewer than K angles: those past E are 0"},
 };
 
+/* COPES_NO_SOFTMAX: an axis that lrpe does not take. */
+static copes_softmax_axis axis_of(int32_t dim)
+{
+    switch (dim) {
+    case 0:
+    case 3:
+    case -1: return COPES_OVER_FEATURES;
+    case 1:
+    case -3: return COPES_OVER_SEQUENCE;
+    default: return COPES_NO_SOFTMAX;
+    }
+}
+
+/* The axis must be one that lrpe takes also where no softmax uses it: whoever gives one means something by it. */
 static copes_status check_enums(const copes_call *call)
 {
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
@@ -35,28 +51,25 @@ static copes_status check_enums(const copes_call *call)
         return copes_fail(COPES_ERROR_ATTRIBUTE,
                           "%s: pairing is %d; it must be COPES_HALF (0) or COPES_INTERLEAVED (1)", op,
                           (int)attributes->pairing);
+    if (attributes->variant == COPES_COSINE && attributes->pairing != COPES_HALF)
+        return copes_fail(COPES_ERROR_ATTRIBUTE,
+                          "%s: pairing is %d; for variant cosine, which pairs nothing, it must be COPES_HALF (0)", op,
+                          (int)attributes->pairing);
     if (attributes->act < COPES_NONE || attributes->act > COPES_SOFTMAX)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: act is %d; it must be COPES_NONE (0) to COPES_SOFTMAX (%d)", op,
                           (int)attributes->act, COPES_SOFTMAX);
-    if (attributes->act == COPES_SOFTMAX && copes_lrpe_softmax_axis(attributes) == COPES_NO_SOFTMAX)
+    if (axis_of(attributes->dim) == COPES_NO_SOFTMAX)
         return copes_fail(COPES_ERROR_ATTRIBUTE,
                           "%s: dim is %d; it must be 3, -1 or 0 for the features, or 1 or -3 for the sequence", op,
                           attributes->dim);
+    if (attributes->pad_theta != 0 && attributes->pad_theta != 1)
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: pad_theta is %d; it must be 0 or 1", op, attributes->pad_theta);
     return COPES_OK;
 }
 
 copes_softmax_axis copes_lrpe_softmax_axis(const copes_lrpe_attributes *attributes)
 {
-    if (attributes->act != COPES_SOFTMAX)
-        return COPES_NO_SOFTMAX;
-    switch (attributes->dim) {
-    case 0:
-    case 3:
-    case -1: return COPES_OVER_FEATURES;
-    case 1:
-    case -3: return COPES_OVER_SEQUENCE;
-    default: return COPES_NO_SOFTMAX;
-    }
+    return attributes->act == COPES_SOFTMAX ? axis_of(attributes->dim) : COPES_NO_SOFTMAX;
 }
 
 /* x's shape as (B, N, H, D), from x itself or, for a backward without x, from grad_o. */
@@ -152,6 +165,14 @@ static copes_status check_positions(const copes_call *call, const copes_lrpe_sha
     return COPES_OK;
 }
 
+static copes_status check_padding(const copes_call *call, const copes_lrpe_shape *shape)
+{
+    if (call->op->lrpe.pad_theta == 0 || (shape->grid_rank == 1 && !shape->sectioned))
+        return COPES_OK;
+    return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: pad_theta is 1; with %s it must be 0", call->info->name,
+                      shape->sectioned ? "sections" : "a grid of more than one dimension");
+}
+
 static copes_status check_sections(const copes_call *call, copes_lrpe_shape *shape)
 {
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
@@ -164,7 +185,7 @@ static copes_status check_sections(const copes_call *call, copes_lrpe_shape *sha
         sum += fits ? section : 0;
     }
     if (!shape->sectioned || (fits && sum == shape->k))
-        return COPES_OK;
+        return check_padding(call, shape);
     char text[COPES_SHAPE_TEXT];
     return copes_fail(
         COPES_ERROR_ATTRIBUTE,
@@ -174,31 +195,44 @@ static copes_status check_sections(const copes_call *call, copes_lrpe_shape *sha
         (long long)shape->k, shape->grid_rank, (long long)shape->k);
 }
 
+/* How many angles theta may have. One that is short by mistake would leave features unturned without a word, so in one
+ * dimension it takes pad_theta. */
+static copes_status check_width(const copes_call *call, const copes_lrpe_shape *shape, const char *text)
+{
+    const copes_lrpe_attributes *attributes = &call->op->lrpe;
+    const int m = shape->grid_rank;
+    const int64_t k = shape->k, e = shape->e;
+    if (m == 1 && attributes->pad_theta == 0 && e != 1 && e != k)
+        return copes_fail(COPES_ERROR_SHAPE,
+                          "%s: theta has shape %s; with %lld angles (%s) E must be %lld, or 1 for all of them; "
+                          "pad_theta allows fewer, and those past E are then 0",
+                          call->info->name, text, (long long)k,
+                          attributes->variant == COPES_COSINE ? "one per feature" : "half of rotary_dim", (long long)k);
+    const int64_t least = m > 1 ? (k + m - 1) / m : 1;
+    if (e < least || e > k)
+        return copes_fail(COPES_ERROR_SHAPE,
+                          "%s: theta has shape %s; with %lld angles and a %d-d grid E must be %lld to %lld",
+                          call->info->name, text, (long long)k, m, (long long)least, (long long)k);
+    return COPES_OK;
+}
+
 static copes_status check_theta(const copes_call *call, copes_lrpe_shape *shape)
 {
     const copes_tensor *theta = &call->in[COPES_LRPE_THETA];
     const char *op = call->info->name;
     if (theta->dtype != COPES_F32 && theta->dtype != COPES_F16 && theta->dtype != COPES_BF16)
-        return copes_fail(COPES_ERROR_DTYPE,
-                          "%s: theta has type %s; it must be float32, float16 or bfloat16, for the phase is exact for "
-                          "theta's float32 value",
-                          op, copes_dtype_name(theta->dtype));
+        return copes_fail(COPES_ERROR_DTYPE, "%s: theta has type %s; it must be %s", op, copes_dtype_name(theta->dtype),
+                          COPES_THETA_TYPES);
     char text[COPES_SHAPE_TEXT];
     copes_shape_text(theta->rank, theta->shape, text);
     if (theta->rank != 2 || (theta->shape[0] != 1 && theta->shape[0] != shape->h))
         return copes_fail(COPES_ERROR_SHAPE, "%s: theta has shape %s; with %lld heads it must be (%lld, E) or (1, E)",
                           op, text, (long long)shape->h, (long long)shape->h);
     shape->e = theta->shape[1];
-    const int m = shape->grid_rank;
     if (shape->sectioned && shape->e != shape->k)
         return copes_fail(COPES_ERROR_SHAPE, "%s: theta has shape %s; with sections E must be %lld, their sum", op,
                           text, (long long)shape->k);
-    const int64_t least = shape->sectioned ? shape->k : m > 1 ? (shape->k + m - 1) / m : 1;
-    if (shape->k > 0 && (shape->e < least || shape->e > shape->k))
-        return copes_fail(COPES_ERROR_SHAPE,
-                          "%s: theta has shape %s; with %lld angles and a %d-d grid E must be %lld to %lld", op, text,
-                          (long long)shape->k, m, (long long)least, (long long)shape->k);
-    return COPES_OK;
+    return shape->k > 0 && !shape->sectioned ? check_width(call, shape, text) : COPES_OK;
 }
 
 static copes_status check_optional(copes_call *call, const copes_lrpe_shape *shape)

@@ -4,6 +4,9 @@
 
 #include "common/family.h"
 
+/* What theta may be, as messages say it. */
+#define COPES_THETA_TYPES "float32, float16 or bfloat16, for the phase is exact for theta's float32 value"
+
 typedef struct copes_lrpe_shape {
     int rank;           /* of x: 3 or 4 */
     int64_t b, n, h, d; /* of x */

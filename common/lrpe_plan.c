@@ -42,7 +42,7 @@ static copes_view lse_view(const copes_tensor *tensor)
 
 static void plan_segments(const copes_call *call, const copes_lrpe_shape *shape, copes_lrpe_problem *problem)
 {
-    const bool scalar = shape->grid_rank == 1 && shape->e == 1 && !shape->sectioned;
+    const bool scalar = shape->grid_rank == 1 && shape->e == 1 && !shape->sectioned && call->op->lrpe.pad_theta == 0;
     int64_t begin = 0;
     for (int j = 0; j < shape->grid_rank; j++) {
         const int64_t wanted = shape->sectioned ? call->op->lrpe.sections[j] : scalar ? shape->k : shape->e;
@@ -93,4 +93,9 @@ static void plan(const copes_call *call, copes_problem *out)
     plan_segments(call, &shape, problem);
 }
 
-const copes_family copes_family_lrpe = {check, plan};
+static const char *const types[COPES_MAX_INPUTS] = {
+    [COPES_LRPE_THETA] = COPES_THETA_TYPES,
+    [COPES_LRPE_LSE] = "float32 (float64 where x is)",
+};
+
+const copes_family copes_family_lrpe = {check, plan, types};

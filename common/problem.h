@@ -59,8 +59,11 @@ typedef struct copes_lrpe_problem {
 typedef struct copes_tpa_problem {
     copes_dtype dtype;
     int64_t b, n, m, h, d, e, rq, rk, rv;
-    double score_scale; /* scale scale_q scale_k */
-    double value_scale; /* scale_v */
+    double score_scale; /* scale scale_q scale_k is this times 2^score_exponent, which is 0 but for extreme ones */
+    double value_scale; /* so is scale_v, times 2^value_exponent */
+    int score_exponent, value_exponent;
+    float weight_unit; /* a power of 2: float32 sums of values in it, weighted by 2^8 at most, pass no largest number
+                        * that their mean times scale_v does not */
     int causal;
     copes_view aq, bq, ak, bk, av, bv; /* rank 4, the rank axis of keys and values put back */
     copes_view kv_len;                 /* (B) int32 on the device, or absent */
@@ -95,11 +98,12 @@ static inline int64_t copes_dtype_size(copes_dtype dtype)
     return dtype == COPES_F64 ? 8 : dtype == COPES_F16 || dtype == COPES_BF16 ? 2 : 4;
 }
 
-/* Bytes that an lrpe problem reads and writes, angles aside. */
-static inline int64_t copes_lrpe_bytes(const copes_lrpe_problem *problem)
+/* Bytes that an lrpe problem reads and writes, angles aside: about, as strides of 0 make more of them than 63 bits hold. */
+static inline double copes_lrpe_bytes(const copes_lrpe_problem *problem)
 {
-    const int64_t features = (problem->variant == COPES_COSINE ? 3 : 2) + (problem->x.data != NULL);
-    return problem->b * problem->n * problem->h * problem->d * features * copes_dtype_size(problem->dtype);
+    const int features = (problem->variant == COPES_COSINE ? 3 : 2) + (problem->x.data != NULL);
+    return (double)problem->b * (double)problem->n * (double)problem->h * (double)problem->d * features *
+           (double)copes_dtype_size(problem->dtype);
 }
 
 #endif

@@ -8,17 +8,6 @@
 /* Bytes that one dimension, or a byte offset, may reach: sums over 8 dimensions of two tensors stay within 63 bits. */
 static const int64_t largest_reach = INT64_MAX / 64;
 
-int64_t copes_multiply(int64_t a, int64_t b)
-{
-    return b != 0 && a > INT64_MAX / b ? -1 : a * b;
-}
-
-const char *copes_dtype_name(copes_dtype dtype)
-{
-    static const char *const names[COPES_DTYPES] = {"float32", "float16", "bfloat16", "float64", "int32"};
-    return names[dtype];
-}
-
 const char *copes_shape_text(int rank, const int64_t *shape, char text[COPES_SHAPE_TEXT])
 {
     int used = snprintf(text, COPES_SHAPE_TEXT, "(");
@@ -28,19 +17,6 @@ const char *copes_shape_text(int rank, const int64_t *shape, char text[COPES_SHA
     if (used < COPES_SHAPE_TEXT)
         snprintf(text + used, (size_t)(COPES_SHAPE_TEXT - used), rank == 1 ? ",)" : ")");
     return text;
-}
-
-static bool read_dtype(DLDataType type, copes_dtype *dtype)
-{
-    static const struct {
-        uint8_t code, bits;
-    } types[COPES_DTYPES] = {{kDLFloat, 32}, {kDLFloat, 16}, {kDLBfloat, 16}, {kDLFloat, 64}, {kDLInt, 32}};
-    for (int i = 0; i < COPES_DTYPES; i++)
-        if (type.lanes == 1 && type.code == types[i].code && type.bits == types[i].bits) {
-            *dtype = (copes_dtype)i;
-            return true;
-        }
-    return false;
 }
 
 /* Strides of a NULL stride array: row-major and compact. */
@@ -121,7 +97,8 @@ static copes_status read_shape(const char *op, const char *slot, const DLTensor 
     return COPES_OK;
 }
 
-copes_status copes_tensor_read(const char *op, const char *slot, const DLTensor *source, copes_tensor *tensor)
+copes_status copes_tensor_read(const char *op, const char *slot, const char *types, const DLTensor *source,
+                               copes_tensor *tensor)
 {
     *tensor = (copes_tensor){.name = slot, .device = source->device, .rank = source->ndim};
     if (source->ndim < 0 || source->ndim > COPES_MAX_RANK)
@@ -130,11 +107,11 @@ copes_status copes_tensor_read(const char *op, const char *slot, const DLTensor 
     if (source->ndim > 0 && source->shape == NULL)
         return copes_fail(COPES_ERROR_NULL, "%s: %s has a NULL shape; it must point to %d lengths", op, slot,
                           source->ndim);
-    if (!read_dtype(source->dtype, &tensor->dtype))
-        return copes_fail(COPES_ERROR_DTYPE,
-                          "%s: %s has DLPack type code %d with %d bits and %d lanes; it must be float32, float16, "
-                          "bfloat16, float64 or int32 with one lane",
-                          op, slot, source->dtype.code, source->dtype.bits, source->dtype.lanes);
+    if (!copes_dtype_read(source->dtype, &tensor->dtype)) {
+        char text[COPES_DTYPE_TEXT];
+        return copes_fail(COPES_ERROR_DTYPE, "%s: %s has type %s; it must be %s", op, slot,
+                          copes_dtype_text(source->dtype, text), types);
+    }
     COPES_TRY(read_shape(op, slot, source, tensor));
     read_strides(tensor, source->strides);
     const uintptr_t base = (uintptr_t)source->data;

@@ -3,6 +3,7 @@
 #define COPES_COMMON_TENSOR_H
 
 #include "common/problem.h"
+#include "common/size.h"
 
 #include <stdbool.h>
 
@@ -25,8 +26,10 @@ typedef struct copes_spec {
     int64_t shape[COPES_MAX_RANK];
 } copes_spec;
 
-/* Reads and checks everything of a DLTensor that needs no other tensor. `op` and `slot` are for the message. */
-copes_status copes_tensor_read(const char *op, const char *slot, const DLTensor *source, copes_tensor *tensor);
+/* Reads and checks everything of a DLTensor that needs no other tensor. `op`, `slot` and `types`, those that the slot
+ * takes, are for the message. */
+copes_status copes_tensor_read(const char *op, const char *slot, const char *types, const DLTensor *source,
+                               copes_tensor *tensor);
 
 /* STRIDE unless all elements of the tensor have memory of their own. */
 copes_status copes_tensor_check_distinct(const char *op, const copes_tensor *tensor);
@@ -37,10 +40,15 @@ bool copes_tensor_same(const copes_tensor *a, const copes_tensor *b);
 /* May two tensors share a byte? No is certain, and is found for disjoint ranges and for parts of one buffer's rows. */
 bool copes_tensor_may_overlap(const copes_tensor *a, const copes_tensor *b);
 
-/* a * b, or -1 where it does not fit 63 bits; for factors of 0 and more. */
-int64_t copes_multiply(int64_t a, int64_t b);
+/* The library's type that this one is, if any. */
+bool copes_dtype_read(DLDataType type, copes_dtype *dtype);
 
+DLDataType copes_dtype_dlpack(copes_dtype dtype);
 const char *copes_dtype_name(copes_dtype dtype);
+
+/* The name of any type of DLPack's, "int64" or "float8_e4m3fn"; returns text. */
+enum { COPES_DTYPE_TEXT = 64 };
+const char *copes_dtype_text(DLDataType type, char text[COPES_DTYPE_TEXT]);
 
 /* "(12, 63)", cut to fit; returns text. */
 enum { COPES_SHAPE_TEXT = 128 };

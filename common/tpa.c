@@ -75,11 +75,28 @@ static sizes read_sizes(const copes_call *call)
                    .rv = rank_of(av, 3)};
 }
 
+/* All six are named: with two batches among them there is no telling which one is wrong. */
+static copes_status check_batch(const copes_call *call, int64_t b)
+{
+    char text[COPES_SHAPE_TEXT];
+    int64_t batch[COPES_TPA_BV + 1];
+    bool same = true;
+    for (int slot = COPES_TPA_AQ; slot <= COPES_TPA_BV; slot++) {
+        batch[slot] = call->in[slot].shape[0];
+        same = same && batch[slot] == b;
+    }
+    if (same)
+        return COPES_OK;
+    return copes_fail(COPES_ERROR_SHAPE, "%s: aq, bq, ak, bk, av and bv have batches %s; B must be the same in all",
+                      call->info->name, copes_shape_text(COPES_TPA_BV + 1, batch, text));
+}
+
 static copes_status check_shapes(const copes_call *call, const sizes *s)
 {
     const int64_t bq[4] = {s->b, s->n, s->rq, s->d};
     const int64_t ak[4] = {s->b, s->m, s->h, s->rk}, bk[4] = {s->b, s->m, s->rk, s->d};
     const int64_t av[4] = {s->b, s->m, s->h, s->rv}, bv[4] = {s->b, s->m, s->rv, s->e};
+    COPES_TRY(check_batch(call, s->b));
     COPES_TRY(check_factor(call, COPES_TPA_BQ, bq, -1, "(B, N, Rq, D) to go with aq"));
     COPES_TRY(check_factor(call, COPES_TPA_AK, ak, 3, "(B, M, H, Rk) to go with aq"));
     COPES_TRY(check_factor(call, COPES_TPA_BK, bk, 2, "(B, M, Rk, D) to go with ak and bq"));
@@ -134,15 +151,50 @@ static copes_view plain_view(const copes_tensor *tensor)
     return view;
 }
 
+/* A scale as a number of ordinary size, from 2^least to 2^64 in magnitude, or else as one from 1/8 to 1 with an exponent,
+ * so that float32 holds either. */
+typedef struct split_scale {
+    double number;
+    int exponent;
+} split_scale;
+
+static split_scale split_product(const double *scales, int count, int least)
+{
+    split_scale split = {1, 0};
+    for (int i = 0; i < count; i++) {
+        int exponent;
+        split.number *= frexp(scales[i], &exponent);
+        split.exponent += exponent;
+    }
+    return split.exponent > least && split.exponent <= 64 ? (split_scale){ldexp(split.number, split.exponent), 0}
+                                                          : split;
+}
+
+/* The bits by which a sum over the keys can pass a scaled value: of the keys, of weights of 2^8, of a scale_v below 1. The
+ * unit is no smaller than 2^-100, as a weight is multiplied by it. float16's values never come near float32's largest. */
+static float weight_unit_of(copes_dtype dtype, int64_t keys, split_scale scale)
+{
+    int bits = 9, exponent;
+    frexp(scale.number, &exponent);
+    exponent += scale.exponent;
+    for (; keys > 0; keys /= 2)
+        bits++;
+    bits += exponent < 1 ? 1 - exponent : 0;
+    return dtype == COPES_F16 ? 1 : (float)ldexp(1, bits < 100 ? -bits : -100);
+}
+
 static void plan(const copes_call *call, copes_problem *out)
 {
     const sizes s = read_sizes(call);
     const copes_tpa_attributes *attributes = &call->op->tpa;
-    const double scale = attributes->scale != 0 ? attributes->scale : 1 / sqrt((double)s.d);
-    const double scale_q = attributes->scale_q != 0 ? attributes->scale_q : 1 / (double)s.rq;
-    const double scale_k = attributes->scale_k != 0 ? attributes->scale_k : 1 / (double)s.rk;
+    const double scales[3] = {attributes->scale != 0 ? attributes->scale : 1 / sqrt((double)s.d),
+                              attributes->scale_q != 0 ? attributes->scale_q : 1 / (double)s.rq,
+                              attributes->scale_k != 0 ? attributes->scale_k : 1 / (double)s.rk};
+    const double scale_v = attributes->scale_v != 0 ? attributes->scale_v : 1 / (double)s.rv;
+    const split_scale of_scores = split_product(scales, 3, -64), of_values = split_product(&scale_v, 1, -24);
+    const copes_dtype dtype = call->in[COPES_TPA_AQ].dtype;
     out->tpa = (copes_tpa_problem){
-        .dtype = call->in[COPES_TPA_AQ].dtype,
+        .dtype = dtype,
         .b = s.b,
         .n = s.n,
         .m = s.m,
@@ -152,8 +204,11 @@ static void plan(const copes_call *call, copes_problem *out)
         .rq = s.rq,
         .rk = s.rk,
         .rv = s.rv,
-        .score_scale = scale * scale_q * scale_k,
-        .value_scale = attributes->scale_v != 0 ? attributes->scale_v : 1 / (double)s.rv,
+        .score_scale = of_scores.number,
+        .value_scale = of_values.number,
+        .score_exponent = of_scores.exponent,
+        .value_exponent = of_values.exponent,
+        .weight_unit = weight_unit_of(dtype, s.m, of_values),
         .causal = attributes->causal,
         .aq = plain_view(&call->in[COPES_TPA_AQ]),
         .bq = plain_view(&call->in[COPES_TPA_BQ]),
@@ -167,4 +222,6 @@ static void plan(const copes_call *call, copes_problem *out)
     };
 }
 
-const copes_family copes_family_tpa = {check, plan};
+static const char *const types[COPES_MAX_INPUTS] = {[COPES_TPA_KV_LEN] = "int32"};
+
+const copes_family copes_family_tpa = {check, plan, types};

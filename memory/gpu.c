@@ -1,27 +1,30 @@
 /* The memory of a family of GPUs, through the runtime that memory/runtime.h names. */
+#include "memory/current.h"
 #include "memory/memory.h"
-#include "memory/runtime.h"
 
 #include <stdint.h>
 
 static void *allocate(int device, size_t bytes)
 {
+    gpu_turn turn;
     void *memory = NULL;
-    if (GPU(SetDevice)(device) != GPU(Success) || GPU(Malloc)(&memory, bytes > 0 ? bytes : 1) != GPU(Success))
-        return NULL;
-    return memory;
+    const int done = gpu_enter(&turn, device) == 0 && GPU(Malloc)(&memory, bytes > 0 ? bytes : 1) == GPU(Success);
+    return gpu_leave(&turn, done) == 0 ? memory : NULL;
 }
 
 static void release(int device, void *memory)
 {
-    if (GPU(SetDevice)(device) == GPU(Success))
-        (void)GPU(Free)(memory);
+    gpu_turn turn;
+    const int done = gpu_enter(&turn, device) == 0 && GPU(Free)(memory) == GPU(Success);
+    (void)gpu_leave(&turn, done);
 }
 
 static int copy(int device, void *to, const void *from, size_t bytes, enum GPU(MemcpyKind) kind)
 {
-    const int ready = GPU(SetDevice)(device) == GPU(Success) && GPU(DeviceSynchronize)() == GPU(Success);
-    return ready && GPU(Memcpy)(to, from, bytes, kind) == GPU(Success) ? 0 : -1;
+    gpu_turn turn;
+    const int done = gpu_enter(&turn, device) == 0 && GPU(DeviceSynchronize)() == GPU(Success) &&
+                     GPU(Memcpy)(to, from, bytes, kind) == GPU(Success);
+    return gpu_leave(&turn, done);
 }
 
 static int write(int device, void *to, const void *from_host, size_t bytes)

@@ -111,7 +111,7 @@ def lse_of_sequence(x):
                               for i in range(b) for j in range(h) for k in range(d)])
 
 
-def angles(theta, token, head, count, length, grid, offset, prefix, sections):
+def angles(theta, token, head, count, length, grid, offset, prefix, sections, pad_theta):
     """The angles of a token and head, as docs/operators.md has them."""
     if not prefix <= token < prefix + length:
         return [0.0] * count
@@ -124,14 +124,14 @@ def angles(theta, token, head, count, length, grid, offset, prefix, sections):
     if sections:
         of = [j for j, size in enumerate(sections) for _ in range(size)]
         return [position[of[i]] * turns[i] for i in range(count)]
-    if len(grid) == 1 and len(turns) == 1:
+    if len(grid) == 1 and len(turns) == 1 and not pad_theta:
         turns = turns * count
     phi = [p * t for p in position for t in turns]
     return (phi + [0.0] * count)[:count]
 
 
 def lrpe(x, theta, variant, act="none", dim=-1, pairing="half", grid=None, offset=(), prefix=0, suffix=0, sections=(),
-         rotary_dim=0):
+         rotary_dim=0, pad_theta=False):
     b, n, h, d = x.shape
     y = globals()["act"](x, act, {0: 3}.get(dim, dim))
     length = n - prefix - suffix
@@ -139,7 +139,7 @@ def lrpe(x, theta, variant, act="none", dim=-1, pairing="half", grid=None, offse
     count = d if variant == "cosine" else rotary_dim // 2
     values = []
     for i, t, j in itertools.product(range(b), range(n), range(h)):
-        phi = angles(theta, t, j, count, length, grid or [length], offset, prefix, sections)
+        phi = angles(theta, t, j, count, length, grid or [length], offset, prefix, sections, pad_theta)
         features = [y.at(i, t, j, k) for k in range(d)]
         if variant == "cosine":
             values += [v * math.cos(p) for v, p in zip(features, phi)] + [v * math.sin(p) for v, p in zip(features, phi)]

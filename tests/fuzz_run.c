@@ -64,7 +64,9 @@ static int64_t take_number(reader *from)
         return byte % 24;
     if (byte < 248)
         return -(byte % 8);
-    return byte < 252 ? (INT64_C(1) << 31) - byte % 4 : take64(from);
+    if (byte < 252)
+        return (INT64_C(1) << 31) - byte % 4;
+    return byte < 254 ? (INT64_C(1) << take(from) % 63) - byte % 2 : take64(from);
 }
 
 static int32_t narrow(int64_t value)
@@ -105,6 +107,8 @@ static void take_lrpe(reader *from, copes_lrpe_attributes *lrpe)
         take_numbers(from, lrpe->sections, COPES_MAX_GRID);
     if (given & 32)
         lrpe->rotary_dim = take_number(from);
+    if (given & 64)
+        lrpe->pad_theta = take(from) % 3;
 }
 
 static void take_op(reader *from, copes_op *op)
@@ -147,8 +151,9 @@ static void take_view(reader *from, tensor *to, const tensor *like, DLDataType u
         to->shape[take(from) % COPES_MAX_RANK] = take_number(from);
     int64_t stride = 1;
     for (int i = COPES_MAX_RANK - 1; i >= 0; i--) {
-        to->stride[i] = stride;
-        if (i < view->ndim && to->shape[i] > 0 && to->shape[i] < 1 << 20 && stride < INT64_C(1) << 40)
+        const bool usual_length = to->shape[i] < 1 << 20; /* a longer one is of one element again and again */
+        to->stride[i] = usual_length ? stride : 0;
+        if (i < view->ndim && to->shape[i] > 0 && usual_length && stride < INT64_C(1) << 40)
             stride *= to->shape[i];
     }
     if (changes & 4)
@@ -240,11 +245,29 @@ static void infer(const fuzz_call *call, unsigned absent, tensor outs[COPES_MAX_
             outs[i] = (tensor){.view = {.ndim = 1, .dtype = {kDLFloat, 32, 1}}, .shape = {2}};
 }
 
-static void take_tensors(reader *from, fuzz_call *call)
+/* Shapes of tpa_decode's factors that go together, of lengths that are 1 but for two. */
+static void take_factors(reader *from, int64_t shapes[6][4])
 {
+    enum { B, N, M, H, D, E, RQ, RK, RV, LENGTHS };
+    static const uint8_t axes[6][4] = {{B, N, H, RQ}, {B, N, RQ, D}, {B, M, H, RK},
+                                       {B, M, RK, D}, {B, M, H, RV}, {B, M, RV, E}};
+    int64_t lengths[LENGTHS] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    for (int i = 0; i < 2; i++)
+        lengths[take(from) % LENGTHS] = take_number(from);
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 4; j++)
+            shapes[i][j] = lengths[axes[i][j]];
+}
+
+static void take_tensors(reader *from, fuzz_call *call, bool together)
+{
+    int64_t factors[6][4];
     tensor like = {.view = {.ndim = 4}, .shape = {2, 3, 2, 4}}, outs[COPES_MAX_OUTPUTS];
     DLDataType usual = take_type(from, (DLDataType){kDLFloat, 32, 1});
     const unsigned absent_inputs = take(from), absent_outputs = take(from);
+    together = together && call->op.kind == COPES_TPA_DECODE;
+    if (together)
+        take_factors(from, factors);
     for (int slot = 0; slot < SLOTS; slot++) {
         tensor *to = &call->tensors[slot];
         const int index = slot % OUT, from_slot = take(from) % SLOTS;
@@ -252,6 +275,8 @@ static void take_tensors(reader *from, fuzz_call *call)
             infer(call, absent_outputs, outs);
         if (index > 7 || (slot < OUT ? absent_inputs : absent_outputs) >> index & 1)
             continue;
+        if (together && slot < 6)
+            memcpy(like.shape, factors[slot], sizeof factors[slot]);
         take_view(from, to, slot < OUT ? &like : &outs[index], slot < OUT ? usual : outs[index].view.dtype);
         if (slot < OUT && from_slot & 1)
             like = *to;
@@ -311,8 +336,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     memset(&call, 0, sizeof call);
     const uint8_t choice = take(&from);
     take_op(&from, &call.op);
-    take_tensors(&from, &call);
-    run(context_of(choice & 3), &call, choice >> 2);
+    take_tensors(&from, &call, choice >> 7);
+    run(context_of(choice & 3), &call, choice >> 2 & 31);
     for (int slot = 0; slot < SLOTS; slot++) {
         free(call.tensors[slot].buffer);
         free(call.tensors[slot].before);

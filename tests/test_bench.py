@@ -124,7 +124,7 @@ class Bench(CommandTest):
         fails = lambda message, *flags: self.refuse(1, message, "bench", *flags)
         fails("device: id is 7; .*", "--device", "cpu:7")
         fails(".*/none/x: No such file or directory", "--json", self.folder / "none" / "x")
-        fails(".*: what is there is not a regular file", "--json", self.folder)
+        fails(".*: a folder is there", "--json", self.folder)
         old = self.folder / "old"
         old.write_bytes(b"old")
         done = subprocess.run([*COPES, "bench", "lrpe_rotate", "--n", "4", "--dim", "3", "--json", old], capture_output=True,

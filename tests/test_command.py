@@ -71,9 +71,10 @@ ROTATE_CASES = [
     {"pairing": "interleaved"},
     {"rotary_dim": 4},
     {"rotary_dim": 4, "pairing": "interleaved", "act": "silu"},
+    {"rotary_dim": 4, "pad_theta": True},
     {"grid": [2, 3], "sections": [3, 1]},
 ]
-COSINE_CASES = [{"grid": [2, 3], "sections": [6, 2]}]
+COSINE_CASES = [{"grid": [2, 3], "sections": [6, 2]}, {"pad_theta": True}]
 
 
 class Lrpe(CommandTest):
@@ -83,7 +84,7 @@ class Lrpe(CommandTest):
 
     def theta(self, variant, case, rows=2):
         angles = 8 if variant == "cosine" else case.get("rotary_dim", 8) // 2
-        return self.tensor(rows, angles, dtype="F32")
+        return self.tensor(rows, angles - ("pad_theta" in case), dtype="F32")
 
     def check_forward(self, variant, case):
         x, theta = self.tensor(*self.SHAPE), self.theta(variant, case)

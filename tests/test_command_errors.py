@@ -76,6 +76,10 @@ class Refusals(CommandTest):
         self.refuse_run(1, at + ": lrpe_forward: sections is .*", "lrpe_rotate", "--theta-base", 2, "--sections", "2")
         self.refuse_run(1, at + ": lrpe_forward: rotary_dim is 8; .*", "lrpe_rotate", "--theta-base", 2, "--rotary-dim", 8)
         self.refuse_run(1, at + ": lrpe_forward: lse is given; .*", "lrpe_rotate", "--theta-base", 2, "--lse")
+        self.refuse_run(1, at + ": lrpe_forward: pairing is 1; .*", "lrpe_cosine", "--theta-base", 2, "--pairing", "interleaved")
+        self.refuse_run(1, at + ": lrpe_forward: pad_theta is 1; .*", "lrpe_rotate", "--theta-base", 2, "--pad-theta", "--grid",
+                        "2,2")
+        self.refuse_run(1, at + ": act_forward: dim is 4; .*", "act", "--act", "silu", "--dim", 4)
         write(self.input, x=Tensor((3,), [1, 2, 3], "I64"))
         self.refuse_run(1, at + ": act_forward: x has type int32; .*", "act")
 
@@ -127,7 +131,8 @@ class Refusals(CommandTest):
 class Lists(CommandTest):
     def test_help_has_exactly_the_flags(self):
         common = {"in", "out", "act", "dim", "layout", "backward", "device"}
-        lrpe = common | {"pairing", "grid", "offset", "prefix", "suffix", "sections", "rotary-dim", "lse", "theta-base"}
+        lrpe = common | {"pairing", "grid", "offset", "prefix", "suffix", "sections", "rotary-dim", "pad-theta", "lse",
+                         "theta-base"}
         tpa = {"in", "out", "scale", "scale-q", "scale-k", "scale-v", "causal", "lse", "device"}
         for op, flags in (("act", common), ("lrpe_rotate", lrpe), ("lrpe_cosine", lrpe), ("tpa_decode", tpa)):
             done = copes("run", op, "--help")

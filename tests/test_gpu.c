@@ -1,6 +1,6 @@
 /* What only a GPU can show: calls captured in a graph and replayed, on any stream, from several contexts at once, and
- * several threads, with the same bits every time; on a part of the device; tensors past 2^31 elements; and a device's own
- * errors. Skipped where there is no device. */
+ * several threads, with the same bits every time; on a part of the device; where launches are refused; tensors past 2^31
+ * elements; a device's own errors; and what calls leave in the thread of their caller. Skipped where there is no device. */
 #include "tests/gpu/cases.h"
 #include "tests/gpu/lane.h"
 #include "tests/suite.h"
@@ -129,8 +129,10 @@ START_TEST(errors_of_the_device_come_back)
     open_lane(&l, &gpu_cases[0]);
     succeed(GPU(StreamBeginCapture)(l.stream, GPU(StreamCaptureModeGlobal)));
     (void)GPU(Malloc)(&unwanted, 16); /* not allowed while a stream is captured, and spoils the capture */
+    (void)GPU(GetLastError)();
     ck_assert_int_eq(status_of_run(&l), COPES_ERROR_BACKEND);
     ck_assert_ptr_nonnull(strstr(copes_last_error(), "capture"));
+    ck_assert_int_eq(GPU(GetLastError)(), GPU(Success)); /* what was told is not left */
     (void)GPU(StreamEndCapture)(l.stream, &graph);
     (void)GPU(GetLastError)();
     run(&l);
@@ -173,7 +175,9 @@ int main(void)
     tcase_add_test(tests, a_context_follows_its_stream);
     tcase_add_test(tests, errors_of_the_device_come_back);
     tcase_add_test(tests, float64_and_other_devices_are_refused);
+    suite_add_tcase(suite, caller_tests());
     suite_add_tcase(suite, tests);
+    suite_add_tcase(suite, refused_tests());
     suite_add_tcase(suite, large_tests());
     suite_add_tcase(suite, part_tests());
     SRunner *runner = srunner_create(suite);

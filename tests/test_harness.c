@@ -56,8 +56,25 @@ END_TEST
 
 static bool refused(oracle_rule rule, check_type type, double value, double term, double turn, double got)
 {
-    return check_compare(rule, type, value, term, turn, got).beyond;
+    return check_compare((check_bound){rule, 4}, type, value, term, turn, got).beyond;
 }
+
+/* Only gradients of 16 bits on a GPU have the wider bound. */
+START_TEST(bounds_know_the_device)
+{
+    const DLDevice cpu = {kDLCPU, 0}, gpu = {kDLCUDA, 0};
+    const copes_op forward = {.kind = COPES_ACT_FORWARD, .act = {COPES_SILU, 0}};
+    const copes_op slope = {.kind = COPES_ACT_BACKWARD, .act = {COPES_SILU, 0}};
+    const copes_op relu = {.kind = COPES_ACT_BACKWARD, .act = {COPES_RELU, 0}};
+    const copes_op rotated = {.kind = COPES_LRPE_BACKWARD, .lrpe = {.act = COPES_SIGMOID}};
+    ck_assert(check_bound_of(&slope, COPES_OUT, CHECK_F16, gpu).term_ulps == 15);
+    ck_assert(check_bound_of(&rotated, COPES_OUT, CHECK_BF16, gpu).term_ulps == 19);
+    ck_assert(check_bound_of(&slope, COPES_OUT, CHECK_F16, cpu).term_ulps == 4);
+    ck_assert(check_bound_of(&slope, COPES_OUT, CHECK_F32, gpu).term_ulps == 4);
+    ck_assert(check_bound_of(&relu, COPES_OUT, CHECK_F16, gpu).term_ulps == 4);
+    ck_assert(check_bound_of(&forward, COPES_OUT, CHECK_F16, gpu).term_ulps == 4);
+}
+END_TEST
 
 START_TEST(bounds_refuse_what_is_past_them)
 {
@@ -68,6 +85,8 @@ START_TEST(bounds_refuse_what_is_past_them)
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_F32, 0, 0, 1, 5e-9) && refused(ORACLE_BY_TERM, CHECK_F32, 0, 0, 1, 7e-9));
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_BF16, 1.00390625, 1, 0, 1) &&
               refused(ORACLE_BY_TERM, CHECK_BF16, 1.005, 1, 0, 1));
+    ck_assert(!check_compare((check_bound){ORACLE_BY_TERM, 15}, CHECK_BF16, 1.00390625 + 14 * ulp, 1, 0, 1).beyond &&
+              check_compare((check_bound){ORACLE_BY_TERM, 15}, CHECK_BF16, 1.00390625 + 16 * ulp, 1, 0, 1).beyond);
     ck_assert(!refused(ORACLE_BY_ROW, CHECK_F32, 0.1, 1, 0, 0.1 + 9e-7));
     ck_assert(refused(ORACLE_BY_ROW, CHECK_F32, 0.1, 1, 0, 0.1 + 1.1e-6));
     ck_assert(!refused(ORACLE_BY_ATTENTION, CHECK_BF16, 0, 1, 0, 0x1p-6) &&
@@ -126,6 +145,7 @@ int main(void)
     TCase *tests = tcase_create("types, bounds and buffers");
     tcase_add_test(tests, every_short_pattern_survives);
     tcase_add_test(tests, rounding_is_to_nearest_even);
+    tcase_add_test(tests, bounds_know_the_device);
     tcase_add_test(tests, bounds_refuse_what_is_past_them);
     tcase_add_test(tests, buffers_see_stray_bytes);
     suite_add_tcase(suite, tests);

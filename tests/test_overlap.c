@@ -32,7 +32,7 @@ static copes_tensor read_view(DLDataType dtype, char *data, int rank, const int6
     const DLTensor view =
         {.data = data, .device = {kDLCPU, 0}, .ndim = rank, .dtype = dtype, .shape = lengths, .strides = steps};
     copes_tensor tensor;
-    ck_assert_int_eq(copes_tensor_read("op", "slot", &view, &tensor), COPES_OK);
+    ck_assert_int_eq(copes_tensor_read("op", "slot", "any", &view, &tensor), COPES_OK);
     return tensor;
 }
 

@@ -1,4 +1,5 @@
-/* Refusals that do not depend on an operator's tensors: null arguments, contexts, devices and workspaces. */
+/* Refusals that do not depend on an operator's tensors: null arguments, contexts, devices, workspaces and
+ * descriptions that overlap. */
 #include "tests/refusal.h"
 #include "tests/suite.h"
 
@@ -115,39 +116,140 @@ START_TEST(summaries)
 }
 END_TEST
 
-/* A row of softmax that no stack holds: its float32 sums need a workspace. */
+/* Rows of softmax that no stack holds, so that their float32 sums need a workspace. x, o and theta lie one after the
+ * other, with room for a workspace before and after them. */
+enum { FEATURES = 1 << 17, ROWS = 2, ROW_BYTES = ROWS * FEATURES * 2 };
+typedef struct long_rows {
+    char *memory, *x, *o, *theta, *after;
+    int64_t shape[3][4];
+    DLTensor in, angles, out;
+    copes_op op;
+    copes_args args;
+    size_t size; /* of the workspace */
+} long_rows;
+
+static void make_long_rows(long_rows *call)
+{
+    memset(call, 0, sizeof *call);
+    for (int i = 0; i < 2; i++)
+        memcpy(call->shape[i], (int64_t[4]){1, ROWS, 1, FEATURES}, sizeof call->shape[i]);
+    memcpy(call->shape[2], (int64_t[4]){1, 1}, sizeof call->shape[2]);
+    call->in = (DLTensor){.device = cpu, .ndim = 4, .dtype = {kDLBfloat, 16, 1}, .shape = call->shape[0]};
+    call->out = (DLTensor){.device = cpu, .ndim = 4, .dtype = {kDLBfloat, 16, 1}, .shape = call->shape[1]};
+    call->angles = (DLTensor){.device = cpu, .ndim = 2, .dtype = float32, .shape = call->shape[2]};
+    call->op = (copes_op){.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_SOFTMAX}};
+    call->args = (copes_args){.in = {&call->in, &call->angles}, .out = {&call->out}};
+    ck_assert_int_eq(copes_workspace_size(call_context(), &call->op, &call->args, &call->size), COPES_OK);
+    ck_assert_uint_gt(call->size, 1024);
+    call->memory = calloc(1, 2 * call->size + 2 * ROW_BYTES + sizeof(float));
+    ck_assert_ptr_nonnull(call->memory);
+    call->in.data = call->x = call->memory + call->size;
+    call->out.data = call->o = call->x + ROW_BYTES;
+    call->angles.data = call->theta = call->o + ROW_BYTES;
+    call->after = call->theta + sizeof(float);
+    memset(call->o, 0x5a, ROW_BYTES);
+}
+
+static void expect_untouched(const long_rows *call)
+{
+    for (int i = 0; i < ROW_BYTES; i++)
+        if (call->o[i] != 0x5a)
+            ck_abort_msg("o was written at byte %d", i);
+}
+
 START_TEST(workspaces)
 {
-    enum { FEATURES = 1 << 17 };
-    static const int64_t x_shape[4] = {1, 2, 1, FEATURES}, theta_shape[2] = {1, 1};
-    static uint16_t x[2 * FEATURES], o[2 * FEATURES];
-    static float theta = 1;
-    int64_t shapes[3][4];
-    memcpy(shapes[0], x_shape, sizeof x_shape);
-    memcpy(shapes[1], x_shape, sizeof x_shape);
-    memcpy(shapes[2], theta_shape, sizeof theta_shape);
-    DLTensor in = {.data = x, .device = cpu, .ndim = 4, .dtype = {kDLBfloat, 16, 1}, .shape = shapes[0]};
-    DLTensor angles = {.data = &theta, .device = cpu, .ndim = 2, .dtype = float32, .shape = shapes[2]};
-    DLTensor out = {.data = o, .device = cpu, .ndim = 4, .dtype = {kDLBfloat, 16, 1}, .shape = shapes[1]};
-    const copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_SOFTMAX}};
-    const copes_args args = {.in = {&in, &angles}, .out = {&out}};
-    size_t size = 0;
+    long_rows call;
     char message[128];
-    memset(o, 0x5a, sizeof o);
-    ck_assert_int_eq(copes_workspace_size(call_context(), &op, &args, &size), COPES_OK);
-    ck_assert_uint_gt(size, 0);
+    make_long_rows(&call);
+    const size_t size = call.size;
     snprintf(message, sizeof message, "lrpe_forward: the workspace has %zu bytes; it must have %zu", size - 1, size);
-    char *workspace = malloc(size);
-    ck_assert_ptr_nonnull(workspace);
-    expect_refusal(copes_run(call_context(), &op, &args, workspace, size - 1), COPES_ERROR_WORKSPACE, message);
+    expect_refusal(copes_run(call_context(), &call.op, &call.args, call.memory, size - 1), COPES_ERROR_WORKSPACE,
+                   message);
     snprintf(message, sizeof message, "lrpe_forward: the workspace has %zu bytes at NULL; it must have %zu", size,
              size);
-    expect_refusal(copes_run(call_context(), &op, &args, NULL, size), COPES_ERROR_WORKSPACE, message);
-    for (size_t i = 0; i < 2 * FEATURES; i++)
-        ck_assert_uint_eq(o[i], 0x5a5a);
-    ck_assert_int_eq(copes_run(call_context(), &op, &args, workspace, size), COPES_OK);
-    ck_assert_uint_ne(o[2 * FEATURES - 1], 0x5a5a);
-    free(workspace);
+    expect_refusal(copes_run(call_context(), &call.op, &call.args, NULL, size), COPES_ERROR_WORKSPACE, message);
+    expect_untouched(&call);
+    ck_assert_int_eq(copes_run(call_context(), &call.op, &call.args, call.memory, size), COPES_OK);
+    ck_assert_int_ne(call.o[ROW_BYTES - 1], 0x5a);
+    free(call.memory);
+}
+END_TEST
+
+static void expect_overlap(const long_rows *call, char *workspace, const char *slot)
+{
+    char message[128];
+    snprintf(message, sizeof message, "lrpe_forward: the workspace overlaps %s; it must have memory of its own", slot);
+    expect_refusal(copes_run(call_context(), &call->op, &call->args, workspace, call->size), COPES_ERROR_ALIAS,
+                   message);
+    expect_untouched(call);
+}
+
+/* The workspace is used from the next multiple of 256 bytes on. */
+START_TEST(workspaces_that_overlap)
+{
+    long_rows call;
+    make_long_rows(&call);
+    expect_overlap(&call, call.x, "x");
+    expect_overlap(&call, call.x - call.size + 256, "x");
+    expect_overlap(&call, call.x + ROW_BYTES - 257, "x");
+    call.in.data = call.memory; /* out of the way of what comes up to o */
+    expect_overlap(&call, call.o - call.size + 256, "o");
+    call.in.data = call.x;
+    call.out.data = call.memory;
+    memset(call.memory, 0x5a, ROW_BYTES);
+    call.o = call.memory;
+    expect_overlap(&call, call.memory, "o");
+    expect_overlap(&call, call.theta - 256, "theta");
+    free(call.memory);
+    make_long_rows(&call);
+    ck_assert_int_eq(copes_run(call_context(), &call.op, &call.args, call.memory, call.size), COPES_OK);
+    ck_assert_int_eq(copes_run(call_context(), &call.op, &call.args, call.after, call.size), COPES_OK);
+    free(call.memory);
+}
+END_TEST
+
+/* What copes_infer writes must be nobody else's: an input that shares it would describe memory that it does not
+ * have. */
+static void expect_description_refusal(const copes_op *op, const copes_args *args, const char *parts)
+{
+    char message[160];
+    snprintf(message, sizeof message, "lrpe_forward: the %s; it is written, so it must have memory of its own", parts);
+    expect_refusal(copes_infer(op, args), COPES_ERROR_ALIAS, message);
+}
+
+START_TEST(descriptions_that_overlap)
+{
+    int64_t lengths[2][8] = {{1, 2, 1, 4}, {1, 1}}, steps[8] = {0, 0, 0, 8, 4, 4, 1}, *strides = steps + 3;
+    int64_t made[2][8] = {{0}};
+    DLTensor x = {.device = cpu, .ndim = 4, .dtype = float32, .shape = lengths[0], .strides = strides};
+    DLTensor theta = {.device = cpu, .ndim = 2, .dtype = float32, .shape = lengths[1]};
+    DLTensor o = {.shape = made[0]}, lse = {.shape = made[1]};
+    const DLTensor x_before = x, o_before = o;
+    const copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.variant = COPES_COSINE, .act = COPES_SOFTMAX, .dim = 1}};
+    copes_args args = {.in = {&x, &theta}, .out = {&x, &lse}};
+    expect_description_refusal(&op, &args, "DLTensor of o overlaps the DLTensor of x");
+    args.out[1] = args.out[0] = &o;
+    expect_description_refusal(&op, &args, "DLTensor of o overlaps the DLTensor of lse");
+    args.out[1] = &lse;
+    o.shape = lengths[0];
+    expect_description_refusal(&op, &args, "shape of o overlaps the shape of x");
+    o.shape = steps; /* its last length is x's first step */
+    expect_description_refusal(&op, &args, "shape of o overlaps the strides of x");
+    o.shape = lengths[0] + 3; /* its first length is x's last */
+    expect_description_refusal(&op, &args, "shape of o overlaps the shape of x");
+    o.shape = (int64_t *)&theta;
+    expect_description_refusal(&op, &args, "shape of o overlaps the DLTensor of theta");
+    o.shape = made[1] + 2; /* its first length is lse's last */
+    expect_description_refusal(&op, &args, "shape of o overlaps the shape of lse");
+    o.shape = made[0];
+    ck_assert_mem_eq(&x, &x_before, sizeof x);
+    ck_assert_mem_eq(&o, &o_before, sizeof o);
+    ck_assert(lengths[0][3] == 4 && strides[0] == 8 && made[1][0] == 0 && lse.ndim == 0);
+    o.shape = lengths[0] + 4; /* beside x's lengths is no overlap */
+    ck_assert_int_eq(copes_infer(&op, &args), COPES_OK);
+    ck_assert(lengths[0][3] == 4 && lengths[0][7] == 8 && lse.ndim == 3);
+    ck_assert_mem_eq(&x, &x_before, sizeof x);
 }
 END_TEST
 
@@ -170,6 +272,8 @@ int main(void)
     tcase_add_test(context, levels);
     tcase_add_test(context, summaries);
     tcase_add_test(context, workspaces);
+    tcase_add_test(context, workspaces_that_overlap);
+    tcase_add_test(context, descriptions_that_overlap);
     suite_add_tcase(suite, context);
     return suite_run(suite);
 }

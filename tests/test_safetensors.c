@@ -1,62 +1,22 @@
 /* The safetensors reader takes what the format allows, and refuses every malformed file with its reason. */
+#include "tests/header_case.h"
 #include "tests/suite.h"
-#include "tools/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM = 4096 };
-
-/* A file of this header and `data_size` bytes 0, 1, 2 ..; returns its size. */
-static size_t compose(unsigned char bytes[ROOM], const char *header, size_t data_size)
-{
-    const size_t length = strlen(header);
-    ck_assert_uint_le(8 + length + data_size, ROOM);
-    for (size_t i = 0; i < 8; i++)
-        bytes[i] = (unsigned char)(length >> (8 * i));
-    memcpy(bytes + 8, header, length);
-    for (size_t i = 0; i < data_size; i++)
-        bytes[8 + length + i] = (unsigned char)i;
-    return 8 + length + data_size;
-}
-
-/* Parses from memory of exactly that size, so that a sanitizer sees a read past it. */
-static bool parse(const unsigned char *bytes, size_t size, safetensors_file *file, char *reason)
-{
-    unsigned char *exact = malloc(size > 0 ? size : 1);
-    ck_assert_ptr_nonnull(exact);
-    memcpy(exact, bytes, size);
-    const bool ok = safetensors_parse(exact, size, file, reason);
-    for (size_t i = 0; ok && i < file->count; i++) /* where it would be in `bytes`, which stay */
-        file->tensors[i].data = bytes + ((const unsigned char *)file->tensors[i].data - exact);
-    free(exact);
-    return ok;
-}
-
-static void expect_refusal(const char *header, size_t data_size, const char *reason)
-{
-    unsigned char bytes[ROOM];
-    char got[SAFETENSORS_REASON] = "";
-    safetensors_file file;
-    const bool ok = parse(bytes, compose(bytes, header, data_size), &file, got);
-    ck_assert_msg(!ok, "taken: %s", header);
-    ck_assert_str_eq(got, reason);
-    ck_assert_uint_eq(file.count, 0);
-    ck_assert_ptr_null(file.tensors);
-}
-
 START_TEST(reads_a_file)
 {
-    unsigned char bytes[ROOM];
+    unsigned char bytes[HEADER_ROOM];
     char reason[SAFETENSORS_REASON];
     safetensors_file file;
-    const size_t size = compose(bytes,
-                                "{\"__metadata__\":{\"format\":\"pt\"},"
-                                "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
-                                "\"a\":{\"shape\":[],\"data_offsets\":[0,4],\"dtype\":\"F32\",\"note\":1},"
-                                "\"none\":{\"dtype\":\"F64\",\"shape\":[5,0,9],\"data_offsets\":[16,16]}}   ",
-                                16);
-    ck_assert_msg(parse(bytes, size, &file, reason), "%s", reason);
+    const size_t size = header_compose(bytes,
+                                       "{\"__metadata__\":{\"format\":\"pt\"},"
+                                       "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
+                                       "\"a\":{\"shape\":[],\"data_offsets\":[0,4],\"dtype\":\"F32\",\"note\":1},"
+                                       "\"none\":{\"dtype\":\"F64\",\"shape\":[5,0,9],\"data_offsets\":[16,16]}}   ",
+                                       16);
+    ck_assert_msg(header_parse(bytes, size, &file, reason), "%s", reason);
     ck_assert_uint_eq(file.count, 3);
     const safetensors_tensor *a = safetensors_find(&file, "a"), *b = safetensors_find(&file, "b");
     const safetensors_tensor *none = safetensors_find(&file, "none");
@@ -76,12 +36,12 @@ START_TEST(reads_every_dtype)
     static const char *const names[] = {"F64", "F32", "F16", "BF16", "I32", "I64"};
     static const size_t sizes[] = {8, 4, 2, 2, 4, 8};
     for (int i = 0; i < SAFETENSORS_DTYPES; i++) {
-        unsigned char bytes[ROOM];
+        unsigned char bytes[HEADER_ROOM];
         char header[128], reason[SAFETENSORS_REASON];
         safetensors_file file;
         snprintf(header, sizeof header, "{\"t\":{\"dtype\":\"%s\",\"shape\":[3],\"data_offsets\":[0,%zu]}}", names[i],
                  3 * sizes[i]);
-        ck_assert_msg(parse(bytes, compose(bytes, header, 3 * sizes[i]), &file, reason), "%s", reason);
+        ck_assert_msg(header_parse(bytes, header_compose(bytes, header, 3 * sizes[i]), &file, reason), "%s", reason);
         ck_assert_int_eq(file.tensors[0].dtype, i);
         ck_assert_str_eq(safetensors_dtype_name(file.tensors[0].dtype), names[i]);
         safetensors_close(&file);
@@ -91,10 +51,10 @@ END_TEST
 
 START_TEST(reads_a_file_without_tensors)
 {
-    unsigned char bytes[ROOM];
+    unsigned char bytes[HEADER_ROOM];
     char reason[SAFETENSORS_REASON];
     safetensors_file file;
-    ck_assert(parse(bytes, compose(bytes, "{}", 0), &file, reason));
+    ck_assert(header_parse(bytes, header_compose(bytes, "{}", 0), &file, reason));
     ck_assert_uint_eq(file.count, 0);
     safetensors_close(&file);
 }
@@ -103,15 +63,15 @@ END_TEST
 /* An empty tensor may share its place with one that is not. */
 START_TEST(reads_empty_tensors_anywhere_between)
 {
-    unsigned char bytes[ROOM];
+    unsigned char bytes[HEADER_ROOM];
     char reason[SAFETENSORS_REASON];
     safetensors_file file;
-    const size_t size = compose(bytes,
-                                "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-                                "\"first\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
-                                "\"last\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,4]}}",
-                                4);
-    ck_assert_msg(parse(bytes, size, &file, reason), "%s", reason);
+    const size_t size = header_compose(bytes,
+                                       "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                                       "\"first\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
+                                       "\"last\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,4]}}",
+                                       4);
+    ck_assert_msg(header_parse(bytes, size, &file, reason), "%s", reason);
     ck_assert_uint_eq(file.count, 3);
     safetensors_close(&file);
 }
@@ -119,98 +79,28 @@ END_TEST
 
 START_TEST(refuses_lengths)
 {
-    unsigned char bytes[ROOM] = {0};
+    unsigned char bytes[HEADER_ROOM] = {0};
     char reason[SAFETENSORS_REASON];
     safetensors_file file;
-    ck_assert(!parse(bytes, 0, &file, reason));
+    ck_assert(!header_parse(bytes, 0, &file, reason));
     ck_assert_str_eq(reason, "the file has 0 bytes, too few for a header length");
-    ck_assert(!parse(bytes, 7, &file, reason));
+    ck_assert(!header_parse(bytes, 7, &file, reason));
     ck_assert_str_eq(reason, "the file has 7 bytes, too few for a header length");
-    ck_assert(!parse(bytes, 8, &file, reason));
+    ck_assert(!header_parse(bytes, 8, &file, reason));
     ck_assert_str_eq(reason, "the header is not a JSON object");
     bytes[0] = 3;
-    ck_assert(!parse(bytes, 10, &file, reason));
+    ck_assert(!header_parse(bytes, 10, &file, reason));
     ck_assert_str_eq(reason, "the header would have 3 bytes, but only 2 follow: the file is cut off");
     for (int i = 0; i < 8; i++)
         bytes[i] = 0xff;
-    ck_assert(!parse(bytes, 64, &file, reason));
+    ck_assert(!header_parse(bytes, 64, &file, reason));
     ck_assert_str_eq(reason, "the header would have 18446744073709551615 bytes; at most 100000000 are read");
     memcpy(bytes, "\x01\xe1\xf5\x05\0\0\0", 8); /* 100 000 001 */
-    ck_assert(!parse(bytes, 64, &file, reason));
+    ck_assert(!header_parse(bytes, 64, &file, reason));
     ck_assert_str_eq(reason, "the header would have 100000001 bytes; at most 100000000 are read");
     bytes[0] = 0; /* 100 000 000 */
-    ck_assert(!parse(bytes, 64, &file, reason));
+    ck_assert(!header_parse(bytes, 64, &file, reason));
     ck_assert_str_eq(reason, "the header would have 100000000 bytes, but only 56 follow: the file is cut off");
-}
-END_TEST
-
-START_TEST(refuses_what_is_not_json)
-{
-    static const char *const headers[] = {
-        "",           " ",
-        "[]",         "1",
-        "{",          "{}}",
-        "{} x",       " {}",
-        "{\"a\"}",    "{\"a\":}",
-        "{'a':1}",    "\xef\xbb\xbf{}",
-        "{\"a\":1,}", "{\"a\\u0000b\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}",
-    };
-    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++)
-        expect_refusal(headers[i], 4, "the header is not a JSON object");
-    char deep[ROOM / 2];
-    memset(deep, '[', sizeof deep);
-    memcpy(deep, "{\"a\":", 5);
-    deep[sizeof deep - 1] = '\0';
-    expect_refusal(deep, 0, "the header is not a JSON object");
-    unsigned char bytes[ROOM];
-    char reason[SAFETENSORS_REASON];
-    safetensors_file file;
-    const size_t size = compose(bytes, "{}   ", 0);
-    bytes[12] = '\0'; /* a NUL for one of the spaces */
-    ck_assert(!parse(bytes, size, &file, reason));
-    ck_assert_str_eq(reason, "the header is not a JSON object");
-}
-END_TEST
-
-/* A NUL's escape is no escape after an escaped backslash. */
-START_TEST(takes_a_backslash_before_u0000)
-{
-    unsigned char bytes[ROOM];
-    char reason[SAFETENSORS_REASON];
-    safetensors_file file;
-    const size_t size = compose(bytes, "{\"a\\\\u0000\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4);
-    ck_assert_msg(parse(bytes, size, &file, reason), "%s", reason);
-    ck_assert_str_eq(file.tensors[0].name, "a\\u0000");
-    safetensors_close(&file);
-}
-END_TEST
-
-START_TEST(refuses_metadata)
-{
-    expect_refusal("{\"__metadata__\":[]}", 0, "__metadata__ is not an object");
-    expect_refusal("{\"__metadata__\":{\"a\":\"b\",\"c\":1}}", 0,
-                   "__metadata__ has a value, \"c\", that is not a string");
-}
-END_TEST
-
-START_TEST(refuses_entries)
-{
-    expect_refusal("{\"t\":1}", 0, "tensor \"t\" is not described by an object");
-    expect_refusal("{\"t\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor \"t\" must have one dtype, a string");
-    expect_refusal("{\"t\":{\"dtype\":5,\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
-                   "tensor \"t\" must have one dtype, a string");
-    expect_refusal("{\"t\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
-                   "tensor \"t\" must have one dtype, a string");
-    expect_refusal("{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4,
-                   "tensor \"t\" has dtype U8; it must be F64, F32, F16, BF16, I32 or I64");
-    expect_refusal("{\"t\":{\"dtype\":\"f32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
-                   "tensor \"t\" has dtype f32; it must be F64, F32, F16, BF16, I32 or I64");
-    expect_refusal("{\"t\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "tensor \"t\" must have one shape, a list");
-    expect_refusal("{\"t\":{\"dtype\":\"F32\",\"shape\":1,\"data_offsets\":[0,4]}}", 4,
-                   "tensor \"t\" must have one shape, a list");
-    expect_refusal("{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4,
-                   "tensor \"t\" must have one data_offsets, a list of two integers from 0 to 2^53 - 1");
-    expect_refusal("{\"a\\nb\":1}", 0, "tensor \"a?b\" is not described by an object");
 }
 END_TEST
 
@@ -218,13 +108,52 @@ static void expect_shape_refusal(const char *shape, const char *reason)
 {
     char header[512];
     snprintf(header, sizeof header, "{\"t\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[0,4]}}", shape);
-    expect_refusal(header, 4, reason);
+    header_refuse(header, 4, reason);
 }
+
+START_TEST(refuses_metadata)
+{
+    header_refuse("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "the header has __metadata__ twice");
+    header_refuse("{\"__metadata__\":[]}", 0, "__metadata__ is not an object");
+    header_refuse("{\"__metadata__\":{\"a\":\"b\",\"c\":1}}", 0,
+                  "__metadata__ has a value, \"c\", that is not a string");
+}
+END_TEST
+
+START_TEST(refuses_entries)
+{
+    header_refuse("{\"t\":1}", 0, "tensor \"t\" is not described by an object");
+    header_refuse("{\"t\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor \"t\" must have one dtype, a string");
+    header_refuse("{\"t\":{\"dtype\":5,\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+                  "tensor \"t\" must have one dtype, a string");
+    header_refuse("{\"t\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+                  "tensor \"t\" must have one dtype, a string");
+    header_refuse("{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4,
+                  "tensor \"t\" has dtype U8; it must be F64, F32, F16, BF16, I32 or I64");
+    header_refuse("{\"t\":{\"dtype\":\"f32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
+                  "tensor \"t\" has dtype f32; it must be F64, F32, F16, BF16, I32 or I64");
+    header_refuse("{\"t\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "tensor \"t\" must have one shape, a list");
+    header_refuse("{\"t\":{\"dtype\":\"F32\",\"shape\":1,\"data_offsets\":[0,4]}}", 4,
+                  "tensor \"t\" must have one shape, a list");
+    header_refuse("{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4,
+                  "tensor \"t\" must have one data_offsets, a list of two integers from 0 to 2^53 - 1");
+    header_refuse("{\"a\\nb\":1}", 0, "tensor \"a?b\" is not described by an object");
+    char letters[121], header[256], reason[SAFETENSORS_REASON];
+    for (size_t i = 0; i + 2 < sizeof letters; i += 2)
+        memcpy(letters + i, "\xc3\xa9", 3);
+    snprintf(header, sizeof header, "{\"x%s\":1}", letters); /* a name is cut after 100 bytes, here within a letter */
+    snprintf(reason, sizeof reason, "tensor \"x%.98s?\" is not described by an object", letters);
+    header_refuse(header, 0, reason);
+}
+END_TEST
 
 START_TEST(refuses_shapes)
 {
-    static const char *const lengths[] =
-        {"-1", "1.5", "\"1\"", "null", "true", "[1]", "9007199254740992", "9007199254740993", "1e300", "1e999"};
+    static const char *const lengths[] = {"-1", "1.5", "\"1\"", "null", "true", "[1]", "9007199254740992",
+                                          "9007199254740993", "1e300", "1e999",
+                                          /* which doubles round to integers */
+                                          "1e0", "1.0", "10e-1", "1.00000000000000000001", "1e-999",
+                                          "100000000000000000000"};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
         expect_shape_refusal(lengths[i],
                              "tensor \"t\" has a shape whose length 0 is not an integer from 0 to 2^53 - 1");
@@ -244,7 +173,7 @@ static void expect_offsets_refusal(const char *offsets, const char *reason)
 {
     char header[512];
     snprintf(header, sizeof header, "{\"t\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":%s}}", offsets);
-    expect_refusal(header, 8, reason);
+    header_refuse(header, 8, reason);
 }
 
 START_TEST(refuses_offsets)
@@ -267,8 +196,8 @@ START_TEST(refuses_offsets)
     expect_offsets_refusal("[0,9007199254740991]",
                            "tensor \"t\" has data_offsets [0, 9007199254740991], past the end of the 8 bytes of data");
     expect_offsets_refusal("[0,4]", "tensor \"t\" has data_offsets [0, 4], but its shape and dtype take 8 bytes");
-    expect_refusal("{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8,
-                   "tensor \"t\" has data_offsets [0, 8], but its shape and dtype take 4 bytes");
+    header_refuse("{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8,
+                  "tensor \"t\" has data_offsets [0, 8], but its shape and dtype take 4 bytes");
     expect_offsets_refusal("[0,7]", "tensor \"t\" has data_offsets [0, 7], but its shape and dtype take 8 bytes");
 }
 END_TEST
@@ -281,7 +210,7 @@ static void expect_place_refusal(const char *a, const char *b, size_t data_size,
              "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":%s},"
              "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":%s}}",
              a, b);
-    expect_refusal(header, data_size, reason);
+    header_refuse(header, data_size, reason);
 }
 
 START_TEST(refuses_overlaps_and_holes)
@@ -291,12 +220,12 @@ START_TEST(refuses_overlaps_and_holes)
     expect_place_refusal("[0,4]", "[5,9]", 9, "bytes 4 to 4 of the data, before tensor \"b\", belong to no tensor");
     expect_place_refusal("[2,6]", "[6,10]", 10, "bytes 0 to 1 of the data, before tensor \"a\", belong to no tensor");
     expect_place_refusal("[0,4]", "[4,8]", 11, "bytes 8 to 10 at the end of the data belong to no tensor");
-    expect_refusal("{}", 1, "bytes 0 to 0 at the end of the data belong to no tensor");
-    expect_refusal(
+    header_refuse("{}", 1, "bytes 0 to 0 at the end of the data belong to no tensor");
+    header_refuse(
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
         "\"e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,4]}}",
         8, "tensors \"a\" and \"e\" overlap in the data");
-    expect_refusal(
+    header_refuse(
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
         "\"\\u0061\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
         8, "the header names tensor \"a\" twice");
@@ -312,8 +241,6 @@ int main(void)
     tcase_add_test(reader, reads_a_file_without_tensors);
     tcase_add_test(reader, reads_empty_tensors_anywhere_between);
     tcase_add_test(reader, refuses_lengths);
-    tcase_add_test(reader, refuses_what_is_not_json);
-    tcase_add_test(reader, takes_a_backslash_before_u0000);
     tcase_add_test(reader, refuses_metadata);
     tcase_add_test(reader, refuses_entries);
     tcase_add_test(reader, refuses_shapes);

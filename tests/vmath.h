@@ -12,6 +12,7 @@ typedef struct vmath_functions {
     void (*sigmoid)(const void *x, void *y, size_t count);
     void (*silu)(const void *x, void *y, size_t count);
     void (*sincos)(const void *phase, void *sine, void *cosine, size_t count);
+    void (*rounded_twice)(const void *x, void *y, size_t count); /* x (2 - x) - 1 as a product and a difference */
 } vmath_functions;
 
 extern const vmath_functions copes_vmath_baseline_f32, copes_vmath_baseline_f64;

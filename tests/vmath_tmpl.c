@@ -49,4 +49,14 @@ static void sincos_all(const void *phase, void *sine, void *cosine, size_t count
     }
 }
 
-const vmath_functions TEMPLATE(vmath) = {exp_all, exp_term_all, sigmoid_all, silu_all, sincos_all};
+static void rounded_twice_all(const void *x, void *y, size_t count)
+{
+    const real *from = x;
+    real *to = y;
+    for (size_t i = 0; i < count; i += LANES) {
+        const vreal v = load_real(from + i);
+        store_real(to + i, v * (2 - v) - 1);
+    }
+}
+
+const vmath_functions TEMPLATE(vmath) = {exp_all, exp_term_all, sigmoid_all, silu_all, sincos_all, rounded_twice_all};

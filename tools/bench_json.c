@@ -2,13 +2,13 @@
 #include "tools/bench.h"
 
 #include "tools/arguments.h"
+#include "tools/whole_file.h"
 
 #include <cJSON.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct bench_json {
     cJSON *root, *cases;
@@ -81,39 +81,32 @@ int bench_json_add(bench_json *json, const bench_case *c, const bench_result *re
     return -1;
 }
 
-/* The name that the file has while it is being written. */
-static char *part_of(const char *path)
+static int fail_at(const char *path, const char *reason)
 {
-    const size_t size = strlen(path) + sizeof ".part";
-    char *part = malloc(size);
-    if (part != NULL)
-        snprintf(part, size, "%s.part", path);
-    return part;
-}
-
-/* Writes the text, or with NULL only tries whether a file can be made there. */
-static int write_text(const char *path, const char *text)
-{
-    char *part = part_of(path);
-    FILE *file = part != NULL ? fopen(part, "wb") : NULL;
-    bool ok = file != NULL && (text == NULL || (fputs(text, file) >= 0 && fputc('\n', file) == '\n'));
-    if (file != NULL && fclose(file) != 0)
-        ok = false;
-    if (ok && text != NULL)
-        ok = rename(part, path) == 0;
-    const int error = errno;
-    if (file != NULL && (!ok || text == NULL))
-        remove(part);
-    free(part);
-    return ok ? 0 : complain(EXIT_FAILED, "%s: %s", path, part == NULL ? "out of memory" : strerror(error));
+    return complain(EXIT_FAILED, "%s: %s", path, reason);
 }
 
 int bench_json_try(const char *path)
 {
-    struct stat status;
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
-        return complain(EXIT_FAILED, "%s: what is there is not a regular file", path);
-    return write_text(path, NULL);
+    char reason[WHOLE_FILE_REASON];
+    whole_file file;
+    if (!whole_file_open(&file, path, reason))
+        return fail_at(path, reason);
+    whole_file_abandon(&file);
+    return 0;
+}
+
+static int write_text(const char *path, const char *text)
+{
+    char reason[WHOLE_FILE_REASON];
+    whole_file file;
+    if (!whole_file_open(&file, path, reason))
+        return fail_at(path, reason);
+    if (fputs(text, file.stream) >= 0 && fputc('\n', file.stream) == '\n')
+        return whole_file_commit(&file, reason) ? 0 : fail_at(path, reason);
+    const int error = errno;
+    whole_file_abandon(&file);
+    return fail_at(path, strerror(error));
 }
 
 int bench_json_save(const bench_json *json, const char *path)

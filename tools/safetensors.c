@@ -1,5 +1,7 @@
-/* Reading safetensors: the header through cJSON, then every claim it makes checked against the bytes there are. */
+/* Reading safetensors: the header through a strict check and cJSON, then every claim it makes checked against the bytes there are. */
 #include "tools/safetensors.h"
+
+#include "tools/json_text.h"
 
 #include <cJSON.h>
 #include <stdarg.h>
@@ -49,13 +51,17 @@ fail(char reason[SAFETENSORS_REASON], const char *format, ...)
     va_start(values, format);
     vsnprintf(reason, SAFETENSORS_REASON, format, values);
     va_end(values);
-    for (char *c = reason; *c != '\0'; c++) /* names come from the file, and the message is to stay one plain line */
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
+    /* The message is to stay one plain line: names come from the file, and may be cut in the middle of a letter. */
+    for (char *c = reason; *c != '\0';) {
+        const size_t length = (unsigned char)*c < ' ' || *c == 0x7f ? 0 : json_text_utf8(c, strlen(c));
+        if (length == 0)
             *c = '?';
+        c += length > 0 ? length : 1;
+    }
     return false;
 }
 
-/* Doubles hold every integer below 2^53; at and past it cJSON may have rounded. */
+/* Doubles hold every integer below 2^53; at and past it cJSON has rounded. */
 static bool read_integer(const cJSON *item, int64_t *value)
 {
     if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0) || item->valuedouble >= 9007199254740992.0 ||
@@ -196,6 +202,7 @@ static bool read_tensors(const cJSON *header, const unsigned char *data, size_t 
                          char reason[SAFETENSORS_REASON])
 {
     const cJSON *entry;
+    bool has_metadata = false;
     file->tensors = calloc((size_t)cJSON_GetArraySize(header) + 1, sizeof *file->tensors);
     if (file->tensors == NULL)
         return fail(reason, "out of memory");
@@ -203,8 +210,11 @@ static bool read_tensors(const cJSON *header, const unsigned char *data, size_t 
     {
         safetensors_tensor *tensor = &file->tensors[file->count];
         if (strcmp(entry->string, "__metadata__") == 0) {
+            if (has_metadata)
+                return fail(reason, "the header has __metadata__ twice");
             if (!check_metadata(entry, reason))
                 return false;
+            has_metadata = true;
             continue;
         }
         if (!cJSON_IsObject(entry))
@@ -221,25 +231,11 @@ static bool read_tensors(const cJSON *header, const unsigned char *data, size_t 
     return check_cover(file, data_size, reason) && check_names(file, reason);
 }
 
-/* cJSON ends a string at a NUL, written plainly or as an escape, so that two names could pass for one. */
-static bool has_nul(const char *text, size_t size)
-{
-    for (size_t i = 0; i < size; i++) {
-        if (text[i] == '\0' || (size - i >= 6 && memcmp(text + i, "\\u0000", 6) == 0))
-            return true;
-        if (text[i] == '\\')
-            i++;
-    }
-    return false;
-}
-
-/* The header as JSON, from a copy with a NUL at its end: without one, some releases of cJSON read past the text. */
+/* The header as JSON, from a copy: its numbers are made ready for cJSON, of which some releases read past a text that no
+ * NUL ends. */
 static cJSON *parse_header(const char *text, size_t size, char reason[SAFETENSORS_REASON])
 {
-    if (size == 0 || text[0] != '{' || has_nul(text, size)) {
-        fail(reason, "the header is not a JSON object");
-        return NULL;
-    }
+    size_t at;
     char *copy = malloc(size + 1);
     if (copy == NULL) {
         fail(reason, "out of memory");
@@ -247,10 +243,13 @@ static cJSON *parse_header(const char *text, size_t size, char reason[SAFETENSOR
     }
     memcpy(copy, text, size);
     copy[size] = '\0';
-    cJSON *header = cJSON_ParseWithOpts(copy, NULL, 1);
-    free(copy);
-    if (header == NULL)
+    const char *wrong = json_text_check(copy, size, &at);
+    cJSON *header = wrong == NULL && copy[0] == '{' ? cJSON_ParseWithOpts(copy, NULL, 1) : NULL;
+    if (wrong != NULL)
+        fail(reason, "the header is not JSON: its byte %zu, 0x%02x, %s", at, (unsigned char)text[at], wrong);
+    else if (header == NULL)
         fail(reason, "the header is not a JSON object");
+    free(copy);
     return header;
 }
 

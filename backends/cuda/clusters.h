@@ -26,6 +26,14 @@ inline cudaError_t set_attributes(const queue &to, const void *kernel, const gan
     return error;
 }
 
+/* Is a launch refused because its blocks are to run at once? By what the device says of itself it has room for them, as they
+ * are cut for that; but the driver may give a process less, as MPS does by its limits, or none of it at all. */
+inline bool is_refused(const gang &of, cudaError_t error)
+{
+    return of.meets && (error == cudaErrorCooperativeLaunchTooLarge || error == cudaErrorNotSupported ||
+                        error == cudaErrorLaunchOutOfResources);
+}
+
 /* Enqueues a kernel whose blocks are a gang. */
 template <typename... Parameters>
 copes_status launch_gang(const queue &to, const gang &of, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
@@ -46,8 +54,13 @@ copes_status launch_gang(const queue &to, const gang &of, void (*kernel)(Paramet
         attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
         attributes[config.numAttrs++].val.cooperative = 1;
     }
-    const cudaError_t error = set_attributes(to, reinterpret_cast<const void *>(kernel), of, shared);
-    return status_of(error == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, arguments...) : error, "launch");
+    COPES_TRY(status_of(set_attributes(to, reinterpret_cast<const void *>(kernel), of, shared), "launch"));
+    const cudaError_t error = cudaLaunchKernelEx(&config, kernel, arguments...);
+    to.refused = is_refused(of, error);
+    if (!to.refused)
+        return status_of(error, "launch");
+    (void)cudaGetLastError();
+    return COPES_ERROR_BACKEND; /* and no message: backend.cpp goes on without */
 }
 
 } // namespace COPES_GPU

@@ -11,38 +11,65 @@
 namespace COPES_GPU
 {
 
-/* One of them as of a version of CUDA, as cuda.h counts them; nullptr where the driver is older. What is found is kept in
- * `known`. */
-template <typename Function>
-copes_status find_in_driver(const char *name, unsigned version, std::atomic<void *> *known, Function **function)
+/* One of them as of a version of CUDA, as cuda.h counts them. To be `constinit`: the library has no guards for statics. */
+template <typename Function> class driver_function
 {
-    void *found = known->load(std::memory_order_relaxed);
-    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSuccess;
-    if (found == nullptr) {
-#if CUDART_VERSION >= 12050
-        COPES_TRY(status_of(cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result), name));
-#else
-        COPES_TRY(status_of(cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result), name));
-#endif
-        found = result == cudaDriverEntryPointSuccess ? found : nullptr;
-        known->store(found, std::memory_order_relaxed);
+    const char *name;
+    unsigned version;
+    std::atomic<Function *> known = nullptr;
+
+  public:
+    constexpr driver_function(const char *name, unsigned version) : name(name), version(version)
+    {
     }
-    *function = reinterpret_cast<Function *>(found);
-    return COPES_OK;
+    /* Looks for it, once it is found no more. `found`: false where the driver is older. */
+    copes_status find(bool *found)
+    {
+        *found = known.load(std::memory_order_relaxed) != nullptr;
+        if (*found)
+            return COPES_OK;
+        void *function = nullptr;
+        cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSuccess;
+#if CUDART_VERSION >= 12050
+        COPES_TRY(
+            status_of(cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &result), name));
+#else
+        COPES_TRY(status_of(cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &result), name));
+#endif
+        *found = result == cudaDriverEntryPointSuccess && function != nullptr;
+        if (*found)
+            known.store(reinterpret_cast<Function *>(function), std::memory_order_relaxed);
+        return COPES_OK;
+    }
+    /* Calls it, once it is found. */
+    template <typename... Arguments> CUresult operator()(Arguments... arguments) const
+    {
+        return known.load(std::memory_order_relaxed)(arguments...);
+    }
+    /* The same; an error is told. It is not the runtime's, which has the same numbers, but keeps what the caller left there. */
+    template <typename... Arguments> copes_status call(const char *what, Arguments... arguments) const
+    {
+        const CUresult error = (*this)(arguments...);
+        return error == CUDA_SUCCESS ? COPES_OK : fail_of((cudaError_t)error, what);
+    }
+};
+
+/* Looks for several. `found`: all of them. */
+template <typename... Functions> copes_status find_in_driver(bool *found, Functions &...functions)
+{
+    copes_status status = COPES_OK;
+    *found = true;
+    ((status = *found ? functions.find(found) : COPES_OK, status == COPES_OK) && ...);
+    return status;
 }
 
-/* Calls what may be the first of the thread's calls to ask for a context, which the runtime's functions would give it: that
- * of the current device. */
-template <typename Call> copes_status call_driver(const char *name, Call call)
+/* Fails where one is missing. */
+template <typename... Functions> copes_status require_in_driver(Functions &...functions)
 {
-    CUresult error = call();
-    if (error == CUDA_ERROR_INVALID_CONTEXT) {
-        int device = 0;
-        COPES_TRY(status_of(cudaGetDevice(&device), name));
-        COPES_TRY(status_of(cudaSetDevice(device), name));
-        error = call();
-    }
-    return status_of((cudaError_t)error, name); /* the runtime has the driver's numbers */
+    bool found;
+    COPES_TRY(find_in_driver(&found, functions...));
+    return found ? COPES_OK
+                 : copes_fail(COPES_ERROR_BACKEND, "the CUDA driver is too old; it must be of 12.0 or later");
 }
 
 } // namespace COPES_GPU

@@ -136,12 +136,12 @@ bool with_coding(const queue &to, const copes_lrpe_problem &problem, bool given,
 }
 
 /* Wherever the tensors start. */
-template <typename T> size_t fast_sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given)
+template <typename T> int64_t fast_sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given)
 {
     copes_lrpe_problem anywhere = problem;
     for (copes_view *view : {&anywhere.src, &anywhere.x, &anywhere.dst})
         *view = aligned(*view);
-    size_t bytes = 0;
+    int64_t bytes = 0;
     with_coding<T>(to, anywhere, given, [&]<coding C, role R>() {
         bytes = plan_of<T, C, R>(to, anywhere).workspace;
         return true;
@@ -163,7 +163,7 @@ bool run_sequence_fast(const queue &to, const copes_lrpe_problem &problem, bool 
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template size_t fast_sequence_workspace<T>(const queue &, const copes_lrpe_problem &, bool);                       \
+    template int64_t fast_sequence_workspace<T>(const queue &, const copes_lrpe_problem &, bool);                      \
     template bool run_sequence_fast<T>(const queue &, const copes_lrpe_problem &, bool, void *, copes_status *);
 INSTANTIATE(f32)
 INSTANTIATE(f16)

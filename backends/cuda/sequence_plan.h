@@ -63,10 +63,12 @@ template <typename U> int turn_sets(const cluster_tiling &t)
     return changes_pairs(t) ? SLABS : std::min(SLABS, 1 + (SLABS - 2 + t.batch) / t.batch + (t.whole < t.pairs));
 }
 
+/* Unsigned, as where there is no data yet strides may be such that the ways wrap. */
 template <typename U> thread_way way_through(const copes_view &view, int64_t tokens, int64_t steps)
 {
-    const int64_t size = sizeof(typename U::T), token = tokens * view.stride[1];
-    return {token * size, (view.stride[0] - steps * U::BATCH * token) * size};
+    const uint64_t size = sizeof(typename U::T), token = (uint64_t)tokens * (uint64_t)view.stride[1];
+    const uint64_t back = (uint64_t)(steps * U::BATCH) * token;
+    return {(int64_t)(token * size), (int64_t)(((uint64_t)view.stride[0] - back) * size)};
 }
 
 /* The cut of a problem into slabs for clusters of `ranks` blocks; false where it does not fit, or the device has no such
@@ -136,7 +138,7 @@ struct sequence_plan {
     cut_kind kind = cut_kind::none;
     cluster_tiling tiling = {};
     double cost = INFINITY;
-    size_t workspace = 0;
+    int64_t workspace = 0;
 };
 
 /* Takes a cut for clusters or groups of `ranks` blocks, if there is one and it is cheaper than the plan's. */
@@ -148,7 +150,7 @@ void consider(const queue &to, const copes_lrpe_problem &problem, cut_kind kind,
         return;
     *plan = {kind, t, cost_of<U>(t)};
     if constexpr (U::GROUPED)
-        plan->workspace = group_totals<U>::bytes(t);
+        plan->workspace = (int64_t)group_totals<U>::bytes(t);
 }
 
 /* The kernels of an encoding and direction: slabs of 128 bytes in a cluster, and of 256, 128 and 64 in a group. */

@@ -44,24 +44,23 @@ void count_clusters(queue *to)
  * capture. Contexts are told apart by numbers that are never given again. */
 static copes_status ask_context(const queue &before, queue *to, const void **part, CUdevResource *has)
 {
-    static std::atomic<void *> known[3];
-    decltype(cuCtxGetId) *get_id = nullptr;
-    decltype(cuCtxGetCurrent) *get_context = nullptr;
-    decltype(cuCtxGetDevResource) *get_resource = nullptr;
+    static constinit driver_function<decltype(cuCtxGetId)> get_id("cuCtxGetId", 12000);
+    static constinit driver_function<decltype(cuCtxGetCurrent)> get_context("cuCtxGetCurrent", 12000);
+    static constinit driver_function<decltype(cuCtxGetDevResource)> get_resource("cuCtxGetDevResource", 12040);
+    const CUcontext current = nullptr;
     CUcontext context = nullptr;
-    COPES_TRY(find_in_driver("cuCtxGetId", 12000, &known[0], &get_id));
-    COPES_TRY(find_in_driver("cuCtxGetCurrent", 12000, &known[1], &get_context));
-    COPES_TRY(find_in_driver("cuCtxGetDevResource", 12040, &known[2], &get_resource));
-    if (get_id == nullptr || get_context == nullptr || get_resource == nullptr)
+    bool found;
+    COPES_TRY(find_in_driver(&found, get_id, get_context, get_resource));
+    if (!found)
         return COPES_OK;
-    COPES_TRY(call_driver("context", [&] { return get_id(nullptr, &to->context); }));
+    COPES_TRY(get_id.call("context", current, &to->context));
     if (to->context == before.context) {
         const cudaStream_t stream = to->stream;
         *to = before;
         to->stream = stream;
         return COPES_OK;
     }
-    COPES_TRY(call_driver("context", [&] { return get_context(&context); }));
+    COPES_TRY(get_context.call("context", &context));
     if (get_resource(context, has, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS) /* what does not tell is not green */
         *part = context;
     return COPES_OK;
@@ -69,17 +68,17 @@ static copes_status ask_context(const queue &before, queue *to, const void **par
 
 static copes_status ask_stream(const queue &to, const void **part, CUdevResource *has)
 {
-    static std::atomic<void *> known[2];
-    decltype(cuStreamGetGreenCtx) *get_context = nullptr;
-    decltype(cuGreenCtxGetDevResource) *get_resource = nullptr;
+    static constinit driver_function<decltype(cuStreamGetGreenCtx)> get_context("cuStreamGetGreenCtx", 12040);
+    static constinit driver_function<decltype(cuGreenCtxGetDevResource)> get_resource("cuGreenCtxGetDevResource",
+                                                                                      12040);
     CUgreenCtx context = nullptr;
-    COPES_TRY(find_in_driver("cuStreamGetGreenCtx", 12040, &known[0], &get_context));
-    COPES_TRY(find_in_driver("cuGreenCtxGetDevResource", 12040, &known[1], &get_resource));
-    if (get_context == nullptr || get_resource == nullptr)
+    bool found;
+    COPES_TRY(find_in_driver(&found, get_context, get_resource));
+    if (!found)
         return COPES_OK;
-    COPES_TRY(call_driver("stream", [&] { return get_context(to.stream, &context); }));
+    COPES_TRY(get_context.call("stream", to.stream, &context));
     if (context != nullptr)
-        COPES_TRY(call_driver("stream", [&] { return get_resource(context, has, CU_DEV_RESOURCE_TYPE_SM); }));
+        COPES_TRY(get_resource.call("stream", context, has, CU_DEV_RESOURCE_TYPE_SM));
     *part = context;
     return COPES_OK;
 }

@@ -13,16 +13,10 @@ inline copes_status encode_map(CUtensorMap *map, CUtensorMapDataType type, void 
                                const uint64_t (&strides)[3], const uint32_t (&box)[4], CUtensorMapSwizzle swizzle)
 {
     static const uint32_t steps[4] = {1, 1, 1, 1};
-    static const char name[] = "cuTensorMapEncodeTiled";
-    static std::atomic<void *> known;
-    decltype(cuTensorMapEncodeTiled) *encode = nullptr;
-    COPES_TRY(find_in_driver(name, 12000, &known, &encode));
-    if (encode == nullptr)
-        return copes_fail(COPES_ERROR_BACKEND, "the CUDA driver has no %s; it must be of 12.0 or later", name);
-    return call_driver(name, [&] {
-        return encode(map, type, 4, data, lengths, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    });
+    static constinit driver_function<decltype(cuTensorMapEncodeTiled)> encode("cuTensorMapEncodeTiled", 12000);
+    COPES_TRY(require_in_driver(encode));
+    return encode.call("tensor map", map, type, 4u, data, lengths, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                       swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 } // namespace COPES_GPU

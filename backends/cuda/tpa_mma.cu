@@ -201,8 +201,9 @@ template <typename T> static bool is_fast(const queue &to, const copes_tpa_probl
     const bool sizes = p.h >= 1 && p.h <= heads && p.d <= features && p.e >= 1 && p.e <= features && p.rk <= ranks &&
                        p.rv <= ranks && p.rq <= 4096 && p.m >= 1 && p.m <= INT32_MAX / 2 && p.b >= 1 && p.n >= 1 &&
                        p.b <= tokens / p.n;
+    const bool ordinary = p.score_exponent == 0 && p.value_exponent == 0; /* scales */
     mma_plan plan;
-    return to.architecture >= 80 && sizes && p.bq.stride[3] == 1 && in_rows<T>(p.bk, p, p.rk, p.d) &&
+    return to.architecture >= 80 && sizes && ordinary && p.bq.stride[3] == 1 && in_rows<T>(p.bk, p, p.rk, p.d) &&
            in_rows<T>(p.bv, p, p.rv, p.e) && in_one_piece<T>(p.ak, p, p.rk) && in_one_piece<T>(p.av, p, p.rv) &&
            plan_block<T>(to, p, head_tiles_of(p), &plan);
 }
@@ -214,7 +215,7 @@ template <typename T> static bool is_aligned(const copes_tpa_problem &problem)
     return cache % 16 == 0 && (address(problem.aq) | address(problem.bq)) % sizeof(T) == 0;
 }
 
-template <typename T> bool fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem, size_t *bytes)
+template <typename T> bool fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem, int64_t *bytes)
 {
     if (!is_fast<T>(to, problem))
         return false;

@@ -103,6 +103,13 @@ __device__ __forceinline__ void form_pieces<f32>(const copes_tpa_problem &proble
     }
 }
 
+/* Is a lane's number j of a piece, which begins at feature `first`, one of the query's features? Those past the last are 0,
+ * as the keys have zeros there, and an infinity times 0 would be NaN. */
+template <typename T> DEVICE bool has_feature(const copes_tpa_problem &problem, int first, int j)
+{
+    return first + (is_single<T> ? 4 * place_of_lane().t : j / 4 * 8) < (int)problem.d;
+}
+
 DEVICE void write_words(uint32_t at, const uint32_t (&words)[4])
 {
     write_shared(at, make_uint4(words[0], words[1], words[2], words[3]));
@@ -154,7 +161,7 @@ template <typename T, int WIDTH> struct warp_query {
             for (int k = 0; k < 2 && pieces[k] < PIECES; k++) {
                 for (int j = 0; j < 8; j++) {
                     float &x = q[k][j / 4][j % 4];
-                    x = scale.apply(x);
+                    x = has_feature<T>(problem, features[k], j) ? scale.apply(x) : 0;
                     top[j % 4 / 2] = fmaxf(top[j % 4 / 2], fabsf(x));
                 }
                 if (is_half<T>)

@@ -82,7 +82,7 @@ DEVICE void attend(const copes_tpa_problem &problem, const stage_ring &ring, uin
     if constexpr (is_half<T>)
         if (out.weights.make_room(product::largest_coefficient(w, stage + ring.av, rv), by))
             out.shrink(by);
-    out.weights.exponentiate(s);
+    out.weights.exponentiate(s, problem.weight_unit);
     for (int r = 0; r < rv; r++) {
         product::coefficients(v, w, stage + ring.av, rv, r);
 #pragma unroll

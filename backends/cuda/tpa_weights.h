@@ -98,8 +98,9 @@ template <typename T, typename Rows> struct row_weights {
         return factor < 1;
     }
 
-    /* Scores become weights. A stage's are summed by themselves, which keeps rounding errors few. */
-    template <int N> __device__ __forceinline__ void exponentiate(float (&s)[N][4])
+    /* Scores become weights, in a unit that float16 has no use for. A stage's are summed by themselves, which keeps
+     * rounding errors few. */
+    template <int N> __device__ __forceinline__ void exponentiate(float (&s)[N][4], float unit)
     {
         float shift[ROWS], part[ROWS];
         for (int row = 0; row < ROWS; row++)
@@ -109,6 +110,7 @@ template <typename T, typename Rows> struct row_weights {
             float &e = s[i / 4][i % 4];
             e = exp2_term(e - shift[Rows::of(i)]);
             part[Rows::of(i)] += e;
+            e *= is_half<T> ? 1 : unit;
         }
         for (int row = 0; row < ROWS; row++)
             sum[row] += part[row];

@@ -111,9 +111,9 @@ DEVICE void attend_block(const copes_tpa_problem &problem, const wgmma_plan &pla
             attend_halves<WIDTH>(reader, turns * slots, count, w, query,
                                  half_coefficients<FLAT>(layout_of<T, WIDTH, FLAT>(problem, plan.tiles).heads(),
                                                          task.head, problem),
-                                 out);
+                                 problem.weight_unit, out);
         else
-            attend_stage<T, WIDTH, PARTS>(reader, turns, plan.tiles, count, w, query, unit, out);
+            attend_stage<T, WIDTH, PARTS>(reader, turns, plan.tiles, count, w, query, unit, problem.weight_unit, out);
     }
 }
 
@@ -234,7 +234,7 @@ template <typename T> static copes_status map_cache(cache_maps *maps, const cope
     return map_tensor<T>(&maps->bv, p, p.bv, p.e, p.rv, 128);
 }
 
-template <typename T> bool wgmma_tpa_workspace(const queue &to, const copes_tpa_problem &problem, size_t *bytes)
+template <typename T> bool wgmma_tpa_workspace(const queue &to, const copes_tpa_problem &problem, int64_t *bytes)
 {
     wgmma_plan plan;
     if (!takes_boxes<T>(to, problem, &plan))
@@ -288,7 +288,7 @@ bool run_wgmma_tpa(const queue &to, const copes_tpa_problem &problem, void *work
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template bool wgmma_tpa_workspace<T>(const queue &, const copes_tpa_problem &, size_t *);                          \
+    template bool wgmma_tpa_workspace<T>(const queue &, const copes_tpa_problem &, int64_t *);                         \
     template bool run_wgmma_tpa<T>(const queue &, const copes_tpa_problem &, void *, copes_status *);
 INSTANTIATE(f32)
 INSTANTIATE(f16)

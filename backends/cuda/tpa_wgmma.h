@@ -10,7 +10,7 @@ namespace COPES_GPU
 {
 
 /* False: not this problem. */
-template <typename T> bool wgmma_tpa_workspace(const queue &to, const copes_tpa_problem &problem, size_t *bytes);
+template <typename T> bool wgmma_tpa_workspace(const queue &to, const copes_tpa_problem &problem, int64_t *bytes);
 template <typename T>
 bool run_wgmma_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace, copes_status *status);
 

@@ -101,7 +101,7 @@ DEVICE void multiply_values(float (&o)[WIDTH / 2], const group_keys &weights, ui
 /* Attention of the group's heads over a stage, of whose keys `count` are the block's; the next one is `next` slots on. */
 template <typename T, int WIDTH, int PARTS>
 DEVICE void attend_stage(slot_reader &reader, int next, int tiles, int count, const group_place &w, uint32_t query,
-                         float unit, group_outputs<T, WIDTH> &out)
+                         float unit, float weight_unit, group_outputs<T, WIDTH> &out)
 {
     const stage_layout<T, WIDTH, false> layout = {tiles};
     group_keys s, v;
@@ -119,7 +119,7 @@ DEVICE void attend_stage(slot_reader &reader, int next, int tiles, int count, co
         if (out.weights.make_room(top, by))
             out.shrink(by);
     }
-    out.weights.exponentiate(s);
+    out.weights.exponentiate(s, weight_unit);
 #pragma unroll
     for (int i = 0; i < BOX_KEYS / 4; i++)
         v[i / 4][i % 4] *= s[i / 4][i % 4];

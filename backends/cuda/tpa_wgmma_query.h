@@ -143,8 +143,8 @@ template <typename T, int WIDTH, int PARTS> struct query_former {
         }
 #pragma unroll
         for (int i = 0; i < 2 * PIECES; i++)
-            for (int k = 0; k < 2; k++)
-                q[i][k] = query.scale.apply(q[i][k]);
+            for (int k = 0; k < 2; k++) /* past the last feature an infinity would have made NaN of bq's zeros */
+                q[i][k] = half * (WIDTH / 2) + 8 * i < query.features ? query.scale.apply(q[i][k]) : 0;
     }
 
     /* Leaves half of a row, times `factor`, in parts. */

@@ -250,7 +250,7 @@ DEVICE void multiply_values(group_outputs<f32, WIDTH> &out, uint32_t values, con
 /* Attention of the group's heads over a stage, half after half; of its keys `count` are the block's. */
 template <int WIDTH, bool FLAT>
 DEVICE void attend_halves(slot_reader &reader, int next, int count, const group_place &w, uint32_t query,
-                          const half_coefficients<FLAT> &of, group_outputs<f32, WIDTH> &out)
+                          const half_coefficients<FLAT> &of, float weight_unit, group_outputs<f32, WIDTH> &out)
 {
     constexpr int rank_bytes = stage_layout<f32, WIDTH, FLAT>::RANK;
     constexpr int steps = FLAT && WIDTH > 64 ? 1 : 4; /* as far as registers reach */
@@ -277,7 +277,7 @@ DEVICE void attend_halves(slot_reader &reader, int next, int count, const group_
         s[i / 4][i % 4] = key + i % 4 / 2 * 8 < count ? s[i / 4][i % 4] : -INFINITY;
     if (out.weights.raise(s, by, rows))
         out.shrink(by);
-    out.weights.exponentiate(s);
+    out.weights.exponentiate(s, weight_unit);
     const uint32_t values = reader.enter();
 #pragma unroll 1
     for (int rank = 0; rank < of.value_ranks; rank++) {

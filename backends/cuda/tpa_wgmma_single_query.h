@@ -66,8 +66,9 @@ template <int WIDTH, int PARTS> struct query_former<f32, WIDTH, PARTS> {
                 q[i / 2][i % 2] = fmaf(__uint_as_float(a[i / 2]), __uint_as_float(x[i % 2]), q[i / 2][i % 2]);
             row += FEATURE_ROW<f32, WIDTH>, of_heads += coefficient_row(tiles);
         }
+        const bool exists = piece * 64 + w.lane * 2 < query.features; /* else an infinity has made NaN of bq's zeros */
         for (int i = 0; i < 2 * HEADS; i++)
-            q[i / 2][i % 2] = query.scale.apply(q[i / 2][i % 2]);
+            q[i / 2][i % 2] = exists ? query.scale.apply(q[i / 2][i % 2]) : 0;
     }
 
     /* Leaves them in parts. */

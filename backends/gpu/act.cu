@@ -123,7 +123,7 @@ static bool as_sequence(const copes_act_problem &problem, copes_lrpe_problem *se
     return true;
 }
 
-template <typename T> size_t act_workspace(const queue &to, const copes_act_problem &problem)
+template <typename T> int64_t act_workspace(const queue &to, const copes_act_problem &problem)
 {
     copes_lrpe_problem sequence;
     return problem.axis >= 0 && as_sequence(problem, &sequence) ? sequence_workspace<T>(to, sequence, true) : 0;
@@ -149,7 +149,7 @@ GPU(Error_t) find_code(int *architecture)
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template size_t act_workspace<T>(const queue &, const copes_act_problem &);                                        \
+    template int64_t act_workspace<T>(const queue &, const copes_act_problem &);                                       \
     template copes_status run_act<T>(const queue &, const copes_act_problem &, void *);
 INSTANTIATE(f32)
 INSTANTIATE(f16)

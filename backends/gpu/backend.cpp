@@ -5,6 +5,7 @@ extern "C" {
 }
 
 #include "backends/gpu/kernels.h"
+#include "current.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,35 +13,40 @@ extern "C" {
 namespace COPES_GPU
 {
 
-/* Makes a device the thread's current one, and puts the caller's back. */
-struct device_guard {
-    int before = 0;
-    GPU(Error_t) error;
+/* Makes a device the one that the thread's calls are for, and puts back what the caller had. */
+class device_guard
+{
+    caller_state caller;
 
-    explicit device_guard(int device)
+  public:
+    const copes_status status;
+
+    explicit device_guard(const queue &to) : status(caller.enter(to))
     {
-        error = GPU(GetDevice)(&before);
-        if (error == GPU(Success) && before != device)
-            error = GPU(SetDevice)(device);
     }
     device_guard(const device_guard &) = delete;
     device_guard &operator=(const device_guard &) = delete;
     ~device_guard()
     {
-        int now = before;
-        if (GPU(GetDevice)(&now) == GPU(Success) && now != before)
-            (void)GPU(SetDevice)(before);
+        if (caller.changed)
+            caller.leave();
     }
 };
+
+/* An error that is told by other means than a status: not left for the caller's next look either. */
+static GPU(Error_t) taken(GPU(Error_t) error)
+{
+    if (error != GPU(Success))
+        (void)GPU(GetLastError)();
+    return error;
+}
 
 static GPU(Error_t) count_devices(int *count)
 {
     *count = 0;
-    const GPU(Error_t) error = GPU(GetDeviceCount)(count);
-    if (error != GPU(Success)) {
-        (void)GPU(GetLastError)(); /* not left for the caller's next look */
+    const GPU(Error_t) error = taken(GPU(GetDeviceCount)(count));
+    if (error != GPU(Success))
         *count = 0;
-    }
     return error;
 }
 
@@ -57,7 +63,7 @@ static void summary(int32_t device, char *text, size_t size)
     device_properties properties;
     GPU(Error_t) error = count_devices(&count);
     if (error == GPU(Success) && count > 0)
-        error = GPU(GetDeviceProperties)(&properties, device);
+        error = taken(GPU(GetDeviceProperties)(&properties, device));
     if (error != GPU(Success))
         snprintf(text, size, "%s", GPU(GetErrorString)(error));
     else if (count == 0)
@@ -77,13 +83,14 @@ struct gpu_state {
 
 static copes_status read_device(int32_t device, queue *to)
 {
-    const device_guard guard(device);
     device_properties properties;
     int code = 0;
-    COPES_TRY(status_of(guard.error, "context"));
+    to->device = device;
+    COPES_TRY(find_home(device, &to->home));
+    const device_guard guard(*to);
+    COPES_TRY(guard.status);
     COPES_TRY(status_of(GPU(GetDeviceProperties)(&properties, device), "context"));
     COPES_TRY(status_of(find_code(&code), "context"));
-    to->device = device;
     to->capability = properties.major * 10 + properties.minor;
     to->architecture = std::min(to->capability, code);
     to->shared_memory = most_shared_memory(properties);
@@ -96,8 +103,8 @@ static copes_status read_device(int32_t device, queue *to)
 static copes_status set_stream(void *state, void *stream)
 {
     gpu_state &of = *static_cast<gpu_state *>(state);
-    const device_guard guard(of.whole.device);
-    COPES_TRY(status_of(guard.error, "device"));
+    const device_guard guard(of.whole);
+    COPES_TRY(guard.status);
     queue to = of.whole;
     to.stream = static_cast<GPU(Stream_t)>(stream);
     COPES_TRY(find_part(of.to, &to));
@@ -125,7 +132,7 @@ static void close_state(void *state)
     free(state);
 }
 
-template <typename T> static size_t workspace_of(const queue &to, const copes_problem &problem)
+template <typename T> static int64_t workspace_of(const queue &to, const copes_problem &problem)
 {
     switch (problem.kind) {
     case COPES_ACT_FORWARD:
@@ -149,27 +156,41 @@ template <typename T> static copes_status run_of(const queue &to, const copes_pr
     return run_tpa<T>(to, problem.tpa, workspace);
 }
 
-static copes_status workspace_size(const void *state, const copes_problem *problem, size_t *size)
+static int64_t workspace_size(const void *state, const copes_problem *problem)
 {
     const queue &to = static_cast<const gpu_state *>(state)->to;
     switch (copes_problem_dtype(problem)) {
-    case COPES_F16: *size = workspace_of<f16>(to, *problem); break;
-    case COPES_BF16: *size = workspace_of<bf16>(to, *problem); break;
-    default: *size = workspace_of<f32>(to, *problem); break;
+    case COPES_F16: return workspace_of<f16>(to, *problem);
+    case COPES_BF16: return workspace_of<bf16>(to, *problem);
+    default: return workspace_of<f32>(to, *problem);
     }
-    return COPES_OK;
 }
 
+static copes_status run_on(const queue &to, const copes_problem &problem, void *workspace)
+{
+    switch (copes_problem_dtype(&problem)) {
+    case COPES_F16: return run_of<f16>(to, problem, workspace);
+    case COPES_BF16: return run_of<bf16>(to, problem, workspace);
+    default: return run_of<f32>(to, problem, workspace);
+    }
+}
+
+/* A call whose blocks were to meet and are refused has launched nothing, and goes by kernels whose blocks do not: of softmax
+ * over the sequence these take no workspace, and of tpa_decode the same, so that what was given is enough. What a stream
+ * captures is not lost by a launch that was not taken. It is not remembered: the next call must not go another way than it
+ * would have gone before this one. */
 static copes_status run(void *state, const copes_problem *problem, void *workspace)
 {
     const queue &to = static_cast<const gpu_state *>(state)->to;
-    const device_guard guard(to.device);
-    COPES_TRY(status_of(guard.error, "device"));
-    switch (copes_problem_dtype(problem)) {
-    case COPES_F16: return run_of<f16>(to, *problem, workspace);
-    case COPES_BF16: return run_of<bf16>(to, *problem, workspace);
-    default: return run_of<f32>(to, *problem, workspace);
-    }
+    const device_guard guard(to);
+    COPES_TRY(guard.status);
+    to.refused = false;
+    const copes_status status = run_on(to, *problem, workspace);
+    if (!to.refused)
+        return status;
+    queue apart = to;
+    apart.meets = false;
+    return run_on(apart, *problem, workspace);
 }
 
 } // namespace COPES_GPU

@@ -45,14 +45,33 @@ DEVICE float rest_of_octaves(float x, float octaves)
     return fmaf(octaves, -0x1.7f7d1cp-20f, fmaf(octaves, -0x1.62e4p-1f, x));
 }
 
-/* e^x for x <= 0 to about an ulp, denormal results included, where exp2's unit is not enough. */
-DEVICE exponential exp_exactly(float x)
+/* x 2^exponent in two steps, for an exponent of -252 to 0. */
+DEVICE float in_two_steps(float x, int exponent)
 {
-    const float octaves = rintf(fmaxf(x, -104.0f) * LOG2_E);
-    const exponential e = exp_of_rest(rest_of_octaves(fmaxf(x, -104.0f), octaves));
-    const int n = (int)octaves, half = n >> 1; /* in two steps, neither of which leaves the normal range */
-    const float scale = __int_as_float((half + 127) << 23), again = __int_as_float((n - half + 127) << 23);
-    return {x != x ? x : e.value * scale * again, e.rest * scale * again};
+    const int half = exponent >> 1;
+    return x * __int_as_float((half + 127) << 23) * __int_as_float((exponent - half + 127) << 23);
+}
+
+/* e^x for x <= 0, to about an ulp where exp2's unit is not enough, is e times 2^octaves. These are 0 but in the tail, where
+ * e^x, or what its rounding lost, might be denormal, with too few bits to be multiplied, though a product with a large
+ * number is none: e is 2^-TAIL_OCTAVES or so there, and results that come of it get the octaves last. */
+struct decay {
+    exponential e;
+    int octaves;
+};
+
+inline constexpr int TAIL_OCTAVES = 40;
+inline constexpr float TAIL_BEGIN = -64, TAIL_END = -200; /* past its end x e^x times the largest number is 0 */
+
+/* `falls`: results shrink with e^x. */
+DEVICE decay exp_exactly(float x, bool falls)
+{
+    const float below = fmaxf(x, TAIL_END), octaves = rintf(below * LOG2_E);
+    const exponential e = exp_of_rest(rest_of_octaves(below, octaves));
+    const int left = falls && x < TAIL_BEGIN ? (int)octaves + TAIL_OCTAVES : 0, n = (int)octaves - left;
+    const float exists = x < TAIL_END ? 0 : 1;
+    return {{x != x ? x : in_two_steps(e.value * exists, max(n, -252)), in_two_steps(e.rest * exists, max(n, -252))},
+            left};
 }
 
 /* The same in fewer operations, for -80 <= x <= 0. */
@@ -102,21 +121,17 @@ template <bool PRECISE> DEVICE float sigmoidal_gradient(bool silu, float g, floa
     return g * (silu ? fmaf(x, slope, l.s + l.rest) : slope);
 }
 
-DEVICE logistic logistic_of(float x)
-{
-    return logistic_of(x, exp_exactly(-fabsf(x)));
-}
-
 /* An activation that is no softmax. */
 DEVICE float activate(copes_act act, float x)
 {
     switch (act) {
     case COPES_RELU: return x < 0 ? 0 : x; /* a NaN is not less than 0, and stays */
-    case COPES_SIGMOID: {
-        const logistic l = logistic_of(x);
-        return l.s + l.rest;
+    case COPES_SIGMOID:
+    case COPES_SILU: {
+        const decay d = exp_exactly(-fabsf(x), x < 0); /* in the tail 1 + e^x is 1, and 1 + e as well */
+        const logistic l = logistic_of(x, d.e);
+        return in_two_steps(act == COPES_SILU ? silu(x, l) : l.s + l.rest, d.octaves);
     }
-    case COPES_SILU: return silu(x, logistic_of(x));
     default: return x;
     }
 }
@@ -127,7 +142,11 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
     switch (act) {
     case COPES_RELU: return x > 0 ? g : 0;
     case COPES_SIGMOID:
-    case COPES_SILU: return sigmoidal_gradient<true>(act == COPES_SILU, g, x, logistic_of(x));
+    case COPES_SILU: {
+        const decay d = exp_exactly(-fabsf(x), act == COPES_SIGMOID || x < 0);
+        const logistic l = logistic_of(x, d.e);
+        return in_two_steps(sigmoidal_gradient<true>(act == COPES_SILU, g, x, l), d.octaves);
+    }
     default: return g;
     }
 }
@@ -146,19 +165,18 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
 /* Up to where elements of storage type T may go a shorter way. */
 template <typename T> inline constexpr float USUAL = sizeof(T) == 4 ? 80 : 16;
 
-/* e^-x of a half-precision element is 2^-t (1 - rest), where t is x log2 e and rest makes good what t lacks of it: of
- * float16 what rounding took, and of bfloat16, whose 8 bits times the upper 15 of log2 e are exact, the product with the
- * others. */
+/* e^-x of a half-precision element is 2^-t (1 - x lower), where t is x times the upper bits of log2 e, as many as make that
+ * exact: 15 for bfloat16, which has 8, and 13 for float16, which has 11. The product with the others is so small that a
+ * term of the exponential series, or two, have its part. */
 template <typename T> struct half_exponential {
-    static constexpr float UPPER = 0x1.7154p+0f, LOWER = 0x1.d94ae0p-18f;
-    static constexpr bool EXACT = storage<T>::dtype == COPES_BF16;
-    float rough, rest;
+    static constexpr bool LONG = storage<T>::dtype == COPES_F16; /* elements */
+    static constexpr float UPPER = LONG ? 0x1.715p+0f : 0x1.7154p+0f,
+                           LOWER = LONG ? 0x1.8be626p-15f : 0x1.d94ae0p-18f * LN_2;
+    float rough, lower;
 
     __device__ __forceinline__ explicit half_exponential(float x)
+        : rough(exp2_term(x * -UPPER)), lower(LONG ? fmaf(x, LOWER * LOWER * -0.5f, LOWER) : LOWER)
     {
-        const float t = x * (EXACT ? UPPER : LOG2_E);
-        rough = exp2_term(-t);
-        rest = EXACT ? x * (LOWER * LN_2) : fmaf(x, LOG2_E, -t) * LN_2;
     }
 };
 
@@ -181,7 +199,7 @@ template <typename T, bool PRECISE> DEVICE float activate_usual(copes_act act, f
         return act == COPES_SILU ? fmaf(x, l.s, x * l.rest) : l.s + l.rest;
     } else {
         const half_exponential<T> e(x);
-        const float s = reciprocal(fmaf(e.rough, 1 - e.rest, 1));
+        const float s = reciprocal(fmaf(e.rough, fmaf(x, -e.lower, 1), 1));
         return act == COPES_SILU ? x * s : s;
     }
 }
@@ -192,7 +210,8 @@ template <typename T, bool PRECISE> DEVICE float activation_gradient_usual(copes
         return sigmoidal_gradient<PRECISE>(act == COPES_SILU, g, x, logistic_of(x, exp_usually(-fabsf(x))));
     } else {
         const half_exponential<T> exponential(x);
-        const float e = fmaf(exponential.rough, -exponential.rest, exponential.rough), s = reciprocal(1 + e);
+        const float rest = x * -exponential.lower;
+        const float e = fmaf(exponential.rough, rest, exponential.rough), s = reciprocal(1 + e);
         return g * (act == COPES_SILU ? fmaf(x, e * s * s, s) : e * s * s);
     }
 }
@@ -281,7 +300,7 @@ struct turn {
 /* By the sum of two angles: to an ulp or so of 1, which is not one of a sine or cosine near 0. */
 DEVICE turn operator*(const turn &a, const turn &b)
 {
-    return {a.cosine * b.cosine - a.sine * b.sine, a.sine * b.cosine + a.cosine * b.sine};
+    return {fmaf(a.cosine, b.cosine, -(a.sine * b.sine)), fmaf(a.sine, b.cosine, a.cosine * b.sine)};
 }
 
 /* A phase of 0 as turn_of takes it, in units of 2^-32 turn: three eighths of a turn on, which puts the quarters about

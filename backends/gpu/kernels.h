@@ -9,13 +9,13 @@ namespace COPES_GPU
 {
 
 /* The operators: act.cu, lrpe.cu and tpa.cu. */
-template <typename T> size_t act_workspace(const queue &to, const copes_act_problem &problem);
+template <typename T> int64_t act_workspace(const queue &to, const copes_act_problem &problem);
 template <typename T> copes_status run_act(const queue &to, const copes_act_problem &problem, void *workspace);
 
-template <typename T> size_t lrpe_workspace(const queue &to, const copes_lrpe_problem &problem);
+template <typename T> int64_t lrpe_workspace(const queue &to, const copes_lrpe_problem &problem);
 template <typename T> copes_status run_lrpe(const queue &to, const copes_lrpe_problem &problem, void *workspace);
 
-template <typename T> size_t tpa_workspace(const queue &to, const copes_tpa_problem &problem);
+template <typename T> int64_t tpa_workspace(const queue &to, const copes_tpa_problem &problem);
 template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace);
 
 /* lrpe in whole vectors. False: not this problem. lrpe_tokens.cu and lrpe_batch.cu. */
@@ -40,7 +40,7 @@ template <typename T> copes_status run_softmax_rows(const queue &to, const copes
 
 /* Softmax over the sequence, alone (K = 0) or before an encoding: sequence.cu. `given`: backward, and x is the softmax
  * itself instead of its argument. */
-template <typename T> size_t sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given);
+template <typename T> int64_t sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given);
 template <typename T>
 copes_status run_sequence(const queue &to, const copes_lrpe_problem &problem, bool given, void *workspace);
 

@@ -38,7 +38,7 @@ static copes_lrpe_problem with_entries(copes_lrpe_problem problem)
     return problem;
 }
 
-template <typename T> size_t lrpe_workspace(const queue &to, const copes_lrpe_problem &problem)
+template <typename T> int64_t lrpe_workspace(const queue &to, const copes_lrpe_problem &problem)
 {
     return problem.softmax == COPES_OVER_SEQUENCE ? sequence_workspace<T>(to, problem, false) : 0;
 }
@@ -55,7 +55,7 @@ template <typename T> copes_status run_lrpe(const queue &to, const copes_lrpe_pr
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template size_t lrpe_workspace<T>(const queue &, const copes_lrpe_problem &);                                      \
+    template int64_t lrpe_workspace<T>(const queue &, const copes_lrpe_problem &);                                     \
     template copes_status run_lrpe<T>(const queue &, const copes_lrpe_problem &, void *);
 INSTANTIATE(f32)
 INSTANTIATE(f16)

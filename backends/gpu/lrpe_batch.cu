@@ -36,7 +36,7 @@ template <typename T, encoding E, activation A> int entries_wanted(const copes_l
     const bool line = problem.grid_rank == 1, cosine = E == encoding::cosine;
     const bool heavy = problem.backward && cosine && !none && !exact;
     const double large = line ? 200e6 : 1e9; /* bytes */
-    if (heavy || are_near(problem) || (double)copes_lrpe_bytes(&problem) < large)
+    if (heavy || are_near(problem) || copes_lrpe_bytes(&problem) < large)
         return MANY_ENTRIES;
     if (line && (none || softmax || (exact && cosine && !problem.backward)))
         return 2;

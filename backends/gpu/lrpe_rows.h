@@ -104,8 +104,8 @@ template <encoding E, int V> DEVICE void rotate(float (&x)[2][V], const turn (&t
         constexpr bool half = E == encoding::half;
         float &a = half ? x[0][i] : x[2 * i / V][2 * i % V], &b = half ? x[1][i] : x[2 * i / V][2 * i % V + 1];
         const float sine = sign * turns[i].sine, across = b * sine, along = b * turns[i].cosine;
-        b = a * sine + along;
-        a = a * turns[i].cosine - across;
+        b = fmaf(a, sine, along);
+        a = fmaf(a, turns[i].cosine, -across);
     }
 }
 
@@ -149,11 +149,11 @@ DEVICE void decode(float (&g)[2][V], const turn (&turns)[V], bool turned, bool a
         if (turned) {
 #pragma unroll
             for (int i = 0; i < V; i++)
-                g[0][i] = g[0][i] * turns[i].cosine + g[1][i] * turns[i].sine;
+                g[0][i] = fmaf(g[0][i], turns[i].cosine, g[1][i] * turns[i].sine);
         } else {
 #pragma unroll
             for (int i = 0; i < V; i++)
-                g[0][i] += g[1][i] * 0;
+                g[0][i] = fmaf(g[1][i], 0, g[0][i]);
         }
     } else if (turned) {
         rotate<E>(g, turns, -1);

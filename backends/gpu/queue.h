@@ -22,6 +22,8 @@ struct queue {
     int architecture;           /* for NVIDIA: that, or what the code was made for if it is less */
     int shared_memory;          /* bytes that a block can ask for */
     bool meets;                 /* can the blocks of a launch wait for each other? */
+    mutable bool refused;       /* has a launch whose blocks were to do so been refused for it? */
+    void *home;                 /* what is made current where the caller has nothing of the device (current.h) */
     const void *part;           /* of the device, which is what the stream has; nullptr: all of it */
     unsigned long long context; /* by whose number it was found, for a default stream; 0 for others */
     int multiprocessors;
@@ -39,12 +41,18 @@ inline int largest_cluster(const queue &to)
     return size;
 }
 
+inline copes_status fail_of(GPU(Error_t) error, const char *what)
+{
+    return copes_fail(COPES_ERROR_BACKEND, "%s: %s says: %s", what, COPES_GPU_TITLE, GPU(GetErrorString)(error));
+}
+
+/* Of a call of the runtime, which keeps an error for whoever asks it next: one of ours is told here, and not left. */
 inline copes_status status_of(GPU(Error_t) error, const char *what)
 {
     if (error == GPU(Success))
         return COPES_OK;
-    (void)GPU(GetLastError)(); /* told here, so not left for the caller's next look */
-    return copes_fail(COPES_ERROR_BACKEND, "%s: %s says: %s", what, COPES_GPU_TITLE, GPU(GetErrorString)(error));
+    (void)GPU(GetLastError)();
+    return fail_of(error, what);
 }
 
 /* How many of the blocks wanted a grid takes: for a kernel whose blocks go on to what is left. */

@@ -265,7 +265,7 @@ template <typename T> copes_status run_sequence_any(const queue &to, const copes
                                          : run_encoding<T, encoding::interleaved>(to, problem, given);
 }
 
-template <typename T> size_t sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given)
+template <typename T> int64_t sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given)
 {
     return fast_sequence_workspace<T>(to, problem, given);
 }
@@ -280,7 +280,7 @@ copes_status run_sequence(const queue &to, const copes_lrpe_problem &problem, bo
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template size_t sequence_workspace<T>(const queue &, const copes_lrpe_problem &, bool);                            \
+    template int64_t sequence_workspace<T>(const queue &, const copes_lrpe_problem &, bool);                           \
     template copes_status run_sequence<T>(const queue &, const copes_lrpe_problem &, bool, void *);
 INSTANTIATE(f32)
 INSTANTIATE(f16)

@@ -20,7 +20,7 @@ template <typename T> copes_status run_sequence_any(const queue &to, const copes
 template <typename T>
 bool run_sequence_fast(const queue &to, const copes_lrpe_problem &problem, bool given, void *workspace,
                        copes_status *status);
-template <typename T> size_t fast_sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given);
+template <typename T> int64_t fast_sequence_workspace(const queue &to, const copes_lrpe_problem &problem, bool given);
 
 /* Of part of a column: its largest element, and relative to that the sum of e^(x - most) and of that times g. */
 struct column {
@@ -38,7 +38,7 @@ DEVICE column merge(const column &a, const column &b)
 {
     const float most = fmaxf(a.most, b.most), shift = shift_of(most);
     const float left = softmax_term(a.most, shift), right = softmax_term(b.most, shift);
-    return {most, a.sum * left + b.sum * right, a.dot * left + b.dot * right};
+    return {most, fmaf(a.sum, left, b.sum * right), fmaf(a.dot, left, b.dot * right)};
 }
 
 /* A finished column: y = e^(x - shift) scale is its softmax, and y (g - dot) the gradient. */

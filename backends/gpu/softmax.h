@@ -27,25 +27,26 @@ template <typename T> struct softmax_terms {
 };
 
 /* Of a thread's `length` elements, in as many strands as there are independent units of arithmetic to fill. */
-template <int LENGTH, typename Element, typename Combine>
-DEVICE float reduce_strands(float none, Element element, Combine combine)
+template <int LENGTH, typename Take, typename Combine>
+DEVICE float reduce_strands(float none, Take take, Combine combine)
 {
     constexpr int STRANDS = 4;
     float strand[STRANDS] = {none, none, none, none};
 #pragma unroll
     for (int i = 0; i < LENGTH; i++)
-        strand[i % STRANDS] = combine(strand[i % STRANDS], element(i));
+        strand[i % STRANDS] = take(strand[i % STRANDS], i);
     return combine(combine(strand[0], strand[1]), combine(strand[2], strand[3]));
 }
 
-template <int LENGTH, typename Element> DEVICE float sum_of_strands(Element element)
+template <int LENGTH, typename Add> DEVICE float sum_of_strands(Add add)
 {
-    return reduce_strands<LENGTH>(0, element, [](float a, float b) { return a + b; });
+    return reduce_strands<LENGTH>(0, add, [](float a, float b) { return a + b; });
 }
 
 template <int LENGTH, typename Element> DEVICE float max_of_strands(Element element)
 {
-    return reduce_strands<LENGTH>(-INFINITY, element, [](float a, float b) { return fmaxf(a, b); });
+    const auto larger = [](float a, float b) { return fmaxf(a, b); };
+    return reduce_strands<LENGTH>(-INFINITY, [&](float most, int i) { return larger(most, element(i)); }, larger);
 }
 
 /* What a thread lacks of a row is -inf. */
@@ -56,7 +57,7 @@ template <typename T, int COUNT, int ROOM, int V> DEVICE void softmax_row(float 
 #pragma unroll
     for (int i = 0; i < COUNT * V; i++)
         x[i / V][i % V] = terms.of(x[i / V][i % V]);
-    const float sum = sum_of_strands<COUNT * V>([&](int i) { return x[i / V][i % V]; });
+    const float sum = sum_of_strands<COUNT * V>([&](float before, int i) { return before + x[i / V][i % V]; });
     const float scale = reciprocal(sum_of_lanes(sum, lanes)); /* the sum is 1 or more */
 #pragma unroll
     for (int i = 0; i < COUNT * V; i++)
@@ -67,8 +68,8 @@ template <typename T, int COUNT, int ROOM, int V> DEVICE void softmax_row(float 
 template <int COUNT, int ROOM, int V>
 DEVICE void softmax_gradient_row(const float (&y)[ROOM][V], float (&g)[ROOM][V], int lanes)
 {
-    const float dot =
-        sum_of_lanes(sum_of_strands<COUNT * V>([&](int i) { return y[i / V][i % V] * g[i / V][i % V]; }), lanes);
+    const auto add = [&](float before, int i) { return fmaf(y[i / V][i % V], g[i / V][i % V], before); };
+    const float dot = sum_of_lanes(sum_of_strands<COUNT * V>(add), lanes);
 #pragma unroll
     for (int i = 0; i < COUNT * V; i++)
         g[i / V][i % V] = y[i / V][i % V] * (g[i / V][i % V] - dot);

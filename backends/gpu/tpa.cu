@@ -46,7 +46,7 @@ static tpa_cut cut_of(const queue &to, const copes_tpa_problem &problem, bool wi
     part = part < LEAST_PART ? (int64_t)LEAST_PART : part < MOST_PART || !with_parts ? part : (int64_t)MOST_PART;
     cut.cache.part = over(part, KEYS) * KEYS;
     cut.cache.parts = problem.m < 1 ? 1 : over(problem.m, cut.cache.part);
-    cut.tasks = rows * cut.cache.parts;
+    cut.tasks = copes_multiply(rows, cut.cache.parts);
     return cut;
 }
 
@@ -111,7 +111,8 @@ DEVICE void form_query(const tpa_call &argument, const tpa_task &task, int64_t d
 #pragma unroll 2
         for (int64_t r = 0; r < problem.rq && h < task.heads && j < width; r++)
             sum = fmaf(read_scalar(aq + h * as[2] + r * as[3]), read_scalar(bq + r * bs[2] + j * bs[3]), sum);
-        tile.query[h][j] = scale.apply(sum);
+        const float scaled = scale.apply(sum);
+        tile.query[h][j] = problem.score_exponent == 0 ? scaled : scaled_by(scaled, problem.score_exponent);
     }
 }
 
@@ -265,7 +266,8 @@ DEVICE void add_values(const tpa_call &argument, const tpa_task &task, int64_t f
         for (int key = threadIdx.x / HEADS; key < KEYS; key += THREADS / HEADS) {
             const int h = threadIdx.x % HEADS;
             const bool used = h < task.heads && key < count;
-            tile.weight[key][h] = used ? tile.score[key][h] * read_scalar(av + key * as[1] + h * as[2] + r * as[3]) : 0;
+            const float weight = tile.score[key][h] * problem.weight_unit;
+            tile.weight[key][h] = used ? weight * read_scalar(av + key * as[1] + h * as[2] + r * as[3]) : 0;
         }
         __syncthreads();
         tpa_outputs sum = {};
@@ -301,11 +303,11 @@ DEVICE void write_outputs(const tpa_call &argument, const tpa_task &task, const 
         }
         if (first)
             write_lse(problem, task.b, task.n, task.h + h, row);
-        const float factor = (float)problem.value_scale / row.sum;
+        const output_scale scale(problem, row.sum);
         T *o = output_at<T>(problem, task.b, task.n, task.h + h) + task.e * problem.o.stride[3];
 #pragma unroll
         for (int k = 0; k < 4 && feature + k < task.width; k++)
-            write_scalar(o + (feature + k) * problem.o.stride[3], task.visible > 0 ? out.o[i][k] * factor : 0);
+            write_scalar(o + (feature + k) * problem.o.stride[3], task.visible > 0 ? scale.apply(out.o[i][k]) : 0);
     }
 }
 
@@ -335,9 +337,9 @@ template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, AT_ONCE) tpa
     merge_left<T>(call.problem, call.partials, false, THREADS);
 }
 
-template <typename T> size_t tpa_workspace(const queue &to, const copes_tpa_problem &problem)
+template <typename T> int64_t tpa_workspace(const queue &to, const copes_tpa_problem &problem)
 {
-    size_t bytes = 0;
+    int64_t bytes = 0;
     if (fast_tpa_workspace<T>(to, problem, &bytes))
         return bytes;
     return partials_bytes(problem, cut_of(to, problem, can_merge(problem)).cache);
@@ -364,7 +366,7 @@ template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_prob
     copes_status status = COPES_OK;
     if (run_fast_tpa<T>(to, problem, workspace, &status))
         return status;
-    size_t theirs; /* the workspace is of the fast kernels' size where they only refuse addresses */
+    int64_t theirs; /* the workspace is of the fast kernels' size where they only refuse addresses */
     const tpa_cut cut = cut_of(to, problem, can_merge(problem) && !fast_tpa_workspace<T>(to, problem, &theirs));
     const partial_outputs partials(to.meets, problem, cut.cache, workspace);
     const auto kernel = features_in_vectors<T>(problem) ? tpa_fma<T, vector_length<T>> : tpa_fma<T, 1>;
@@ -374,9 +376,9 @@ template <typename T> copes_status run_tpa(const queue &to, const copes_tpa_prob
     return merge_partials<T>(to, problem, partials, false);
 }
 
-template size_t tpa_workspace<f32>(const queue &, const copes_tpa_problem &);
-template size_t tpa_workspace<f16>(const queue &, const copes_tpa_problem &);
-template size_t tpa_workspace<bf16>(const queue &, const copes_tpa_problem &);
+template int64_t tpa_workspace<f32>(const queue &, const copes_tpa_problem &);
+template int64_t tpa_workspace<f16>(const queue &, const copes_tpa_problem &);
+template int64_t tpa_workspace<bf16>(const queue &, const copes_tpa_problem &);
 template copes_status run_tpa<f32>(const queue &, const copes_tpa_problem &, void *);
 template copes_status run_tpa<f16>(const queue &, const copes_tpa_problem &, void *);
 template copes_status run_tpa<bf16>(const queue &, const copes_tpa_problem &, void *);

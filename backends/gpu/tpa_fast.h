@@ -11,12 +11,12 @@ namespace COPES_GPU
 
 /* False: not these shapes and strides, or, as addresses are no part of what a workspace's size may depend on, not these
  * addresses. */
-template <typename T> bool fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem, size_t *bytes);
+template <typename T> bool fast_tpa_workspace(const queue &to, const copes_tpa_problem &problem, int64_t *bytes);
 template <typename T>
 bool run_fast_tpa(const queue &to, const copes_tpa_problem &problem, void *workspace, copes_status *status);
 
 #define FAST_TPA_INSTANTIATE(T)                                                                                        \
-    template bool fast_tpa_workspace<T>(const queue &, const copes_tpa_problem &, size_t *);                           \
+    template bool fast_tpa_workspace<T>(const queue &, const copes_tpa_problem &, int64_t *);                          \
     template bool run_fast_tpa<T>(const queue &, const copes_tpa_problem &, void *, copes_status *);
 
 } // namespace COPES_GPU

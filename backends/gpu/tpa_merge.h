@@ -70,9 +70,8 @@ DEVICE void merge_rows(const copes_tpa_problem &problem, const partial_outputs &
         output_item<1> item = merge_item<PARTS_AT_ONCE, 1>(parts, most, count);
         merge_shares(item, shares);
         const int features[4] = {feature, feature + 1, feature + 2, feature + 3};
-        const float factor = visible > 0 ? (float)problem.value_scale / item.row[0].sum : 0;
         if (exists && share == 0)
-            write_output<T, 4>(problem, pairs, b, n, h, features, item.row[0], item.o, factor);
+            write_output<T, 4>(problem, pairs, b, n, h, features, item.row[0], item.o, visible > 0);
     }
 }
 

@@ -64,15 +64,17 @@ DEVICE output_item<ROWS> merge_item(const Parts &parts, int most, int count)
     return item;
 }
 
-/* Writes N features of a head, two of which are neighbours where `pairs` of them may be written as one word. */
+/* Writes N features of a head, two of which are neighbours where `pairs` of them may be written as one word; 0 where it has
+ * seen no key. */
 template <typename T, int N>
 DEVICE void write_output(const copes_tpa_problem &problem, bool pairs, int64_t b, int64_t n, int64_t h,
-                         const int (&feature)[N], row_state row, const float *x, float factor)
+                         const int (&feature)[N], row_state row, const float *x, bool seen)
 {
     T *o = output_at<T>(problem, b, n, h);
+    const output_scale scale(problem, row.sum);
     float finished[N];
     for (int i = 0; i < N; i++)
-        finished[i] = x[i] * factor;
+        finished[i] = seen ? scale.apply(x[i]) : 0;
     if (pairs) {
         for (int i = 0; i < N; i += 2)
             if (feature[i] < (int)problem.e)
@@ -111,8 +113,7 @@ DEVICE void put_output(const copes_tpa_problem &problem, const output_place &to,
         return;
     }
     const bool unseen = row.sum == 0 && row.most == -INFINITY && key_range(problem).visible(to.b, to.n) == 0;
-    const float factor = unseen ? 0 : (float)problem.value_scale / row.sum;
-    write_output<T, N>(problem, to.pairs, to.b, to.n, h, feature, row, x, factor);
+    write_output<T, N>(problem, to.pairs, to.b, to.n, h, feature, row, x, !unseen);
 }
 
 } // namespace COPES_GPU

@@ -5,6 +5,8 @@
 #include "backends/gpu/divide.h"
 #include "backends/gpu/tpa_query.h"
 
+#include "common/size.h"
+
 namespace COPES_GPU
 {
 
@@ -65,10 +67,14 @@ struct partial_outputs {
     }
 };
 
-inline size_t partials_bytes(const copes_tpa_problem &problem, const cache_cut &cut)
+/* -1 where they do not fit 63 bits, or kernels could not number the parts. */
+inline int64_t partials_bytes(const copes_tpa_problem &problem, const cache_cut &cut)
 {
-    const size_t of_part = (size_t)partial_outputs::length(problem) * sizeof(float) + sizeof(row_state);
-    return cut.parts > 1 ? (size_t)(problem.b * problem.n * problem.h * cut.parts) * of_part : 0;
+    if (cut.parts == 1)
+        return 0;
+    const int64_t of_part = partial_outputs::length(problem) * (int64_t)sizeof(float) + (int64_t)sizeof(row_state);
+    const int64_t parts = copes_multiply(problem.b * problem.n * problem.h, cut.parts);
+    return cut.parts > INT32_MAX ? -1 : copes_multiply(parts, of_part);
 }
 
 } // namespace COPES_GPU

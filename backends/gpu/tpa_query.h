@@ -60,6 +60,34 @@ struct score_scale {
     }
 };
 
+/* x 2^exponent, which only what is past the range rounds: in three steps, as a power of 2 goes to 2^127 alone. */
+DEVICE float scaled_by(float x, int exponent)
+{
+    const int all = exponent < -378 ? -378 : exponent > 378 ? 378 : exponent, third = all / 3;
+    const float power = __int_as_float((third + 127) << 23);
+    return x * power * power * __int_as_float((all - 2 * third + 127) << 23);
+}
+
+/* What makes outputs of sums over keys, which are in the problem's unit of weights; `sum`: of the weights themselves. */
+struct output_scale {
+    float factor;
+    int exponent; /* 0 but for an extreme scale_v */
+
+    __device__ __forceinline__ output_scale(const copes_tpa_problem &problem, float sum)
+        : factor((float)problem.value_scale / (sum * problem.weight_unit)), exponent(problem.value_exponent)
+    {
+        if (exponent !=
+            0) { /* the unit may be so small that its inverse leaves the range before the scale brings it back */
+            factor = (float)problem.value_scale / sum;
+            exponent += 127 - (int)(__float_as_uint(problem.weight_unit) >> 23);
+        }
+    }
+    __device__ __forceinline__ float apply(float x) const
+    {
+        return exponent == 0 ? x * factor : scaled_by(x * factor, exponent);
+    }
+};
+
 /* A row's scores are in units of log 2: their largest, and the sum of 2^(score - largest). */
 struct row_state {
     float most, sum;

@@ -12,12 +12,12 @@ template <typename T> bool run_sequence_fast(const queue &, const copes_lrpe_pro
     return false;
 }
 
-template <typename T> size_t fast_sequence_workspace(const queue &, const copes_lrpe_problem &, bool)
+template <typename T> int64_t fast_sequence_workspace(const queue &, const copes_lrpe_problem &, bool)
 {
     return 0;
 }
 
-template <typename T> bool fast_tpa_workspace(const queue &, const copes_tpa_problem &, size_t *)
+template <typename T> bool fast_tpa_workspace(const queue &, const copes_tpa_problem &, int64_t *)
 {
     return false;
 }
@@ -38,7 +38,7 @@ void count_clusters(queue *)
 
 #define INSTANTIATE(T)                                                                                                 \
     template bool run_sequence_fast<T>(const queue &, const copes_lrpe_problem &, bool, void *, copes_status *);       \
-    template size_t fast_sequence_workspace<T>(const queue &, const copes_lrpe_problem &, bool);                       \
+    template int64_t fast_sequence_workspace<T>(const queue &, const copes_lrpe_problem &, bool);                      \
     FAST_TPA_INSTANTIATE(T)
 INSTANTIATE(f32)
 INSTANTIATE(f16)

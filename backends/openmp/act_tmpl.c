@@ -6,7 +6,30 @@
 #include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"
 
-enum { CHUNK = 8192, ROW = 4096, TOGETHER = 1024, COLUMNS = 128, TOKENS = 16 };
+enum { CHUNK = 8192, PART = 1024, ROW = 4096, TOGETHER = 1024, COLUMNS = 128, TOKENS = 16 };
+
+/* What a thread works in: each walk has the memory to itself. `line` is a compact copy of strided elements. */
+typedef union act_memory {
+    struct {
+        storage x[PART], y[PART], o[PART];
+    } strided;
+    struct {
+        real y[ROW], g[ROW];
+        storage line[ROW];
+    } rows;
+    struct {
+        real x[TOKENS * COLUMNS], g[TOKENS * COLUMNS], columns[5 * COLUMNS];
+        storage line[COLUMNS];
+    } columns;
+} act_memory;
+
+_Static_assert(sizeof(act_memory) <= SCRATCH_BYTES, "a thread's scratch memory takes every walk");
+
+/* A call, as its threads see it. */
+typedef struct act_job {
+    const copes_act_problem *problem;
+    bool stream;
+} act_job;
 
 /* Addresses of the three tensors at one position of all dimensions but the innermost ones. */
 typedef struct place {
@@ -48,13 +71,12 @@ static void run_line(const copes_act_problem *problem, const place *at, int64_t 
         forward_storage(problem->act, at->src, at->dst, count, stream);
 }
 
-/* A line whose elements are not neighbours, in parts that fit the stack. */
-static void run_strided(const copes_act_problem *problem, place at, int64_t count)
+/* A line whose elements are not neighbours, in parts that fit the cache. */
+static void run_strided(const copes_act_problem *problem, place at, int64_t count, act_memory *memory)
 {
     const int axis = problem->rank - 1;
     const int64_t src = problem->src.stride[axis], saved = problem->saved.stride[axis], dst = problem->dst.stride[axis];
-    enum { PART = 1024 };
-    storage x[PART], y[PART], o[PART];
+    storage *x = memory->strided.x, *y = memory->strided.y, *o = memory->strided.o;
     for (int64_t begin = 0; begin < count; begin += PART) {
         const int64_t part = begin + PART < count ? PART : count - begin;
         gather(at.src + begin * src, src, x, part);
@@ -65,64 +87,57 @@ static void run_strided(const copes_act_problem *problem, place at, int64_t coun
     }
 }
 
-static void run_elementwise(const copes_act_problem *problem, const copes_cpu_run *run, bool stream)
+static void run_elementwise(const copes_worker *worker, const void *argument)
 {
-    (void)run; /* as a build without OpenMP has it */
+    const act_job *job = argument;
+    const copes_act_problem *problem = job->problem;
     const int axis = problem->rank - 1;
     const int64_t length = problem->shape[axis], chunks = (length + CHUNK - 1) / CHUNK;
-    const int64_t tasks = product(problem->shape, axis) * chunks;
+    const copes_share share = copes_share_of(worker, product(problem->shape, axis) * chunks);
     const bool compact = problem->src.stride[axis] == 1 && problem->dst.stride[axis] == 1 &&
                          (problem->saved.data == NULL || problem->saved.stride[axis] == 1);
-#ifdef _OPENMP
-#pragma omp parallel num_threads(run->threads)
-#endif
-    {
-#ifdef _OPENMP
-#pragma omp for schedule(static)
-#endif
-        for (int64_t task = 0; task < tasks; task++) {
-            const int64_t begin = task % chunks * CHUNK, count = begin + CHUNK < length ? CHUNK : length - begin;
-            place at = find_place(problem, task / chunks, (1u << axis) - 1);
-            at.src += begin * problem->src.stride[axis];
-            at.saved = at.saved == NULL ? NULL : at.saved + begin * problem->saved.stride[axis];
-            at.dst += begin * problem->dst.stride[axis];
-            if (compact)
-                run_line(problem, &at, count, stream);
-            else
-                run_strided(problem, at, count);
-        }
-        finish_streaming();
+    for (int64_t task = share.begin; task < share.end; task++) {
+        const int64_t begin = task % chunks * CHUNK, count = begin + CHUNK < length ? CHUNK : length - begin;
+        place at = find_place(problem, task / chunks, (1u << axis) - 1);
+        at.src += begin * problem->src.stride[axis];
+        at.saved = at.saved == NULL ? NULL : at.saved + begin * problem->saved.stride[axis];
+        at.dst += begin * problem->dst.stride[axis];
+        if (compact)
+            run_line(problem, &at, count, job->stream);
+        else
+            run_strided(problem, at, count, worker->scratch);
     }
+    finish_streaming();
 }
 
 /* Part of a row along the softmax's axis, as reals padded to whole pairs, and back. */
 static void read_part(const storage *row, int64_t stride, int64_t begin, int64_t count, real *y, real fill,
-                      int64_t ahead)
+                      int64_t ahead, storage *line)
 {
-    storage line[ROW];
     if (stride != 1)
         gather(row + begin * stride, stride, line, count);
     forward_reals(COPES_NONE, stride == 1 ? row + begin : line, y, count, ahead);
     pad_row(y, count, fill);
 }
 
-static void write_part(storage *row, int64_t stride, int64_t begin, int64_t count, const real *y, bool stream)
+static void write_part(storage *row, int64_t stride, int64_t begin, int64_t count, const real *y, bool stream,
+                       storage *line)
 {
-    storage line[ROW];
     backward_reals(COPES_NONE, y, NULL, stride == 1 ? row + begin : line, count, stream, 0);
     if (stride != 1)
         scatter(line, row + begin * stride, stride, count);
 }
 
 /* A row that is longer than the buffer: its parts are read again once the sum is known. */
-static void softmax_row(const copes_act_problem *problem, const place *at, real *y, bool stream)
+static void softmax_row(const copes_act_problem *problem, const place *at, act_memory *memory, bool stream)
 {
+    real *y = memory->rows.y;
     const int64_t length = problem->shape[problem->axis];
     const int64_t src = problem->src.stride[problem->axis], dst = problem->dst.stride[problem->axis];
     real most = -(real)INFINITY, sum = 0;
     for (int64_t begin = 0; begin < length; begin += ROW) {
         const int64_t count = begin + ROW < length ? ROW : length - begin;
-        read_part(at->src, src, begin, count, y, -(real)INFINITY, NEXT);
+        read_part(at->src, src, begin, count, y, -(real)INFINITY, NEXT, memory->rows.line);
         const real part = row_max(y, whole_pairs(count)), next = part > most || part != part ? part : most;
         const real shrink = sum == 0 ? 0 : vexp_term(vset(most - next))[0];
         sum = sum * shrink + row_exp(y, whole_pairs(count), next);
@@ -130,44 +145,49 @@ static void softmax_row(const copes_act_problem *problem, const place *at, real 
     }
     for (int64_t begin = 0; begin < length; begin += ROW) {
         const int64_t count = begin + ROW < length ? ROW : length - begin;
-        read_part(at->src, src, begin, count, y, -(real)INFINITY, NEXT);
+        read_part(at->src, src, begin, count, y, -(real)INFINITY, NEXT, memory->rows.line);
         row_exp(y, whole_pairs(count), most);
         row_scale(y, whole_pairs(count), 1 / sum);
-        write_part(at->dst, dst, begin, count, y, stream);
+        write_part(at->dst, dst, begin, count, y, stream, memory->rows.line);
     }
 }
 
-static void softmax_row_gradient(const copes_act_problem *problem, const place *at, real *y, real *g, bool stream)
+static void softmax_row_gradient(const copes_act_problem *problem, const place *at, act_memory *memory, bool stream)
 {
+    real *y = memory->rows.y, *g = memory->rows.g;
     const int64_t length = problem->shape[problem->axis];
     const int64_t src = problem->src.stride[problem->axis], saved = problem->saved.stride[problem->axis];
     real dot = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t begin = 0; begin < length; begin += ROW) {
             const int64_t count = begin + ROW < length ? ROW : length - begin;
-            read_part(at->src, src, begin, count, g, 0, NEXT);
-            read_part(at->saved, saved, begin, count, y, 0, NEXT);
+            read_part(at->src, src, begin, count, g, 0, NEXT, memory->rows.line);
+            read_part(at->saved, saved, begin, count, y, 0, NEXT, memory->rows.line);
             if (pass == 0) {
                 dot += row_dot(y, g, whole_pairs(count));
             } else {
                 row_gradient(y, g, whole_pairs(count), dot);
-                write_part(at->dst, problem->dst.stride[problem->axis], begin, count, g, stream);
+                write_part(at->dst, problem->dst.stride[problem->axis], begin, count, g, stream, memory->rows.line);
             }
         }
 }
 
 /* Rows first .. first + count - 1, which the buffers hold: each is read once. */
-static void softmax_rows(const copes_act_problem *problem, int64_t first, int64_t count, real *y, real *g, bool stream)
+static void softmax_rows(const copes_act_problem *problem, int64_t first, int64_t count, act_memory *memory,
+                         bool stream)
 {
+    real *y = memory->rows.y, *g = memory->rows.g;
+    storage *line = memory->rows.line;
     const int64_t length = problem->shape[problem->axis], stride = whole_pairs(length);
     const unsigned others = ((1u << problem->rank) - 1) & ~(1u << problem->axis);
     for (int64_t i = 0; i < count; i++) {
         const place at = find_place(problem, first + i, others);
         if (problem->backward) {
-            read_part(at.src, problem->src.stride[problem->axis], 0, length, g + i * stride, 0, NEXT);
-            read_part(at.saved, problem->saved.stride[problem->axis], 0, length, y + i * stride, 0, NEXT);
+            read_part(at.src, problem->src.stride[problem->axis], 0, length, g + i * stride, 0, NEXT, line);
+            read_part(at.saved, problem->saved.stride[problem->axis], 0, length, y + i * stride, 0, NEXT, line);
         } else {
-            read_part(at.src, problem->src.stride[problem->axis], 0, length, y + i * stride, -(real)INFINITY, NEXT);
+            read_part(at.src, problem->src.stride[problem->axis], 0, length, y + i * stride, -(real)INFINITY, NEXT,
+                      line);
         }
     }
     if (problem->backward)
@@ -176,34 +196,29 @@ static void softmax_rows(const copes_act_problem *problem, int64_t first, int64_
         rows_softmax(y, count, stride);
     for (int64_t i = 0; i < count; i++)
         write_part(find_place(problem, first + i, others).dst, problem->dst.stride[problem->axis], 0, length,
-                   (problem->backward ? g : y) + i * stride, stream);
+                   (problem->backward ? g : y) + i * stride, stream, line);
 }
 
-static void run_rows(const copes_act_problem *problem, const copes_cpu_run *run, bool stream)
+static void run_rows(const copes_worker *worker, const void *argument)
 {
-    (void)run; /* as a build without OpenMP has it */
+    const act_job *job = argument;
+    const copes_act_problem *problem = job->problem;
     const unsigned others = ((1u << problem->rank) - 1) & ~(1u << problem->axis);
     const int64_t length = problem->shape[problem->axis], rows = product(problem->shape, problem->rank) / length;
     const int64_t together = whole_pairs(length) < TOGETHER ? TOGETHER / whole_pairs(length) : 1;
-#ifdef _OPENMP
-#pragma omp parallel num_threads(run->threads)
-#endif
-    {
-        _Alignas(THREAD_ALIGNMENT) real y[ROW], g[ROW];
-#ifdef _OPENMP
-#pragma omp for schedule(static)
-#endif
-        for (int64_t first = 0; first < rows; first += together) {
-            const place at = find_place(problem, first, others);
-            if (length <= ROW)
-                softmax_rows(problem, first, first + together < rows ? together : rows - first, y, g, stream);
-            else if (problem->backward)
-                softmax_row_gradient(problem, &at, y, g, stream);
-            else
-                softmax_row(problem, &at, y, stream);
-        }
-        finish_streaming();
+    const copes_share share = copes_share_of(worker, (rows + together - 1) / together);
+    for (int64_t task = share.begin; task < share.end; task++) {
+        const int64_t first = task * together;
+        const place at = find_place(problem, first, others);
+        if (length <= ROW)
+            softmax_rows(problem, first, first + together < rows ? together : rows - first, worker->scratch,
+                         job->stream);
+        else if (problem->backward)
+            softmax_row_gradient(problem, &at, worker->scratch, job->stream);
+        else
+            softmax_row(problem, &at, worker->scratch, job->stream);
     }
+    finish_streaming();
 }
 
 /* Columns: a slab of up to COLUMNS neighbours along the innermost dimension, and all of the axis. */
@@ -213,6 +228,7 @@ typedef struct slab {
     int64_t width, stride; /* columns, and the same in whole pairs */
     columns columns;
     real *x, *g;
+    storage *line;
     bool stream;
 } slab;
 
@@ -222,7 +238,7 @@ static void read_block(const slab *s, const storage *base, const copes_view *vie
     const copes_act_problem *problem = s->problem;
     for (int64_t i = 0; i < count; i++, x += s->stride)
         read_part(base + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width, x,
-                  fill, TOKENS * view->stride[problem->axis]);
+                  fill, TOKENS * view->stride[problem->axis], s->line);
 }
 
 static void write_block(const slab *s, int64_t first, int64_t count, const real *x)
@@ -231,7 +247,7 @@ static void write_block(const slab *s, int64_t first, int64_t count, const real 
     const copes_view *view = &problem->dst;
     for (int64_t i = 0; i < count; i++, x += s->stride)
         write_part(s->at.dst + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width,
-                   x, s->stream);
+                   x, s->stream, s->line);
 }
 
 static void run_slab(slab *s)
@@ -264,42 +280,43 @@ static void run_slab(slab *s)
     }
 }
 
-static void run_columns(const copes_act_problem *problem, const copes_cpu_run *run, bool stream)
+static void run_columns(const copes_worker *worker, const void *argument)
 {
-    (void)run; /* as a build without OpenMP has it */
+    const act_job *job = argument;
+    const copes_act_problem *problem = job->problem;
+    act_memory *memory = worker->scratch;
     const int last = problem->rank - 1;
     const unsigned others = ((1u << last) - 1) & ~(1u << problem->axis);
     const int64_t length = problem->shape[last], slabs = (length + COLUMNS - 1) / COLUMNS;
     const int64_t tasks = product(problem->shape, last) / problem->shape[problem->axis] * slabs;
-#ifdef _OPENMP
-#pragma omp parallel num_threads(run->threads)
-#endif
-    {
-        _Alignas(THREAD_ALIGNMENT) real x[TOKENS * COLUMNS], g[TOKENS * COLUMNS], memory[5 * COLUMNS];
-#ifdef _OPENMP
-#pragma omp for schedule(dynamic)
-#endif
-        for (int64_t task = 0; task < tasks; task++) {
-            const int64_t begin = task % slabs * COLUMNS, width = begin + COLUMNS < length ? COLUMNS : length - begin;
-            slab s = {problem, find_place(problem, task / slabs, others), width, whole_pairs(width), {0}, x, g, stream};
-            s.at.src += begin * problem->src.stride[last];
-            s.at.saved = s.at.saved == NULL ? NULL : s.at.saved + begin * problem->saved.stride[last];
-            s.at.dst += begin * problem->dst.stride[last];
-            s.columns = columns_open(s.stride, problem->backward, memory);
-            run_slab(&s);
-        }
-        finish_streaming();
+    slab s = {.problem = problem,
+              .x = memory->columns.x,
+              .g = memory->columns.g,
+              .line = memory->columns.line,
+              .stream = job->stream};
+    for (int64_t task = copes_next_task(worker); task < tasks; task = copes_next_task(worker)) {
+        const int64_t begin = task % slabs * COLUMNS;
+        s.width = begin + COLUMNS < length ? COLUMNS : length - begin;
+        s.stride = whole_pairs(s.width);
+        s.at = find_place(problem, task / slabs, others);
+        s.at.src += begin * problem->src.stride[last];
+        s.at.saved = s.at.saved == NULL ? NULL : s.at.saved + begin * problem->saved.stride[last];
+        s.at.dst += begin * problem->dst.stride[last];
+        s.columns = columns_open(s.stride, problem->backward, memory->columns.columns);
+        run_slab(&s);
     }
+    finish_streaming();
 }
 
 void TEMPLATE(act)(const copes_act_problem *problem, const copes_cpu_run *run)
 {
-    const int64_t tensors = problem->saved.data == NULL ? 2 : 3;
-    const bool stream = tensors * product(problem->shape, problem->rank) * (int64_t)sizeof(storage) > run->cache;
+    const int tensors = problem->saved.data == NULL ? 2 : 3;
+    const double bytes = (double)product(problem->shape, problem->rank) * tensors * (double)sizeof(storage);
+    const act_job job = {problem, bytes > (double)run->cache};
     if (problem->axis < 0)
-        run_elementwise(problem, run, stream);
+        copes_team_run(run, run_elementwise, &job);
     else if (problem->axis == problem->rank - 1)
-        run_rows(problem, run, stream);
+        copes_team_run(run, run_rows, &job);
     else
-        run_columns(problem, run, stream);
+        copes_team_run(run, run_columns, &job);
 }

@@ -8,6 +8,7 @@
 #include "common/half.h"
 #include "common/phase.h"
 #include "common/problem.h"
+#include "common/size.h"
 
 /* Turns per position of `heads` heads from `first` on, or of one for all where theta has one row, and rows of sines and
  * cosines that are made of them. Rows are `stride` long: K rounded up to whole pairs of vectors. Sines and cosines stand
@@ -23,11 +24,11 @@ typedef struct angles {
     bool finite; /* no theta of these heads is inf or NaN */
 } angles;
 
-/* The bytes that the arrays take. */
+/* The bytes that the arrays take; -1 as common/size.h has it. */
 static inline int64_t angles_bytes(int64_t heads, int64_t rows, int64_t k)
 {
-    return whole_pairs(k) *
-           (rows * (int64_t)(2 * sizeof(real)) + heads * (int64_t)(2 * sizeof(phase_word) + sizeof(uint32_t)));
+    return copes_multiply(whole_pairs(k), rows * (int64_t)(2 * sizeof(real)) +
+                                              heads * (int64_t)(2 * sizeof(phase_word) + sizeof(uint32_t)));
 }
 
 static inline float theta_at(const copes_lrpe_problem *problem, int64_t head, int64_t e)

@@ -2,35 +2,25 @@
 #include "backends/backend.h"
 
 #include "backends/openmp/kernels.h"
+#include "backends/openmp/team.h"
+#include "common/size.h"
 #include "common/status.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 typedef struct cpu_state {
     copes_isa isa;
     int threads;
     bool fewer;    /* where the work is too small for all of them: the caller named no number */
     int64_t cache; /* bytes */
+    char *scratch; /* SCRATCH_BYTES for each thread; pages that no call uses are none of the machine's memory */
 } cpu_state;
 
 static int32_t device_count(void)
 {
     return 1;
-}
-
-static int available_threads(void)
-{
-#ifdef _OPENMP
-    return omp_get_max_threads();
-#else
-    return 1;
-#endif
 }
 
 static void summary(int32_t device, char *text, size_t size)
@@ -40,7 +30,7 @@ static void summary(int32_t device, char *text, size_t size)
     if (copes_isa_choose(&isa) != COPES_OK)
         snprintf(text, size, "%s", copes_last_error());
     else
-        snprintf(text, size, "CPU, %s, %d threads%s", copes_isa_name(isa), available_threads(),
+        snprintf(text, size, "CPU, %s, %d threads%s", copes_isa_name(isa), copes_team_most(0),
 #ifdef _OPENMP
                  ""
 #else
@@ -69,23 +59,29 @@ static copes_status open_state(int32_t device, const copes_context_options *opti
     (void)device;
     copes_isa isa;
     COPES_TRY(copes_isa_choose(&isa));
+    const int threads = copes_team_most(options->threads);
+    const size_t scratch = (size_t)threads * SCRATCH_BYTES;
     cpu_state *made = malloc(sizeof *made);
     if (made == NULL)
         return copes_fail(COPES_ERROR_MEMORY, "context: %zu bytes could not be allocated", sizeof *made);
-    *made = (cpu_state){.isa = isa, .threads = 1, .cache = last_level_cache()};
-#ifdef _OPENMP
-    made->threads = options->threads > 0 ? options->threads : available_threads();
-    made->fewer = options->threads == 0;
-#else
-    (void)options;
-#endif
+    *made = (cpu_state){.isa = isa,
+                        .threads = threads,
+                        .fewer = options->threads == 0,
+                        .cache = last_level_cache(),
+                        .scratch = aligned_alloc(SCRATCH_ALIGNMENT, scratch)};
+    if (made->scratch == NULL) {
+        free(made);
+        return copes_fail(COPES_ERROR_MEMORY, "context: %zu bytes could not be allocated", scratch);
+    }
     *state = made;
     return COPES_OK;
 }
 
 static void close_state(void *state)
 {
-    free(state);
+    cpu_state *cpu = state;
+    free(cpu->scratch);
+    free(cpu);
 }
 
 static copes_status set_stream(void *state, void *stream)
@@ -110,8 +106,8 @@ static double work_of(const copes_problem *problem)
     case COPES_LRPE_FORWARD:
     case COPES_LRPE_BACKWARD: work = (double)lrpe->b * (double)lrpe->n * (double)lrpe->h * (double)lrpe->d; break;
     case COPES_TPA_DECODE:
-        work =
-            (double)(tpa->b * tpa->n) * (double)(tpa->m * tpa->h) * (double)(tpa->rk * tpa->d + tpa->rv * tpa->e) / 8;
+        work = (double)tpa->b * (double)tpa->n * (double)tpa->m * (double)tpa->h *
+               ((double)tpa->rk * (double)tpa->d + (double)tpa->rv * (double)tpa->e) / 8;
         break;
     }
     return work;
@@ -121,28 +117,29 @@ static double work_of(const copes_problem *problem)
 static int team_of(const cpu_state *cpu, const copes_problem *problem)
 {
     const double grain = 16384, useful = 1 + work_of(problem) / grain;
-    return cpu->fewer && useful < cpu->threads ? (int)useful : cpu->threads;
+    const int most = copes_team_most(cpu->threads); /* a fork may have come since */
+    return cpu->fewer && useful < most ? (int)useful : most;
 }
 
-static copes_status workspace_size(const void *state, const copes_problem *problem, size_t *size)
+static int64_t workspace_size(const void *state, const copes_problem *problem)
 {
     const cpu_state *cpu = state;
     const copes_cpu_kernels *kernels = copes_cpu_kernels_of(cpu->isa, copes_problem_dtype(problem));
     switch (problem->kind) {
     case COPES_ACT_FORWARD:
-    case COPES_ACT_BACKWARD: *size = 0; break;
+    case COPES_ACT_BACKWARD: break;
     case COPES_LRPE_FORWARD:
-    case COPES_LRPE_BACKWARD: *size = kernels->lrpe_workspace(&problem->lrpe, team_of(cpu, problem)); break;
-    case COPES_TPA_DECODE: *size = kernels->tpa_workspace(&problem->tpa, team_of(cpu, problem)); break;
+    case COPES_LRPE_BACKWARD: return kernels->lrpe_workspace(&problem->lrpe, team_of(cpu, problem));
+    case COPES_TPA_DECODE: return kernels->tpa_workspace(&problem->tpa, team_of(cpu, problem));
     }
-    return COPES_OK;
+    return 0;
 }
 
 static copes_status run(void *state, const copes_problem *problem, void *workspace)
 {
     const cpu_state *cpu = state;
     const copes_cpu_kernels *kernels = copes_cpu_kernels_of(cpu->isa, copes_problem_dtype(problem));
-    const copes_cpu_run how = {team_of(cpu, problem), cpu->cache, workspace};
+    const copes_cpu_run how = {team_of(cpu, problem), cpu->cache, workspace, cpu->scratch};
     switch (problem->kind) {
     case COPES_ACT_FORWARD:
     case COPES_ACT_BACKWARD: kernels->act(&problem->act, &how); break;

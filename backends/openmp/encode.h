@@ -105,12 +105,12 @@ static ALWAYS_INLINE vpair load_part(bool reals, const encoded_row *row, int par
     return load_from(reals, row->from[part], i, n);
 }
 
-/* a c + b s; `exactly`: without what the roundings of products lose. (Where they are fused with the sum, that is one.) */
+/* a c + b s; `exactly`: without what the roundings of products lose. (Where the level fuses, that is one.) */
 static ALWAYS_INLINE vreal sum_products(bool exactly, vreal a, vreal c, vreal b, vreal s)
 {
 #if FUSES
     (void)exactly;
-    return a * c + b * s;
+    return vfma(a, c, b * s);
 #else
     const vreal first = a * c, second = b * s, sum = first + second;
     if (!exactly)

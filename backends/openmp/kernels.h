@@ -3,23 +3,16 @@
 #define COPES_BACKENDS_OPENMP_KERNELS_H
 
 #include "backends/openmp/isa.h"
+#include "backends/openmp/team.h"
 #include "common/problem.h"
-
-#include <stdbool.h>
-
-/* How a kernel is to run. Its results do not depend on any of it. */
-typedef struct copes_cpu_run {
-    int threads;
-    int64_t cache;   /* bytes of the last-level cache: calls that move more write past it */
-    void *workspace; /* what the family's workspace function asks for, for this many threads */
-} copes_cpu_run;
 
 typedef struct copes_cpu_kernels {
     void (*act)(const copes_act_problem *problem, const copes_cpu_run *run);
     void (*lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run);
     void (*tpa)(const copes_tpa_problem *problem, const copes_cpu_run *run);
-    size_t (*lrpe_workspace)(const copes_lrpe_problem *problem, int threads);
-    size_t (*tpa_workspace)(const copes_tpa_problem *problem, int threads);
+    /* Bytes, or -1 where they do not fit 63 bits. */
+    int64_t (*lrpe_workspace)(const copes_lrpe_problem *problem, int threads);
+    int64_t (*tpa_workspace)(const copes_tpa_problem *problem, int threads);
 } copes_cpu_kernels;
 
 /* The table of a level that this build has, or NULL. */

@@ -24,9 +24,9 @@ typedef struct slab {
 int64_t TEMPLATE(lrpe_sequence_memory)(const copes_lrpe_problem *problem)
 {
     const row_layout layout = layout_of(problem);
-    const int64_t stride = layout_stride(&layout);
-    return angles_bytes(1, 1, problem->k) + MOST_ENTRIES * columns_bytes(stride) +
-           MOST_ENTRIES * TOKENS * stride * (int64_t)(2 * sizeof(real)) + 4 * stride * (int64_t)sizeof(storage);
+    const int64_t feature =
+        MOST_ENTRIES * (columns_bytes(1) + TOKENS * (int64_t)(2 * sizeof(real))) + 4 * (int64_t)sizeof(storage);
+    return copes_add(angles_bytes(1, 1, problem->k), copes_multiply(layout_stride(&layout), feature));
 }
 
 static void slab_open(slab *s, char *memory)
@@ -164,39 +164,45 @@ static int64_t choose_entries(const copes_lrpe_problem *problem, const copes_cpu
     return entries > 1 ? entries : 1;
 }
 
+/* A call, as its threads see it. */
+typedef struct sequence_job {
+    const copes_lrpe_problem *problem;
+    const copes_cpu_run *run;
+    int64_t entries, groups;
+} sequence_job;
+
+static void run_slabs(const copes_worker *worker, const void *argument)
+{
+    const sequence_job *job = argument;
+    const copes_lrpe_problem *problem = job->problem;
+    void *memory = thread_memory(job->run, worker, TEMPLATE(lrpe_sequence_memory)(problem));
+    slab s = {.problem = problem};
+    s.encoding = (encoding){problem->variant,
+                            problem->pairing,
+                            1,
+                            problem->d,
+                            &s.angles,
+                            &s.layout,
+                            copes_lrpe_bytes(problem) > (double)job->run->cache};
+    const int64_t tasks = job->groups * problem->h;
+    for (int64_t task = copes_next_task(worker); task < tasks; task = copes_next_task(worker)) {
+        s.first = task / problem->h * job->entries;
+        s.head = task % problem->h;
+        s.entries = s.first + job->entries < problem->b ? job->entries : problem->b - s.first;
+        slab_open(&s, memory);
+        read_columns(&s);
+        for (int64_t token = 0; token < problem->n; token++) {
+            angles_make(&s.angles, problem, token, 0, 1, 0);
+            for (int64_t entry = 0; entry < s.entries; entry++)
+                write_row(&s, entry, token);
+        }
+    }
+    finish_streaming();
+}
+
 void TEMPLATE(lrpe_sequence)(const copes_lrpe_problem *problem, const copes_cpu_run *run)
 {
-    const int64_t entries = choose_entries(problem, run), groups = (problem->b + entries - 1) / entries;
-    const int64_t bytes = TEMPLATE(lrpe_sequence_memory)(problem);
-#ifdef _OPENMP
-#pragma omp parallel num_threads(run->threads)
-#endif
-    {
-        _Alignas(THREAD_ALIGNMENT) char stack[STACK_BYTES];
-        void *memory = thread_memory(run, bytes, stack);
-        slab s = {.problem = problem};
-        s.encoding = (encoding){problem->variant,
-                                problem->pairing,
-                                1,
-                                problem->d,
-                                &s.angles,
-                                &s.layout,
-                                copes_lrpe_bytes(problem) > run->cache};
-#ifdef _OPENMP
-#pragma omp for schedule(dynamic)
-#endif
-        for (int64_t task = 0; task < groups * problem->h; task++) {
-            s.first = task / problem->h * entries;
-            s.head = task % problem->h;
-            s.entries = s.first + entries < problem->b ? entries : problem->b - s.first;
-            slab_open(&s, memory);
-            read_columns(&s);
-            for (int64_t token = 0; token < problem->n; token++) {
-                angles_make(&s.angles, problem, token, 0, 1, 0);
-                for (int64_t entry = 0; entry < s.entries; entry++)
-                    write_row(&s, entry, token);
-            }
-        }
-        finish_streaming();
-    }
+    const int64_t entries = choose_entries(problem, run);
+    const sequence_job job = {problem, run, entries, (problem->b + entries - 1) / entries};
+    copes_team_run(run, run_slabs, &job);
 }

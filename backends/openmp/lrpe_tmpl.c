@@ -42,11 +42,12 @@ typedef struct block_memory {
     int64_t stride;
 } block_memory;
 
+/* -1 as common/size.h has it. */
 static int64_t memory_bytes(const copes_lrpe_problem *problem, const block_shape *shape)
 {
     const row_layout layout = layout_of(problem);
-    return angles_bytes(shape->heads, shape->rows, problem->k) +
-           shape->rows * layout_stride(&layout) * (int64_t)(2 * sizeof(real) + 5 * sizeof(storage));
+    const int64_t row = copes_multiply(layout_stride(&layout), 2 * sizeof(real) + 5 * sizeof(storage));
+    return copes_add(angles_bytes(shape->heads, shape->rows, problem->k), copes_multiply(shape->rows, row));
 }
 
 /* For blocks of `count` heads from `first` on. */
@@ -65,7 +66,7 @@ static void memory_open(block_memory *memory, const copes_lrpe_problem *problem,
     memory->dst = memory->x + shape->rows * memory->stride;
 }
 
-size_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
+int64_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
 {
     const block_shape shape = shape_of(problem);
     const int64_t bytes = problem->softmax == COPES_OVER_SEQUENCE ? TEMPLATE(lrpe_sequence_memory)(problem)
@@ -213,32 +214,32 @@ static void run_tokens(const copes_lrpe_problem *problem, const block_memory *me
     }
 }
 
-static void run_heads(const copes_lrpe_problem *problem, const copes_cpu_run *run, int64_t first, int64_t count)
+/* A call on heads first .. first + count - 1, as its threads see it. */
+typedef struct heads_job {
+    const copes_lrpe_problem *problem;
+    const copes_cpu_run *run;
+    block_shape shape;
+    int64_t first, count;
+    int64_t tokens, blocks; /* of a task, and of all tokens */
+    int64_t share, parts;   /* batch entries of a task, and of all of them */
+} heads_job;
+
+static void run_heads(const copes_worker *worker, const void *argument)
 {
-    const block_shape shape = shape_of(problem);
-    const int64_t tokens = tokens_of_task(problem, &shape, run->threads);
-    const int64_t blocks = (problem->n + tokens - 1) / tokens;
-    const int64_t share = batch_share(problem, blocks, run->threads), parts = (problem->b + share - 1) / share;
-    const int64_t bytes = memory_bytes(problem, &shape);
-    const bool stream = copes_lrpe_bytes(problem) > run->cache;
-#ifdef _OPENMP
-#pragma omp parallel num_threads(run->threads)
-#endif
-    {
-        _Alignas(THREAD_ALIGNMENT) char stack[STACK_BYTES];
-        block_memory memory;
-        memory_open(&memory, problem, &shape, first, count, thread_memory(run, bytes, stack));
-#ifdef _OPENMP
-#pragma omp for schedule(static)
-#endif
-        for (int64_t task = 0; task < blocks * parts; task++) {
-            const int64_t begin = task / blocks * share, n = task % blocks * tokens;
-            run_tokens(problem, &memory, stream, (block_place){begin, n, first},
-                       n + tokens < problem->n ? tokens : problem->n - n, count,
-                       begin + share < problem->b ? begin + share : problem->b);
-        }
-        finish_streaming();
+    const heads_job *job = argument;
+    const copes_lrpe_problem *problem = job->problem;
+    const bool stream = copes_lrpe_bytes(problem) > (double)job->run->cache;
+    const copes_share mine = copes_share_of(worker, job->blocks * job->parts);
+    block_memory memory;
+    memory_open(&memory, problem, &job->shape, job->first, job->count,
+                thread_memory(job->run, worker, memory_bytes(problem, &job->shape)));
+    for (int64_t task = mine.begin; task < mine.end; task++) {
+        const int64_t begin = task / job->blocks * job->share, n = task % job->blocks * job->tokens;
+        run_tokens(problem, &memory, stream, (block_place){begin, n, job->first},
+                   n + job->tokens < problem->n ? job->tokens : problem->n - n, job->count,
+                   begin + job->share < problem->b ? begin + job->share : problem->b);
     }
+    finish_streaming();
 }
 
 void TEMPLATE(lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run)
@@ -247,7 +248,14 @@ void TEMPLATE(lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run)
         TEMPLATE(lrpe_sequence)(problem, run);
         return;
     }
+    heads_job job = {.problem = problem, .run = run, .shape = shape_of(problem)};
+    job.tokens = tokens_of_task(problem, &job.shape, run->threads);
+    job.blocks = (problem->n + job.tokens - 1) / job.tokens;
+    job.share = batch_share(problem, job.blocks, run->threads);
+    job.parts = (problem->b + job.share - 1) / job.share;
     const int64_t heads = most_rows(problem, problem->h);
-    for (int64_t first = 0; first < problem->h; first += heads)
-        run_heads(problem, run, first, first + heads < problem->h ? heads : problem->h - first);
+    for (; job.first < problem->h; job.first += heads) {
+        job.count = job.first + heads < problem->h ? heads : problem->h - job.first;
+        copes_team_run(run, run_heads, &job);
+    }
 }

@@ -45,16 +45,16 @@ static ALWAYS_INLINE void product_block(const product *p, int rows, int vectors,
         const vreal first = load_real(b), second = vectors == 2 ? load_real(b + LANES) : first;
         for (int i = 0; i < rows; i++) {
             const vreal x = vset(a[i * a_row]);
-            sum[i][0] += x * first;
+            sum[i][0] = vfma(x, first, sum[i][0]);
             if (vectors == 2)
-                sum[i][1] += x * second;
+                sum[i][1] = vfma(x, second, sum[i][1]);
         }
     }
     for (int j = 0; j < vectors; j++) {
         const vreal factor = shrink != NULL ? load_real(shrink + j * LANES) : vset(1);
         for (int i = 0; i < rows; i++) {
             real *to = c + i * stride + j * LANES;
-            store_real(to, add ? load_real(to) * factor + sum[i][j] : sum[i][j]);
+            store_real(to, add ? vfma(load_real(to), factor, sum[i][j]) : sum[i][j]);
         }
     }
 }

@@ -11,6 +11,8 @@
 
 #ifdef __x86_64__
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
@@ -22,6 +24,12 @@
 #define VECTOR_BYTES 32
 #else
 #define VECTOR_BYTES 16
+#endif
+
+#if defined(__FMA__) || defined(__aarch64__)
+#define FUSES 1 /* the level has an instruction for a product and a sum that is rounded once */
+#else
+#define FUSES 0
 #endif
 
 #ifdef COPES_TYPE_F64
@@ -54,6 +62,51 @@ static ALWAYS_INLINE vreal vset(real x)
 {
     return x - (vreal){0};
 }
+
+/* The level's instruction OPERATION on a, b and c. */
+#if defined(__AVX512F__) && defined(COPES_TYPE_F64)
+#define FUSED(operation, a, b, c) (vreal) _mm512_##operation##_pd((__m512d)(a), (__m512d)(b), (__m512d)(c))
+#elif defined(__AVX512F__)
+#define FUSED(operation, a, b, c) (vreal) _mm512_##operation##_ps((__m512)(a), (__m512)(b), (__m512)(c))
+#elif defined(__AVX2__) && defined(COPES_TYPE_F64)
+#define FUSED(operation, a, b, c) (vreal) _mm256_##operation##_pd((__m256d)(a), (__m256d)(b), (__m256d)(c))
+#elif defined(__AVX2__)
+#define FUSED(operation, a, b, c) (vreal) _mm256_##operation##_ps((__m256)(a), (__m256)(b), (__m256)(c))
+#elif defined(__FMA__) && defined(COPES_TYPE_F64)
+#define FUSED(operation, a, b, c) (vreal) _mm_##operation##_pd((__m128d)(a), (__m128d)(b), (__m128d)(c))
+#elif defined(__FMA__)
+#define FUSED(operation, a, b, c) (vreal) _mm_##operation##_ps((__m128)(a), (__m128)(b), (__m128)(c))
+#elif defined(COPES_TYPE_F64)
+#define FUSED(operation, a, b, c) (vreal) operation##_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b))
+#else
+#define FUSED(operation, a, b, c) (vreal) operation##_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b))
+#endif
+
+/* c + a b and c - a b, rounded once where the level fuses, else twice. Nothing else fuses: compilers are told not to
+ * (-ffp-contract=off), as a product that a two-part sum has rounded must not come back unrounded in its second part. */
+static ALWAYS_INLINE vreal vfma(vreal a, vreal b, vreal c)
+{
+#if !FUSES
+    return c + a * b;
+#elif defined(__aarch64__)
+    return FUSED(vfmaq, a, b, c);
+#else
+    return FUSED(fmadd, a, b, c);
+#endif
+}
+
+static ALWAYS_INLINE vreal vfnma(vreal a, vreal b, vreal c)
+{
+#if !FUSES
+    return c - a * b;
+#elif defined(__aarch64__)
+    return FUSED(vfmsq, a, b, c);
+#else
+    return FUSED(fnmadd, a, b, c);
+#endif
+}
+
+#undef FUSED
 
 static ALWAYS_INLINE vint bits_of(vreal x)
 {
@@ -102,9 +155,13 @@ static ALWAYS_INLINE vreal vmin(vreal a, vreal b)
 /* Is a lane of the mask -1? */
 static ALWAYS_INLINE bool any_lane(vint mask)
 {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX512F__) && defined(COPES_TYPE_F64)
+    return _mm512_movepi64_mask((__m512i)mask) != 0;
+#elif defined(__AVX512F__)
+    return _mm512_movepi32_mask((__m512i)mask) != 0;
+#elif defined(__AVX2__)
     return _mm256_movemask_epi8((__m256i)mask) != 0;
-#elif defined(__SSE2__) && !defined(__AVX512F__)
+#elif defined(__SSE2__)
     return _mm_movemask_epi8((__m128i)mask) != 0;
 #else
     integer any = 0;

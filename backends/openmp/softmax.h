@@ -66,8 +66,8 @@ static inline real row_dot(const real *a, const real *b, int64_t count)
         const int64_t end = begin + ROW_SUM_BLOCK < count ? begin + ROW_SUM_BLOCK : count;
         vreal low = vset(0), high = vset(0);
         for (int64_t i = begin; i < end; i += 2 * LANES) {
-            low += load_real(a + i) * load_real(b + i);
-            high += load_real(a + i + LANES) * load_real(b + i + LANES);
+            low = vfma(load_real(a + i), load_real(b + i), low);
+            high = vfma(load_real(a + i + LANES), load_real(b + i + LANES), high);
         }
         vsum_add(&sum, &carry, low + high);
     }
@@ -143,7 +143,7 @@ static inline void columns_add(const columns *c, const real *x, const real *g, i
             const vreal e = fixed ? vexp(below).value : vexp_term(below); /* a given log sum exp may be too small */
             part += e;
             if (g != NULL)
-                dot += e * load_real(g + row * c->stride + i);
+                dot = vfma(e, load_real(g + row * c->stride + i), dot);
         }
         vreal sum = load_real(c->sum + i) * shrink, carry = load_real(c->carry + i) * shrink;
         vsum_add(&sum, &carry, part);
@@ -167,7 +167,7 @@ static inline void columns_add_product(const columns *c, const real *y, const re
     for (int64_t i = 0; i < c->stride; i += LANES) {
         vreal part = vset(0), sum = load_real(c->dot + i), carry = load_real(c->dot_carry + i);
         for (int64_t row = 0; row < count; row++)
-            part += load_real(y + row * c->stride + i) * load_real(g + row * c->stride + i);
+            part = vfma(load_real(y + row * c->stride + i), load_real(g + row * c->stride + i), part);
         vsum_add(&sum, &carry, part);
         store_real(c->dot + i, sum);
         store_real(c->dot_carry + i, carry);

@@ -3,10 +3,7 @@
 #define COPES_BACKENDS_OPENMP_TEMPLATE_H
 
 #include "backends/openmp/kernels.h"
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include "common/size.h"
 
 /* COPES_LEVEL and COPES_TYPE come from the build: TEMPLATE(lrpe) is copes_lrpe_avx2_bf16. */
 #define TEMPLATE_JOIN(name, level, type) copes_##name##_##level##_##type
@@ -15,33 +12,28 @@
 
 void TEMPLATE(act)(const copes_act_problem *problem, const copes_cpu_run *run);
 void TEMPLATE(lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run);
-size_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads);
+int64_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads);
 void TEMPLATE(lrpe_sequence)(const copes_lrpe_problem *problem, const copes_cpu_run *run);
 int64_t TEMPLATE(lrpe_sequence_memory)(const copes_lrpe_problem *problem);
 void TEMPLATE(tpa)(const copes_tpa_problem *problem, const copes_cpu_run *run);
-size_t TEMPLATE(tpa_workspace)(const copes_tpa_problem *problem, int threads);
+int64_t TEMPLATE(tpa_workspace)(const copes_tpa_problem *problem, int threads);
 
-/* A thread works in memory on its stack, or, where heads are longer than anyone's yet, in its part of the workspace. */
-enum { STACK_BYTES = 192 * 1024, THREAD_ALIGNMENT = 64 };
-
+/* A thread works in the context's scratch memory, or, where heads are longer than anyone's yet, in its part of the
+ * workspace. Sizes here may be -1, which is none that fits; see common/size.h. */
 static inline int64_t thread_part(int64_t bytes)
 {
-    return (bytes + THREAD_ALIGNMENT - 1) / THREAD_ALIGNMENT * THREAD_ALIGNMENT;
+    const int64_t padded = copes_add(bytes, SCRATCH_ALIGNMENT - 1);
+    return padded < 0 ? -1 : padded / SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT;
 }
 
-static inline size_t thread_workspace(int64_t bytes, int threads)
+static inline int64_t thread_workspace(int64_t bytes, int threads)
 {
-    return bytes <= STACK_BYTES ? 0 : (size_t)thread_part(bytes) * (size_t)threads;
+    return bytes >= 0 && bytes <= SCRATCH_BYTES ? 0 : copes_multiply(thread_part(bytes), threads);
 }
 
-static inline void *thread_memory(const copes_cpu_run *run, int64_t bytes, void *stack)
+static inline void *thread_memory(const copes_cpu_run *run, const copes_worker *worker, int64_t bytes)
 {
-#ifdef _OPENMP
-    const int thread = omp_get_thread_num();
-#else
-    const int thread = 0;
-#endif
-    return bytes <= STACK_BYTES ? stack : (char *)run->workspace + thread * thread_part(bytes);
+    return bytes <= SCRATCH_BYTES ? worker->scratch : (char *)run->workspace + worker->index * thread_part(bytes);
 }
 
 #endif

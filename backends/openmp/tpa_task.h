@@ -16,7 +16,7 @@ typedef struct layout {
     int64_t heads, stride, blocks; /* of a block of heads: their number, the same in whole vectors, and the blocks */
     int64_t tile, part, parts;     /* keys of a tile and of a part, and the parts */
     int64_t rows, ranks, width;    /* the largest of a tile's feature rows, of ranks, and of D and E */
-    int64_t partial;               /* reals of a partial output */
+    int64_t partial;               /* reals of a partial output; -1 as common/size.h has it */
 } layout;
 
 static inline int64_t least(int64_t a, int64_t b)
@@ -38,7 +38,7 @@ static layout layout_of(const copes_tpa_problem *problem)
 {
     const int64_t rank = most(problem->rk, problem->rv);
     layout l = {.width = most(problem->d, problem->e), .ranks = most(rank, problem->rq)};
-    const int64_t fit = HEAD_BLOCK_BYTES / ((int64_t)sizeof(real) * l.width) / (2 * LANES) * (2 * LANES);
+    const int64_t fit = HEAD_BLOCK_BYTES / (int64_t)sizeof(real) / l.width / (2 * LANES) * (2 * LANES);
     l.blocks = parts_of(problem->h, most(fit, 2 * LANES));
     l.heads = parts_of(parts_of(problem->h, l.blocks), LANES) * LANES;
     l.blocks = parts_of(problem->h, l.heads);
@@ -48,7 +48,8 @@ static layout layout_of(const copes_tpa_problem *problem)
     const int64_t wanted = parts_of(ENOUGH_TASKS, problem->b * problem->n * l.blocks);
     l.part = parts_of(most(parts_of(problem->m, wanted), PART_KEYS), l.tile) * l.tile;
     l.parts = most(parts_of(problem->m, l.part), 1);
-    l.partial = thread_part((problem->e + 2) * l.stride * (int64_t)sizeof(real)) / (int64_t)sizeof(real);
+    const int64_t bytes = thread_part(copes_multiply(copes_add(problem->e, 3), l.stride * (int64_t)sizeof(real)));
+    l.partial = bytes < 0 ? -1 : bytes / (int64_t)sizeof(real);
     return l;
 }
 
@@ -62,10 +63,12 @@ typedef struct memory {
     real *own;
 } memory;
 
+/* Likewise. */
 static int64_t memory_bytes(const copes_tpa_problem *problem, const layout *l)
 {
-    const int64_t reals = (problem->d + l->rows + l->ranks + 2) * l->stride + l->rows * l->width + l->partial;
-    return reals * (int64_t)sizeof(real);
+    const int64_t of_heads = copes_add(copes_add(problem->d, l->rows), copes_add(l->ranks, 2));
+    const int64_t tiles = copes_add(copes_multiply(of_heads, l->stride), copes_multiply(l->rows, l->width));
+    return copes_multiply(copes_add(tiles, l->partial), sizeof(real));
 }
 
 static memory memory_open(const copes_tpa_problem *problem, const layout *l, void *bytes)
@@ -80,14 +83,15 @@ static memory memory_open(const copes_tpa_problem *problem, const layout *l, voi
     return m;
 }
 
-/* An output in the making: (heads) largest scores, (heads) sums, (E, heads) outputs. */
+/* An output in the making: (heads) largest scores, (heads) sums, (heads) units, powers of 2 in which the outputs are, and
+ * (E, heads) outputs. */
 typedef struct partial {
-    real *most, *sum, *o;
+    real *most, *sum, *unit, *o;
 } partial;
 
 static inline partial partial_at(real *data, const layout *l)
 {
-    return (partial){data, data + l->stride, data + 2 * l->stride};
+    return (partial){data, data + l->stride, data + 2 * l->stride, data + 3 * l->stride};
 }
 
 /* Query token n of batch entry b and heads from `first` on. */

@@ -12,7 +12,13 @@ static inline const storage *coefficients_at(const copes_view *view, const query
     return (const storage *)view->data + q->b * view->stride[0] + token * view->stride[1] + q->first * view->stride[2];
 }
 
-/* q[d, h] = score_scale sum_r bq[r, d] aq[h, r]. */
+/* x 2^exponent, which only what is past the type's range rounds. */
+static inline real scaled_by(real x, int exponent)
+{
+    return (real)ldexp((double)x, exponent);
+}
+
+/* q[d, h] = scale sum_r bq[r, d] aq[h, r]. */
 static NOINLINE void form_query(const copes_tpa_problem *problem, const layout *l, const query *q, const memory *m)
 {
     const feature_rows bq = read_rows(&problem->bq, q->b, q->n, 1, problem->rq, problem->d, m->features);
@@ -22,6 +28,8 @@ static NOINLINE void form_query(const copes_tpa_problem *problem, const layout *
                     (ahead){0});
     for (int64_t i = 0; i < problem->d * l->stride; i += LANES)
         store_real(m->query + i, load_real(m->query + i) * (real)problem->score_scale);
+    for (int64_t i = 0; problem->score_exponent != 0 && i < problem->d * l->stride; i++)
+        m->query[i] = scaled_by(m->query[i], problem->score_exponent);
 }
 
 /* Scores of `count` keys from `key` on, a row for each, and the largest so far. */
@@ -40,8 +48,8 @@ static NOINLINE void score_tile(const copes_tpa_problem *problem, const layout *
         for (int64_t i = 0; i < stride; i += LANES) {
             vreal score = vset(0);
             for (int64_t r = 0; r < rank; r++)
-                score +=
-                    load_real(m->coefficients + r * stride + i) * load_real(m->scores + (j * rank + r) * stride + i);
+                score = vfma(load_real(m->coefficients + r * stride + i),
+                             load_real(m->scores + (j * rank + r) * stride + i), score);
             store_real(m->scores + j * stride + i, score); /* at or before the rows just read */
             store_real(out->most + i, vmax(score, load_real(out->most + i)));
         }
@@ -76,9 +84,10 @@ static NOINLINE void add_values(const copes_tpa_problem *problem, const layout *
         read_coefficients(&problem->av, rank, q->heads, coefficients_at(&problem->av, q, key + j), stride,
                           m->coefficients);
         for (int64_t i = 0; i < stride; i += LANES) {
-            const vreal e = load_real(m->scores + j * stride + i);
+            const vreal e = load_real(m->scores + j * stride + i), unit = load_real(out->unit + i);
             for (int64_t r = 0; r < rank; r++)
-                store_real(m->scores + (j * rank + r) * stride + i, e * load_real(m->coefficients + r * stride + i));
+                store_real(m->scores + (j * rank + r) * stride + i,
+                           e * load_real(m->coefficients + r * stride + i) * unit);
         }
     }
     const feature_rows bv = read_rows(&problem->bv, q->b, key, count, rank, problem->e, m->features);
@@ -86,16 +95,23 @@ static NOINLINE void add_values(const copes_tpa_problem *problem, const layout *
                     rows_ahead(&problem->bk, q->b, key + count, next, problem->rk, problem->d));
 }
 
-/* Attention over keys begin .. end - 1. */
+/* No key has been seen. */
+static void clear_output(const copes_tpa_problem *problem, const layout *l, const partial *out)
+{
+    for (int64_t i = 0; i < l->stride; i++) {
+        out->most[i] = -(real)INFINITY;
+        out->sum[i] = 0;
+    }
+    memset(out->o, 0, (size_t)(problem->e * l->stride) * sizeof *out->o);
+}
+
+/* Attention over keys begin .. end - 1, in units that are given. */
 static void attend(const copes_tpa_problem *problem, const layout *l, const query *q, const memory *m, int64_t begin,
                    int64_t end, partial *out)
 {
     form_query(problem, l, q, m);
-    for (int64_t i = 0; i < l->stride; i++) {
-        out->most[i] = -(real)INFINITY;
-        out->sum[i] = m->carry[i] = 0;
-    }
-    memset(out->o, 0, (size_t)(problem->e * l->stride) * sizeof *out->o);
+    clear_output(problem, l, out);
+    memset(m->carry, 0, (size_t)l->stride * sizeof *m->carry);
     for (int64_t key = begin; key < end; key += l->tile) {
         const int64_t count = least(l->tile, end - key);
         score_tile(problem, l, q, m, key, count, out);
@@ -104,19 +120,49 @@ static void attend(const copes_tpa_problem *problem, const layout *l, const quer
     }
 }
 
-/* Adds a later part's output to an earlier one's. */
+/* Adds a part's output to others', in a unit no larger than any of theirs. */
 static NOINLINE void merge(const copes_tpa_problem *problem, const layout *l, partial *out, const partial *part)
 {
     for (int64_t i = 0; i < l->stride; i += LANES) {
         const vreal a = load_real(out->most + i), b = load_real(part->most + i), largest = vmax(a, b);
         const vreal shift = vfinite_max(largest), keep = vexp_term(a - shift), add = vexp_term(b - shift);
+        const vreal old = load_real(out->unit + i), other = load_real(part->unit + i), unit = vmin(old, other);
+        const vreal lower = unit / old, lower_other = unit / other;
         store_real(out->most + i, largest);
-        store_real(out->sum + i, load_real(out->sum + i) * keep + load_real(part->sum + i) * add);
+        store_real(out->sum + i, vfma(load_real(out->sum + i), keep, load_real(part->sum + i) * add));
+        store_real(out->unit + i, unit);
         for (int64_t e = 0; e < problem->e; e++) {
             real *o = out->o + e * l->stride + i;
-            store_real(o, load_real(o) * keep + load_real(part->o + e * l->stride + i) * add);
+            const vreal x = load_real(o) * lower, y = load_real(part->o + e * l->stride + i) * lower_other;
+            store_real(o, vfma(x, keep, y * add));
         }
     }
+}
+
+/* Nothing yet, in units of 1. */
+static void clear_units(const layout *l, const partial *out)
+{
+    for (int64_t i = 0; i < l->stride; i++)
+        out->unit[i] = 1;
+}
+
+/* Outputs are sums over keys, of values without scale_v, which may pass the largest number though the result does not.
+ * Those that have done so are to be summed again, in the smaller units that this gives their heads; it returns false
+ * where there are none, or nothing helps: the largest product of factors is the largest number's square. */
+static NOINLINE bool lower_units(const copes_tpa_problem *problem, const layout *l, const partial *out)
+{
+    const real step = sizeof(real) == 8 ? (real)0x1p-512 : (real)0x1p-64;
+    vint any = {0};
+    for (int64_t i = 0; i < l->stride; i += LANES) {
+        vreal poison = vset(0); /* NaN where an output is not finite */
+        for (int64_t e = 0; e < problem->e; e++)
+            poison += load_real(out->o + e * l->stride + i) * 0;
+        const vreal unit = load_real(out->unit + i);
+        const vint lower = (poison != 0) & (unit >= step);
+        store_real(out->unit + i, vselect(lower, unit * step, unit));
+        any |= lower;
+    }
+    return any_lane(any);
 }
 
 /* Writes the finished output of a query, all 0 where it saw no key. */
@@ -125,10 +171,14 @@ static NOINLINE void finish(const copes_tpa_problem *problem, const layout *l, c
     const copes_view *o = &problem->o, *lse = &problem->lse;
     for (int64_t h = 0; h < q->heads; h++) {
         const real factor = (real)problem->value_scale / out->sum[h];
+        const int exponent = problem->value_exponent - ilogb((double)out->unit[h]);
         const int64_t row = q->b * o->stride[0] + q->n * o->stride[1] + (q->first + h) * o->stride[2];
-        for (int64_t e = 0; e < problem->e; e++)
-            store_scalar((storage *)o->data + row + e * o->stride[3],
-                         q->visible > 0 ? out->o[feature_place(e, problem->e) * l->stride + h] * factor : 0);
+        for (int64_t e = 0; e < problem->e; e++) {
+            const real x = out->o[feature_place(e, problem->e) * l->stride + h] * factor;
+            store_scalar((storage *)o->data + row + e * o->stride[3], q->visible == 0 ? 0
+                                                                      : exponent == 0 ? x
+                                                                                      : scaled_by(x, exponent));
+        }
         if (lse->data == NULL)
             continue;
         const real value = (real)(out->most[h] + log(out->sum[h]));
@@ -139,16 +189,16 @@ static NOINLINE void finish(const copes_tpa_problem *problem, const layout *l, c
 
 static int64_t partial_count(const copes_tpa_problem *problem, const layout *l)
 {
-    return l->parts == 1 ? 0 : problem->b * problem->n * l->blocks * l->parts;
+    return l->parts == 1 ? 0 : copes_multiply(problem->b * problem->n * l->blocks, l->parts);
 }
 
-size_t TEMPLATE(tpa_workspace)(const copes_tpa_problem *problem, int threads)
+int64_t TEMPLATE(tpa_workspace)(const copes_tpa_problem *problem, int threads)
 {
     if (problem->b * problem->n * problem->h == 0)
         return 0;
     const layout l = layout_of(problem);
-    return thread_workspace(memory_bytes(problem, &l), threads) +
-           (size_t)(partial_count(problem, &l) * l.partial) * sizeof(real);
+    const int64_t partials = copes_multiply(partial_count(problem, &l), copes_multiply(l.partial, sizeof(real)));
+    return copes_add(thread_workspace(memory_bytes(problem, &l), threads), partials);
 }
 
 /* A part of the cache for a query: finished at once if it is the only one, else left in its place for the merge. */
@@ -159,52 +209,76 @@ static void run_part(const copes_tpa_problem *problem, const layout *l, const me
     if (begin >= end && l->parts > 1)
         return;
     partial out = partial_at(l->parts > 1 ? partials + task * l->partial : m->own, l);
-    attend(problem, l, &q, m, begin, end, &out);
+    clear_units(l, &out);
+    do
+        attend(problem, l, &q, m, begin, end, &out);
+    while (lower_units(problem, l, &out));
     if (l->parts == 1)
         finish(problem, l, &q, &out);
 }
 
-static void merge_parts(const copes_tpa_problem *problem, const layout *l, int64_t index, real *partials)
+static void merge_parts(const copes_tpa_problem *problem, const layout *l, const memory *m, int64_t index,
+                        real *partials)
 {
     const query q = query_of(problem, l, index);
     real *first = partials + index * l->parts * l->partial;
-    partial out = partial_at(first, l);
-    if (q.visible == 0)
-        for (int64_t i = 0; i < l->stride; i++)
-            out.most[i] = -(real)INFINITY, out.sum[i] = 0;
-    for (int64_t part = 1; part * l->part < q.visible; part++) {
-        const partial later = partial_at(first + part * l->partial, l);
-        merge(problem, l, &out, &later);
-    }
+    partial out = partial_at(m->own, l);
+    clear_units(l, &out);
+    do {
+        clear_output(problem, l, &out);
+        for (int64_t part = 0; part * l->part < q.visible; part++) {
+            const partial of_part = partial_at(first + part * l->partial, l);
+            merge(problem, l, &out, &of_part);
+        }
+    } while (lower_units(problem, l, &out));
     finish(problem, l, &q, &out);
+}
+
+/* A call, as its threads see it. */
+typedef struct tpa_job {
+    const copes_tpa_problem *problem;
+    const copes_cpu_run *run;
+    layout layout;
+    int64_t queries;
+    real *partials;
+} tpa_job;
+
+static memory memory_of(const tpa_job *job, const copes_worker *worker)
+{
+    const int64_t bytes = memory_bytes(job->problem, &job->layout);
+    return memory_open(job->problem, &job->layout, thread_memory(job->run, worker, bytes));
+}
+
+static void run_parts(const copes_worker *worker, const void *argument)
+{
+    const tpa_job *job = argument;
+    const layout *l = &job->layout;
+    const memory m = memory_of(job, worker);
+    const int64_t tasks = job->queries * l->blocks * l->parts;
+    for (int64_t task = copes_next_task(worker); task < tasks; task = copes_next_task(worker))
+        run_part(job->problem, l, &m, task, job->partials);
+}
+
+static void merge_queries(const copes_worker *worker, const void *argument)
+{
+    const tpa_job *job = argument;
+    const layout *l = &job->layout;
+    const memory m = memory_of(job, worker);
+    const copes_share share = copes_share_of(worker, job->queries * l->blocks);
+    for (int64_t index = share.begin; index < share.end; index++)
+        merge_parts(job->problem, l, &m, index, job->partials);
 }
 
 void TEMPLATE(tpa)(const copes_tpa_problem *problem, const copes_cpu_run *run)
 {
-    const int64_t queries = problem->b * problem->n;
-    if (queries * problem->h == 0)
+    tpa_job job = {.problem = problem, .run = run, .queries = problem->b * problem->n};
+    if (job.queries * problem->h == 0)
         return;
-    const layout l = layout_of(problem);
-    const int64_t bytes = memory_bytes(problem, &l), tasks = queries * l.blocks * l.parts;
-    char *workspace = run->workspace; /* NULL where nothing is needed of it */
-    real *partials = workspace == NULL ? NULL : (real *)(workspace + thread_workspace(bytes, run->threads));
-#ifdef _OPENMP
-#pragma omp parallel num_threads(run->threads)
-#endif
-    {
-        _Alignas(THREAD_ALIGNMENT) char stack[STACK_BYTES];
-        const memory m = memory_open(problem, &l, thread_memory(run, bytes, stack));
-#ifdef _OPENMP
-#pragma omp for schedule(dynamic)
-#endif
-        for (int64_t task = 0; task < tasks; task++)
-            run_part(problem, &l, &m, task, partials);
-        if (l.parts > 1) {
-#ifdef _OPENMP
-#pragma omp for schedule(static)
-#endif
-            for (int64_t index = 0; index < queries * l.blocks; index++)
-                merge_parts(problem, &l, index, partials);
-        }
-    }
+    job.layout = layout_of(problem);
+    if (job.layout.parts > 1) /* else there may be no workspace */
+        job.partials =
+            (real *)((char *)run->workspace + thread_workspace(memory_bytes(problem, &job.layout), run->threads));
+    copes_team_run(run, run_parts, &job);
+    if (job.layout.parts > 1)
+        copes_team_run(run, merge_queries, &job);
 }

@@ -8,12 +8,6 @@
 
 #include <float.h>
 
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define FUSES 1 /* the compiler makes one operation, rounded once, of a product and the sum that it is in */
-#else
-#define FUSES 0
-#endif
-
 #ifdef COPES_TYPE_F64
 typedef uint64_t phase_word;
 #else
@@ -42,35 +36,38 @@ static ALWAYS_INLINE scaled vexp_scaled(vreal above, vreal shifted, vreal octave
 
 #ifdef COPES_TYPE_F64
 
-enum { FRACTION_BITS = 52, EXPONENT_BIAS = 1023 };
+enum { FRACTION_BITS = 52, EXPONENT_BIAS = 1023, TAIL_OCTAVES = 200 };
 static const real exp_least = -746, exp_most = 710, exp_least_normal = -708, real_most = DBL_MAX;
+static const real tail_begin = -500, tail_end = -1470; /* past that x e^x times the largest number is 0 */
 
 static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 {
-    const vreal magic = vset(0x1.8p52), shifted = x * 0x1.71547652b82fep0 + magic, octaves = shifted - magic;
-    const vreal r = (x - octaves * 0x1.62e42fee00000p-1) - octaves * 0x1.a39ef35793c76p-33;
+    const vreal magic = vset(0x1.8p52), shifted = vfma(x, vset(0x1.71547652b82fep0), magic), octaves = shifted - magic;
+    const vreal r = vfma(octaves, vset(-0x1.a39ef35793c76p-33), vfma(octaves, vset(-0x1.62e42fee00000p-1), x));
     static const real c[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
                              1.0 / 362880,     1.0 / 40320,     1.0 / 5040,     1.0 / 720,
                              1.0 / 120,        1.0 / 24,        1.0 / 6,        0.5};
     vreal p = vset(c[0]);
     for (int i = 1; i < 12; i++)
-        p = p * r + c[i];
-    return vexp_scaled(p * r * r + r, shifted, octaves);
+        p = vfma(p, r, vset(c[i]));
+    return vexp_scaled(vfma(p * r, r, r), shifted, octaves);
 }
 
 #else
 
-enum { FRACTION_BITS = 23, EXPONENT_BIAS = 127 };
+enum { FRACTION_BITS = 23, EXPONENT_BIAS = 127, TAIL_OCTAVES = 40 };
 static const real exp_least = -104, exp_most = 89, exp_least_normal = -87, real_most = FLT_MAX;
+static const real tail_begin = -64, tail_end = -200; /* past that x e^x times the largest number is 0 */
 
 /* The polynomial is paired (Estrin): its latency, not its operations, is what a loop of exponentials would wait for. */
 static ALWAYS_INLINE scaled vexp_reduce(vreal x)
 {
-    const vreal magic = vset(0x1.8p23f), shifted = x * 0x1.715476p0f + magic, octaves = shifted - magic;
-    const vreal r = (x - octaves * 0x1.62e4p-1f) - octaves * 0x1.7f7d1cp-20f, r2 = r * r;
-    const vreal top = 1.9875691500e-4f * r + 1.3981999507e-3f, middle = 8.3334519073e-3f * r + 4.1665795894e-2f;
-    const vreal low = 1.6666665459e-1f * r + 5.0000001201e-1f;
-    return vexp_scaled(((top * r2 + middle) * r2 + low) * r2 + r, shifted, octaves);
+    const vreal magic = vset(0x1.8p23f), shifted = vfma(x, vset(0x1.715476p0f), magic), octaves = shifted - magic;
+    const vreal r = vfma(octaves, vset(-0x1.7f7d1cp-20f), vfma(octaves, vset(-0x1.62e4p-1f), x)), r2 = r * r;
+    const vreal top = vfma(r, vset(1.9875691500e-4f), vset(1.3981999507e-3f));
+    const vreal middle = vfma(r, vset(8.3334519073e-3f), vset(4.1665795894e-2f));
+    const vreal low = vfma(r, vset(1.6666665459e-1f), vset(5.0000001201e-1f));
+    return vexp_scaled(vfma(vfma(vfma(top, r2, middle), r2, low), r2, r), shifted, octaves);
 }
 
 #endif
@@ -87,33 +84,89 @@ static ALWAYS_INLINE vexponential vexp_normal(scaled s)
     return (vexponential){s.fraction * scale, s.rest * scale};
 }
 
-/* e^x for every x, denormal results included. */
-static ALWAYS_INLINE vexponential vexp(vreal x)
+/* fraction + rest times 2^octaves, given as a number and as an integer, denormal results included. */
+static ALWAYS_INLINE vexponential vexp_of_octaves(scaled s, vreal octaves, vint exponent)
 {
-    const scaled s = vexp_reduce(vmin(vset(exp_most), vmax(vset(exp_least), x)));
 #if defined(__AVX512F__) && defined(COPES_TYPE_F64)
-    return (vexponential){(vreal)_mm512_scalef_pd((__m512d)s.fraction, (__m512d)s.octaves),
-                          (vreal)_mm512_scalef_pd((__m512d)s.rest, (__m512d)s.octaves)};
+    (void)exponent;
+    return (vexponential){(vreal)_mm512_scalef_pd((__m512d)s.fraction, (__m512d)octaves),
+                          (vreal)_mm512_scalef_pd((__m512d)s.rest, (__m512d)octaves)};
 #elif defined(__AVX512F__)
-    return (vexponential){(vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)s.octaves),
-                          (vreal)_mm512_scalef_ps((__m512)s.rest, (__m512)s.octaves)};
+    (void)exponent;
+    return (vexponential){(vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)octaves),
+                          (vreal)_mm512_scalef_ps((__m512)s.rest, (__m512)octaves)};
 #else
-    const vint exponent = bits_of(s.shifted) - bits_of(s.shifted - s.octaves);
+    (void)octaves;
     const vint half = exponent >> 1; /* in two steps, neither of which leaves the normal range */
     const vreal scale = power_of_two(half), again = power_of_two(exponent - half);
     return (vexponential){s.fraction * scale * again, s.rest * scale * again};
 #endif
 }
 
-/* e^x for x <= 0, with results below the normal range rare: such a vector takes the longer way. */
-static ALWAYS_INLINE vexponential vexp_decay(vreal x)
+static ALWAYS_INLINE vint octaves_of(scaled s)
 {
-#if defined(__AVX512F__)
-    return vexp(x);
-#else
-    if (__builtin_expect(any_lane(x < exp_least_normal), 0))
-        return vexp(x);
+    return bits_of(s.shifted) - bits_of(s.shifted - s.octaves);
+}
+
+/* e^x for every x, denormal results included. */
+static ALWAYS_INLINE vexponential vexp(vreal x)
+{
+    const scaled s = vexp_reduce(vmin(vset(exp_most), vmax(vset(exp_least), x)));
+    return vexp_of_octaves(s, s.octaves, octaves_of(s));
+}
+
+/* Is a lane of x <= 0 so far down that e^x, or what its rounding lost, might be denormal? */
+static ALWAYS_INLINE bool vexp_has_tail(vreal x)
+{
+    return __builtin_expect(any_lane(x < tail_begin), 0);
+}
+
+/* Without such lanes. */
+static ALWAYS_INLINE vexponential vexp_before_tail(vreal x)
+{
     return vexp_normal(vexp_reduce(x));
+}
+
+/* e^x for x <= 0 is e times 2^octaves. A denormal number has too few bits to be multiplied, though a product with a large
+ * one need not be denormal: in the tail e is 2^-TAIL_OCTAVES or so, and results that come of it get the octaves last. They
+ * are 0 elsewhere. */
+typedef struct vdecay {
+    vexponential e;
+#if defined(__AVX512F__)
+    vreal octaves;
+#else
+    vreal unit, again; /* 2^octaves in two steps */
+#endif
+} vdecay;
+
+static ALWAYS_INLINE vreal vexp_in_units(vreal result, vdecay decay)
+{
+#if defined(__AVX512F__) && defined(COPES_TYPE_F64)
+    return (vreal)_mm512_scalef_pd((__m512d)result, (__m512d)decay.octaves);
+#elif defined(__AVX512F__)
+    return (vreal)_mm512_scalef_ps((__m512)result, (__m512)decay.octaves);
+#else
+    return result * decay.unit * decay.again;
+#endif
+}
+
+/* `falls`: lanes whose results shrink with e^x. Past the tail's end those are 0, whatever they are multiplied by. */
+static ALWAYS_INLINE vdecay vexp_with_tail(vreal x, vint falls)
+{
+    const vint tail = (x < tail_begin) & falls;
+    const scaled s = vexp_reduce(vmax(vset(tail_end), x));
+#if defined(__AVX512F__)
+    const vreal octaves = vselect(tail, vset(-TAIL_OCTAVES), s.octaves);
+    return (vdecay){vexp_of_octaves(s, vselect(x < tail_end, vset(4 * tail_end), octaves), tail),
+                    vselect(tail, s.octaves + TAIL_OCTAVES, vset(0))};
+#else
+    const vint octaves = octaves_of(s), left = (octaves + TAIL_OCTAVES) & tail, half = left >> 1;
+    const integer least = 2 * (1 - EXPONENT_BIAS); /* of what two steps reach; it is below the last denormal number */
+    const vint low = octaves < least, of_e = (octaves & ~low) | (least & low);
+    vexponential e = vexp_of_octaves(s, s.octaves, (of_e & ~tail) | (-TAIL_OCTAVES & tail));
+    e.value = real_of_bits(bits_of(e.value) & ~(x < tail_end));
+    e.rest = real_of_bits(bits_of(e.rest) & ~(x < tail_end));
+    return (vdecay){e, power_of_two(half), power_of_two(left - half)};
 #endif
 }
 
@@ -124,22 +177,11 @@ static ALWAYS_INLINE vreal vexp_term(vreal x)
     return real_of_bits(bits_of(e) & ~(x < exp_least_normal));
 }
 
-/* The same value, of which the compiler knows nothing. */
-static ALWAYS_INLINE vreal vhidden(vreal x)
-{
-#if defined(__x86_64__)
-    __asm__("" : "+x"(x));
-#elif defined(__aarch64__)
-    __asm__("" : "+w"(x));
-#endif
-    return x;
-}
-
 /* a - b c for a product near a, which is then nearly exact: by a fused multiply-add, or else by products of halves. */
 static ALWAYS_INLINE vreal vresidual(vreal a, vreal b, vreal c)
 {
 #if FUSES
-    return vhidden(a) - b * c; /* where a is b c rounded, the compiler would take it for b c itself, and this for 0 */
+    return vfnma(b, c, a);
 #else
     const vint leading = ~(vint){0} << (FRACTION_BITS / 2 + 1);
     const vreal b_high = real_of_bits(bits_of(b) & leading), c_high = real_of_bits(bits_of(c) & leading);
@@ -173,7 +215,7 @@ static ALWAYS_INLINE vreal vturn(vint offset, vreal t, vreal tail)
 #endif
 #if FUSES
     (void)offset, (void)lead, (void)unit;
-    return t * two_pi + (t * rest + tail);
+    return vfma(t, vset(two_pi), vfma(t, vset(rest), tail));
 #else
     const vint high = ((offset + ((integer)1 << (TRAILING - 1))) >> TRAILING) << TRAILING;
     const vreal top = __builtin_convertvector(high, vreal) * unit;
@@ -191,32 +233,32 @@ static ALWAYS_INLINE sincos vsincos(vphase phase)
     /* Polynomials in turns, scaled exactly from the integer: no rounded angle comes first, and 2 pi is in two parts. */
 #ifdef COPES_TYPE_F64
     const vreal t = __builtin_convertvector(offset, vreal) * 0x1p-64, z = t * t;
-    vreal sine = 0x1.e3ff27ba6d6b7p+1 * z - 0x1.e3009897559ebp+3;
-    sine = sine * z + 0x1.5078300c42121p+5;
-    sine = sine * z - 0x1.32d2cce324133p+6;
-    sine = sine * z + 0x1.466bc67758cb2p+6;
-    sine = sine * z - 0x1.4abbce625be46p+5;
+    vreal sine = vfma(z, vset(0x1.e3ff27ba6d6b7p+1), vset(-0x1.e3009897559ebp+3));
+    sine = vfma(sine, z, vset(0x1.5078300c42121p+5));
+    sine = vfma(sine, z, vset(-0x1.32d2cce324133p+6));
+    sine = vfma(sine, z, vset(0x1.466bc67758cb2p+6));
+    sine = vfma(sine, z, vset(-0x1.4abbce625be46p+5));
     sine = vturn(offset, t, t * (sine * z));
-    vreal cosine = -0x1.b2973ce18358fp+0 * z + 0x1.f9ccfd2e5169ep+2;
-    cosine = cosine * z - 0x1.a6d1ed8f6cea8p+4;
-    cosine = cosine * z + 0x1.e1f50684f4bb7p+5;
-    cosine = cosine * z - 0x1.55d3c7e3ca533p+6;
-    cosine = cosine * z + 0x1.03c1f081b5abcp+6;
-    cosine = (cosine * z - 0x1.3bd3cc9be45dep+4) * z + 1;
+    vreal cosine = vfma(z, vset(-0x1.b2973ce18358fp+0), vset(0x1.f9ccfd2e5169ep+2));
+    cosine = vfma(cosine, z, vset(-0x1.a6d1ed8f6cea8p+4));
+    cosine = vfma(cosine, z, vset(0x1.e1f50684f4bb7p+5));
+    cosine = vfma(cosine, z, vset(-0x1.55d3c7e3ca533p+6));
+    cosine = vfma(cosine, z, vset(0x1.03c1f081b5abcp+6));
+    cosine = vfma(vfma(cosine, z, vset(-0x1.3bd3cc9be45dep+4)), z, vset(1));
 #else
     const vreal t = __builtin_convertvector(offset, vreal) * 0x1p-32f, z = t * t;
-    vreal sine = 0x1.507834p+5f * z - 0x1.32d2ccp+6f;
-    sine = sine * z + 0x1.466bc6p+6f;
-    sine = sine * z - 0x1.4abbcep+5f;
+    vreal sine = vfma(z, vset(0x1.507834p+5f), vset(-0x1.32d2ccp+6f));
+    sine = vfma(sine, z, vset(0x1.466bc6p+6f));
+    sine = vfma(sine, z, vset(-0x1.4abbcep+5f));
     sine = vturn(offset, t, t * (sine * z));
-    vreal cosine = 0x1.dacc30p+5f * z - 0x1.55c9e0p+6f;
-    cosine = cosine * z + 0x1.03c1e8p+6f;
-    cosine = (cosine * z - 0x1.3bd3ccp+4f) * z + 1;
+    vreal cosine = vfma(z, vset(0x1.dacc30p+5f), vset(-0x1.55c9e0p+6f));
+    cosine = vfma(cosine, z, vset(0x1.03c1e8p+6f));
+    cosine = vfma(vfma(cosine, z, vset(-0x1.3bd3ccp+4f)), z, vset(1));
 #ifdef COPES_TYPE_F32
     /* What the conversion of the offset rounded off, as an angle; its cosine counts as 1. */
     const vreal rest =
         __builtin_convertvector(offset - __builtin_convertvector(t * 0x1p32f, vint), vreal) * 0x1.921fb6p-30f;
-    cosine -= sine * rest;
+    cosine = vfnma(sine, rest, cosine);
 #if FUSES
     sine += rest; /* vturn has the whole offset without */
 #endif

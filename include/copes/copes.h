@@ -15,7 +15,13 @@
  * nearest even, at the store. docs/operators.md derives every formula.
  *
  * Threads: descriptors and the tables below are constant; a context serves one thread at a time, and any number of
- * contexts work at once. */
+ * contexts work at once. On the CPU a call runs on a thread with 32 KiB of stack, as OpenMP's may have, and the bits
+ * of its results depend neither on the number of threads nor on the caller's floating-point mode (its rounding,
+ * what it flushes to zero, which exceptions trap), which every thread has back afterwards.
+ *
+ * Forks: a process that fork has made, and that has not called exec since, runs CPU calls on the calling thread alone,
+ * whatever its contexts were opened with, as OpenMP's threads stay behind in the parent. Contexts of the CPU go on in it,
+ * and it gives the same bits. (Where the library is loaded only after the fork, this is known on Linux alone, by /proc.) */
 #ifndef COPES_COPES_H
 #define COPES_COPES_H
 
@@ -57,7 +63,7 @@ typedef enum copes_status {
     COPES_ERROR_DTYPE,       /* a type that the slot does not take */
     COPES_ERROR_SHAPE,       /* a rank or shape that the slot does not take */
     COPES_ERROR_STRIDE,      /* an output whose elements overlap, or whose rows lie among one another */
-    COPES_ERROR_ALIAS,       /* an output overlaps another tensor in a way the operator does not allow */
+    COPES_ERROR_ALIAS,       /* an output or the workspace overlaps a tensor in a way the operator does not allow */
     COPES_ERROR_SIZE,        /* a size or address range that does not fit 63 bits, or a GPU's launch */
     COPES_ERROR_WORKSPACE,   /* the workspace is NULL or smaller than copes_workspace_size says */
     COPES_ERROR_MEMORY,      /* an allocation failed (copes_context_create only) */
@@ -109,7 +115,7 @@ enum { COPES_OUT = 0, COPES_OUT_LSE }; /* outputs: o or grad_x first */
  * silu is Hendrycks and Gimpel's SiLU (2016, "Gaussian error linear units"). */
 typedef struct copes_act_attributes {
     copes_act act;
-    int32_t dim; /* softmax's axis, -rank to rank - 1; negative counts from the end. 0 is the first axis */
+    int32_t dim; /* softmax's axis; for every act -rank to rank - 1, negative from the end. 0 is the first axis */
 } copes_act_attributes;
 
 /* Linearized relative positional encoding (Qin et al. 2023), of which RoPE (Su et al. 2021) is the variant rotate, over
@@ -133,7 +139,8 @@ typedef struct copes_act_attributes {
  * N = prefix + prod(grid) + suffix; prefix and suffix tokens have angle 0. Token t has s = t - prefix, unravelled
  * row-major over the grid to (s_1 .. s_m), and the position p_j = offset_j + s_j, with |p_j| < 2^31. The K angles of
  * head h (K = D for cosine, rotary_dim / 2 for rotate) are
- *     phi = concat_j(p_j theta_h)[0:K]      m E >= K if m > 1; if m = 1, angles past E are 0, and E = 1 serves all K
+ *     phi = concat_j(p_j theta_h)[0:K]      m E >= K if m > 1; if m = 1, E = K, or E = 1 serves all K
+ *                                           with pad_theta: m = 1, E <= K, and angles past E are 0
  *     phi_i = p_j theta_h[i]                with sections: i in section j, E = K
  * taken modulo a turn exactly: (p theta / 2 pi) is formed in fixed point from theta's float32 value, to 2^-30 turn at
  * every position. A theta that is not finite gives NaN.
@@ -143,15 +150,16 @@ typedef struct copes_act_attributes {
  * Backward is the transpose, then the activation's gradient. */
 typedef struct copes_lrpe_attributes {
     copes_variant variant;
-    copes_pairing pairing; /* rotate only */
+    copes_pairing pairing; /* rotate only; cosine: half */
     copes_act act;
-    int32_t dim;                    /* softmax's axis: 3, -1 or 0 the features, 1 or -3 the sequence; also at rank 3 */
-    int32_t grid_rank;              /* m; 0: one dimension of length N - prefix - suffix */
-    int64_t grid[COPES_MAX_GRID];   /* its lengths, the last one fastest */
-    int64_t offset[COPES_MAX_GRID]; /* the position of the grid's first token, per dimension */
-    int64_t prefix, suffix;         /* tokens before and after the grid */
+    int32_t dim; /* softmax's axis: 3, -1 or 0 the features, 1 or -3 the sequence, also at rank 3; others are refused */
+    int32_t grid_rank;                /* m; 0: one dimension of length N - prefix - suffix */
+    int64_t grid[COPES_MAX_GRID];     /* its lengths, the last one fastest */
+    int64_t offset[COPES_MAX_GRID];   /* the position of the grid's first token, per dimension */
+    int64_t prefix, suffix;           /* tokens before and after the grid */
     int64_t sections[COPES_MAX_GRID]; /* angles of each grid dimension, summing to K; all 0: none */
     int64_t rotary_dim;               /* rotate only: features that turn, even; 0: D */
+    int32_t pad_theta;                /* 1: one dimension without sections, E of 1 to K, angles past E are 0 */
 } copes_lrpe_attributes;
 
 /* COPES_TPA_DECODE: attention of a few query tokens over a tensor-product (factored) key and value cache (Zhang et al.
@@ -166,7 +174,8 @@ typedef struct copes_lrpe_attributes {
  *   out  o        (B, N, H, E), T
  *        lse      optional, (B, N, H), log sum_m exp(scale q.k); float32 (float64 if T is)
  * q[h] = scale_q sum_r aq[h,r] bq[r], k[m,h] = scale_k sum_r ak[m,h,r] bk[m,r], v likewise; o = softmax_m(scale q.k) v.
- * k and v are never formed in memory. With no key to see, o = 0 and lse = -inf. */
+ * k and v are never formed in memory. With no key to see, o = 0 and lse = -inf. Scales may be of any finite size; sums over
+ * keys do not overflow where o does not. docs/numerics.md says what else has to be in the type's range. */
 typedef struct copes_tpa_attributes {
     double scale;   /* 0: D^-1/2 */
     double scale_q; /* 0: 1 / Rq */
@@ -252,15 +261,19 @@ COPES_API size_t copes_backends(copes_backend_info *infos, size_t capacity);
  * use. Where a backend has no device, device_id 0 tells why. Errors: NULL, DEVICE, UNSUPPORTED. */
 COPES_API copes_status copes_device_summary(DLDevice device, char *text, size_t size);
 
+/* On a GPU no call changes the device or context that the calling thread has current, which may be none, or leaves an error
+ * of its own for the runtime's next question for one. */
 typedef struct copes_context copes_context;
 
 typedef struct copes_context_options {
     void *stream; /* GPU: the cudaStream_t or hipStream_t that calls enqueue on; NULL: the default stream */
-    /* CPU: threads to use; 0: as many as OpenMP says (OMP_NUM_THREADS), fewer for small work; 1 in a build without it */
+    /* CPU: threads to use; 0: as many as OpenMP says (OMP_NUM_THREADS), fewer for small work; 1 in a build without it, and in
+     * a process that fork has made */
     int32_t threads;
 } copes_context_options;
 
 /* Opens a device. `options` may be NULL. The results of an operator do not depend on the number of threads.
+ * A context on the CPU owns 192 KiB of scratch memory for each thread, of which only what is used is touched.
  * COPES_CPU_ISA in the environment caps the CPU's instruction-set level: baseline, avx2, avx512 or avx512bf16.
  * Errors: NULL, ATTRIBUTE (threads < 0, an unknown COPES_CPU_ISA or one the processor lacks), DEVICE, UNSUPPORTED,
  * MEMORY, BACKEND; *context is then NULL. */
@@ -279,8 +292,10 @@ COPES_API copes_status copes_context_set_stream(copes_context *context, void *st
 
 /* Checks the descriptor and the inputs, and describes each output that args->out asks for (a non-NULL tensor): writes
  * its ndim, dtype, device and shape, and sets strides to NULL and byte_offset to 0. The tensor's `shape` must point to
- * room for COPES_MAX_RANK lengths; `data` is left as it is. Reads no tensor's data; inputs may have data NULL. Errors:
- * NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE, SIZE. */
+ * room for COPES_MAX_RANK lengths; `data` is left as it is. The output's DLTensor and those lengths must not overlap an
+ * input's DLTensor, shape or strides, nor another output's: an output that is to replace x needs a DLTensor of its own
+ * too. Reads no tensor's data; inputs may have data NULL. Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE,
+ * ALIAS, SIZE. */
 COPES_API copes_status copes_infer(const copes_op *op, const copes_args *args);
 
 /* The bytes of scratch memory that copes_run needs for this call, on the context's device; often 0. Depends on shapes,
@@ -290,10 +305,10 @@ COPES_API copes_status copes_workspace_size(copes_context *context, const copes_
 
 /* Runs the operator. GPU: enqueues it on the context's stream and returns; it neither allocates nor synchronizes, and
  * tensors and workspace must live until the stream gets there. CPU: returns when done. The workspace is on the
- * context's device, of any alignment and content and of at least the size that copes_workspace_size gives; NULL will do
- * for 0. A tensor with no elements may have data NULL; where every output is empty the call does nothing and succeeds.
- * The same call on the same device gives the same bits. Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE,
- * ALIAS, SIZE, WORKSPACE, UNSUPPORTED, BACKEND. */
+ * context's device, of any alignment and content and of at least the size that copes_workspace_size gives, and overlaps
+ * no tensor; NULL will do for 0. A tensor with no elements may have data NULL; where every output is empty the call
+ * does nothing and succeeds. The same call on the same device gives the same bits. Errors: NULL, OP, ATTRIBUTE, DEVICE,
+ * DTYPE, SHAPE, STRIDE, ALIAS, SIZE, WORKSPACE, UNSUPPORTED, BACKEND. */
 COPES_API copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
                                  size_t workspace_size);
 

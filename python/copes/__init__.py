@@ -20,8 +20,22 @@ message names the argument, what it was and what it must be."""
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
 from ._copes import devices
 from ._copes import version as __version__
 from ._functions import act, lrpe_cosine, lrpe_rotate, md_lrpe_cosine, tpa_decode
+
+if TYPE_CHECKING:
+    from . import nn as nn
+else:
+
+    def __getattr__(name):
+        """copes.nn, loaded when it is first asked for, as it needs PyTorch."""
+        if name == "nn":
+            return importlib.import_module("copes.nn")
+        raise AttributeError(f"module 'copes' has no attribute {name!r}")
+
 
 __all__ = ["__version__", "act", "devices", "lrpe_cosine", "lrpe_rotate", "md_lrpe_cosine", "tpa_decode"]

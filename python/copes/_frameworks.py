@@ -5,10 +5,18 @@ from __future__ import annotations
 import importlib
 import sys
 
+from ._copes import Buffer
+
+# Masks, units, a matrix's axes: what a subclass of NumPy's array adds would be lost without a word. memmap adds nothing.
+_MORE_THAN_NUMBERS = (
+    "a subclass of NumPy's array may mean more than its numbers (a mask, a unit), which would be ignored: "
+    "pass numpy.asarray(x) for those alone"
+)
+
 
 def describe(cls: type):
-    """(is NumPy's, may be written to, empty, scratch, finish, stream, resolve) for a type of arrays; None for any other
-    type.
+    """(framework, is NumPy's, may be written to, empty, scratch, finish, stream, resolve) for a type of arrays; for any
+    other type what is wrong with it.
 
     empty(like, shape, dtype) makes an array of like's framework on its device; a dtype of None is like's, a shape of
     None asks for all that like has, strides included. Where empty is None, results are memory of the library's own that
@@ -16,12 +24,15 @@ def describe(cls: type):
     the current stream, for types that do not tell it themselves. resolve is a pair, of whether an array's memory is not
     yet what it stands for, and of an array like it whose memory is; None where memory always is."""
     for base in cls.__mro__:
-        maker = _MAKERS.get((_module(base), base.__name__))
+        name = _module(base)
+        maker = _MAKERS.get((name, base.__name__))
+        if maker is not None and name == "numpy" and cls not in (base, sys.modules[name].memmap):
+            return _MORE_THAN_NUMBERS
         if maker is not None:
-            return maker(sys.modules[_module(base)])
-    if hasattr(cls, "__dlpack__") and hasattr(cls, "__dlpack_device__"):
-        return False, _module(cls) != "jaxlib", None, None, _import, None, None
-    return None
+            return name, *maker(sys.modules[name])
+    if cls is not Buffer and hasattr(cls, "__dlpack__") and hasattr(cls, "__dlpack_device__"):
+        return _module(cls), False, _module(cls) != "jaxlib", None, None, _import, None, None
+    return "it must be a NumPy array, a PyTorch tensor or another array with __dlpack__"
 
 
 def _module(cls: type) -> str:

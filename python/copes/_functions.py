@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from ._copes import run
 from ._operators import ACT_FORWARD, LRPE_FORWARD, TPA_DECODE
 
-Array = TypeVar("Array")
+
+class SupportsDLPack(Protocol):
+    """What all arrays have in common."""
+
+    def __dlpack__(self, *arguments: Any, **keywords: Any) -> Any: ...
+
+
+Array = TypeVar("Array", bound=SupportsDLPack)
+Act = Literal["none", "relu", "sigmoid", "silu", "softmax"]
+Pairing = Literal["half", "interleaved"]
 
 _torch: Any = None
 
@@ -22,7 +31,7 @@ def _load_torch():
     return loaded
 
 
-def act(x: Array, act: str, dim: int | None = None, *, out: Array | None = None) -> Array:
+def act(x: Array, act: Act, dim: int | None = None, *, out: Array | None = None) -> Array:
     """An activation, elementwise or along one axis.
 
         none     x
@@ -44,17 +53,18 @@ def act(x: Array, act: str, dim: int | None = None, *, out: Array | None = None)
 
 def lrpe_rotate(
     x: Array,
-    theta: Array,
+    theta: SupportsDLPack,
     *,
     offset: int | Sequence[int] = 0,
-    act: str = "none",
+    act: Act = "none",
     dim: int | None = None,
     grid: Sequence[int] | None = None,
     prefix: int = 0,
     suffix: int = 0,
     sections: Sequence[int] | None = None,
     rotary_dim: int | None = None,
-    pairing: str = "half",
+    pad_theta: bool = False,
+    pairing: Pairing = "half",
     out: Array | None = None,
 ) -> Array:
     """Rotary positional encoding (RoPE) of act(x): each pair (a, b) of features turns by its token's angle phi,
@@ -66,8 +76,9 @@ def lrpe_rotate(
     modulo a turn; with `sections`, angle i of section j is p_j theta_h[i]. Tokens of the prefix and suffix do not turn.
 
     x           (B, N, H, D), or (B, N, D) with one head, in any layout; N = prefix + prod(grid) + suffix
-    theta       (H, E), (1, E) or (H, 1): radians per position; float32, float16 or bfloat16. RoPE's is
-                base ** (-2 i / rotary_dim) for i = 0 .. K - 1
+    theta       (H, K) or (1, K): radians per position; float32, float16 or bfloat16. RoPE's is
+                base ** (-2 i / rotary_dim) for i = 0 .. K - 1. (H, 1) or (1, 1), in one dimension: one angle for all;
+                on m dimensions without sections (H, E) or (1, E) with m E >= K, E <= K
     offset      position of the grid's first token, in each of its dimensions
     act         what comes first: none, relu, sigmoid, silu or softmax (see copes.act)
     dim         softmax's axis: -1 or 3 the features (None, too), 1 or -3 the sequence
@@ -76,25 +87,29 @@ def lrpe_rotate(
     suffix      tokens after the grid
     sections    angles of each grid dimension, summing to K
     rotary_dim  leading features that turn, even; None: all D
+    pad_theta   take a theta of fewer than K angles, on one dimension: those past E are 0
     pairing     half: pair k is features (k, k + rotary_dim / 2); interleaved: (2k, 2k + 1)
     out         an array like x for the result; may be x itself
 
     Returns an array like x, or `out`. Gradients (PyTorch): of x; theta has none."""
-    attributes = ("rotate", pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim)
+    if rotary_dim is not None and rotary_dim == 0:  # to the library, 0 is the default
+        raise ValueError("rotary_dim is 0; it must be 2 or more, or None for all features")
+    attributes = ("rotate", pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim, pad_theta)
     return _lrpe(x, theta, attributes, out)
 
 
 def lrpe_cosine(
     x: Array,
-    theta: Array,
+    theta: SupportsDLPack,
     *,
     offset: int | Sequence[int] = 0,
-    act: str = "none",
+    act: Act = "none",
     dim: int | None = None,
     grid: Sequence[int] | None = None,
     prefix: int = 0,
     suffix: int = 0,
     sections: Sequence[int] | None = None,
+    pad_theta: bool = False,
     out: Array | None = None,
 ) -> Array:
     """Linearized relative positional encoding of y = act(x) by cosines, which doubles the features:
@@ -104,35 +119,38 @@ def lrpe_cosine(
     Angles, tokens and arguments are lrpe_rotate's, with an angle for each feature: K = D.
 
     x      (B, N, H, D), or (B, N, D) with one head
-    theta  (H, E), (1, E) or (H, 1); (H, 1) in one dimension is one angle for all features
+    theta  (H, D) or (1, D), or as lrpe_rotate's with K = D
     out    an array of shape (B, N, H, 2D), or (B, N, 2D), and x's type for the result
 
     Returns an array of that shape, or `out`. Gradients (PyTorch): of x; theta has none."""
-    attributes = ("cosine", None, act, dim, grid, offset, prefix, suffix, sections, None)
+    attributes = ("cosine", "half", act, dim, grid, offset, prefix, suffix, sections, None, pad_theta)
     return _lrpe(x, theta, attributes, out)
 
 
 def md_lrpe_cosine(
     x: Array,
-    theta: Array,
+    theta: SupportsDLPack,
     shape: Sequence[int],
     l: int = 0,
     *,
     offset: int | Sequence[int] = 0,
-    act: str = "none",
+    act: Act = "none",
     dim: int | None = None,
     suffix: int = 0,
     sections: Sequence[int] | None = None,
+    pad_theta: bool = False,
     out: Array | None = None,
 ) -> Array:
     """lrpe_cosine over a grid of tokens, such as an image's or a video's, with `l` tokens before it that do not turn.
 
     x      (B, l + prod(shape), H, D)
-    theta  (H, E) or (1, E), len(shape) E >= D
+    theta  (H, E) or (1, E), len(shape) E >= D, E <= D
     shape  lengths of the grid, the last one fastest
 
     Returns an array of shape (B, l + prod(shape), H, 2D), or `out`."""
-    attributes = ("cosine", None, act, dim, shape, offset, l, suffix, sections, None)
+    if len(shape) == 0:  # to the library, no grid is one of all tokens
+        raise ValueError("shape is (); it must have 1 to 4 lengths")
+    attributes = ("cosine", "half", act, dim, shape, offset, l, suffix, sections, None, pad_theta)
     return _lrpe(x, theta, attributes, out)
 
 
@@ -142,23 +160,77 @@ def _lrpe(x, theta, attributes, out):
     return run(LRPE_FORWARD, x, theta, out, None, *attributes)
 
 
+@overload
 def tpa_decode(
     aq: Array,
-    ak: Array,
-    av: Array,
-    bq: Array,
-    bk: Array,
-    bv: Array,
+    ak: SupportsDLPack,
+    av: SupportsDLPack,
+    bq: SupportsDLPack,
+    bk: SupportsDLPack,
+    bv: SupportsDLPack,
+    *,
+    scale: float | None = ...,
+    scale_q: float | None = ...,
+    scale_k: float | None = ...,
+    scale_v: float | None = ...,
+    kv_len: SupportsDLPack | None = ...,
+    causal: bool = ...,
+    return_lse: Literal[False] = ...,
+    out: Array | None = ...,
+) -> Array: ...
+@overload
+def tpa_decode(
+    aq: Array,
+    ak: SupportsDLPack,
+    av: SupportsDLPack,
+    bq: SupportsDLPack,
+    bk: SupportsDLPack,
+    bv: SupportsDLPack,
+    *,
+    scale: float | None = ...,
+    scale_q: float | None = ...,
+    scale_k: float | None = ...,
+    scale_v: float | None = ...,
+    kv_len: SupportsDLPack | None = ...,
+    causal: bool = ...,
+    return_lse: Literal[True],
+    out: Array | None = ...,
+) -> tuple[Array, Array]: ...
+@overload
+def tpa_decode(
+    aq: Array,
+    ak: SupportsDLPack,
+    av: SupportsDLPack,
+    bq: SupportsDLPack,
+    bk: SupportsDLPack,
+    bv: SupportsDLPack,
+    *,
+    scale: float | None = ...,
+    scale_q: float | None = ...,
+    scale_k: float | None = ...,
+    scale_v: float | None = ...,
+    kv_len: SupportsDLPack | None = ...,
+    causal: bool = ...,
+    return_lse: bool,
+    out: Array | None = ...,
+) -> Array | tuple[Array, Array]: ...
+def tpa_decode(
+    aq: Array,
+    ak: SupportsDLPack,
+    av: SupportsDLPack,
+    bq: SupportsDLPack,
+    bk: SupportsDLPack,
+    bv: SupportsDLPack,
     *,
     scale: float | None = None,
     scale_q: float | None = None,
     scale_k: float | None = None,
     scale_v: float | None = None,
-    kv_len: Array | None = None,
+    kv_len: SupportsDLPack | None = None,
     causal: bool = False,
     return_lse: bool = False,
     out: Array | None = None,
-) -> Any:
+) -> Array | tuple[Array, Array]:
     """Attention of a few query tokens over a tensor-product (factored) key and value cache, which is never expanded:
 
         q[n, h] = scale_q sum_r aq[n, h, r] bq[n, r]

@@ -19,7 +19,7 @@ from ._torch_library import is_plain, refuse_out, requires_grad
 
 def _refuse_other_arrays(**inputs) -> None:
     for name, x in inputs.items():
-        if x is not None and not isinstance(x, Tensor):
+        if not isinstance(x, Tensor):
             raise TypeError(f"{name} is a {type(x)}; beside a PyTorch tensor it must be one, too")
 
 
@@ -74,10 +74,14 @@ def lrpe(x, theta, attributes, out):
 
 def tpa_decode(inputs, attributes, return_lse, out):
     plain = is_plain(*operators.given(*inputs, out)) and (out is None or not out.is_neg())
-    if not plain:
-        _refuse_other_arrays(**dict(zip(operators.TPA_NAMES, inputs)), out=out)
     device = inputs[0].device.type
-    if torch.is_autocast_enabled(device):
+    autocast = torch.is_autocast_enabled(device)
+    if not plain or autocast:
+        arrays = dict(zip(operators.TPA_NAMES, inputs), out=out)
+        _refuse_other_arrays(
+            **{name: x for name, x in arrays.items() if x is not None or name not in ("kv_len", "out")}
+        )
+    if autocast:
         dtype = torch.get_autocast_dtype(device)
         inputs = (*(x.to(dtype) for x in inputs[:-1]), inputs[-1])
     if plain:

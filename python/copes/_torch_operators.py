@@ -17,7 +17,7 @@ _LINEAR = ("none", "relu")  # what has a second derivative: none
 _ACT = "str act, int dim"
 _LRPE = (  # AOTInductor hands None to an operator for a list without numbers
     "str variant, str pairing, str act, int dim, SymInt[]? grid, SymInt[]? offset, SymInt prefix, SymInt suffix, "
-    "SymInt[]? sections, SymInt rotary_dim"
+    "SymInt[]? sections, SymInt rotary_dim, bool pad_theta"
 )
 _TPA_INPUTS = "Tensor aq, Tensor bq, Tensor ak, Tensor bk, Tensor av, Tensor bv, Tensor? kv_len"
 _TPA = "float? scale, float? scale_q, float? scale_k, float? scale_v, bool causal"
@@ -128,11 +128,11 @@ define(
 # ---- lrpe ------------------------------------------------------------------------------------------------------------
 
 
-def explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim):
+def explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim, pad_theta):
     """The attributes as the operators' schema has them, which knows None for lists only."""
     return (
         variant,
-        pairing or "half",
+        pairing,
         act,
         dim or 0,
         None if grid is None else list(grid),
@@ -141,6 +141,7 @@ def explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections,
         suffix,
         None if sections is None else list(sections),
         rotary_dim or 0,
+        pad_theta,
     )
 
 

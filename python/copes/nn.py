@@ -4,15 +4,21 @@ Their frequencies and caches are buffers that no state_dict holds: a checkpoint 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from . import _torch as _torch  # registers the operators, for what loads a compiled or exported model
-from ._functions import lrpe_cosine, lrpe_rotate, tpa_decode
+from ._functions import Act, Pairing, lrpe_cosine, lrpe_rotate, tpa_decode
 
 __all__ = ["LRPE", "RotaryEmbedding", "TPADecodeCache"]
+
+
+def _parameters(**parameters: object) -> str:
+    """As a layer's repr shows them."""
+    return ", ".join(f"{name}={value!r}" for name, value in parameters.items())
 
 
 class _Encoding(nn.Module):
@@ -52,7 +58,7 @@ class _Encoding(nn.Module):
             self.theta = before.to(self.theta.device)
         return self
 
-    def _encode(self, function, x: Tensor, **attributes) -> Tensor:
+    def _encode(self, function: Callable[..., Tensor], x: Tensor, **attributes) -> Tensor:
         if self._theta_is_due and not self.theta.is_meta:
             if torch.compiler.is_exporting():
                 raise RuntimeError("theta has memory, but no values yet; call reset_parameters() before exporting")
@@ -81,14 +87,24 @@ class RotaryEmbedding(_Encoding):
         base: float = 10000.0,
         *,
         rotary_dim: int | None = None,
-        pairing: str = "half",
+        pairing: Pairing = "half",
         heads_first: bool = False,
         device: torch.device | str | None = None,
     ) -> None:
         turning = dim if rotary_dim is None else rotary_dim
         super().__init__((1, -(-turning // 2)), base, turning / 2, heads_first, device)
+        self.dim = dim
         self.rotary_dim = turning
-        self.pairing = pairing
+        self.pairing: Pairing = pairing
+
+    def extra_repr(self) -> str:
+        return _parameters(
+            dim=self.dim,
+            base=self.base,
+            rotary_dim=self.rotary_dim,
+            pairing=self.pairing,
+            heads_first=self.heads_first,
+        )
 
     def forward(self, x: Tensor, offset: int | Sequence[int] = 0) -> Tensor:
         return self._encode(lrpe_rotate, x, offset=offset, rotary_dim=self.rotary_dim, pairing=self.pairing)
@@ -115,8 +131,8 @@ class LRPE(_Encoding):
         dim: int,
         base: float = 10000.0,
         *,
-        variant: str = "cosine",
-        act: str = "none",
+        variant: Literal["cosine", "rotate"] = "cosine",
+        act: Act = "none",
         softmax_dim: int = -1,
         grid_rank: int = 1,
         prefix: int = 0,
@@ -128,10 +144,27 @@ class LRPE(_Encoding):
         angles = dim if variant == "cosine" else dim // 2
         width = -(-angles // grid_rank)
         super().__init__((heads, width), base, heads * width, heads_first, device)
-        self.function = lrpe_cosine if variant == "cosine" else lrpe_rotate
-        self.act = act
+        self.function: Callable[..., Tensor] = lrpe_cosine if variant == "cosine" else lrpe_rotate
+        self.heads = heads
+        self.dim = dim
+        self.variant = variant
+        self.act: Act = act
         self.softmax_dim = softmax_dim
+        self.grid_rank = grid_rank
         self.prefix = prefix
+
+    def extra_repr(self) -> str:
+        return _parameters(
+            heads=self.heads,
+            dim=self.dim,
+            base=self.base,
+            variant=self.variant,
+            act=self.act,
+            softmax_dim=self.softmax_dim,
+            grid_rank=self.grid_rank,
+            prefix=self.prefix,
+            heads_first=self.heads_first,
+        )
 
     def forward(self, x: Tensor, offset: int | Sequence[int] = 0, grid: Sequence[int] | None = None) -> Tensor:
         return self._encode(
@@ -148,7 +181,9 @@ class TPADecodeCache(nn.Module):
 
     batch, capacity, heads  sequences, most tokens of each, heads
     dim, value_dim          features of a key and of a value; None: the same
-    rank_k, rank_v          ranks of the factors"""
+    rank_k, rank_v          ranks of the factors
+
+    It holds numbers, without their history: no gradient flows through it."""
 
     ak: Tensor
     bk: Tensor
@@ -185,18 +220,51 @@ class TPADecodeCache(nn.Module):
         """Tokens in the cache."""
         return self.length
 
+    def extra_repr(self) -> str:
+        batch, capacity, heads, rank_k = self.ak.shape
+        return _parameters(
+            batch=batch,
+            capacity=capacity,
+            heads=heads,
+            dim=self.bk.shape[3],
+            value_dim=self.bv.shape[3],
+            rank_k=rank_k,
+            rank_v=self.av.shape[3],
+            length=self.length,
+        )
+
     def reset(self) -> None:
         """Empties the cache; its memory stays."""
         self.length = 0
 
     def append(self, ak: Tensor, bk: Tensor, av: Tensor, bv: Tensor) -> None:
-        """Adds the factors of new tokens."""
+        """Adds the factors of new tokens, of the cache's type and on its device; their gradients end here. All four are
+        checked before any is written."""
+        pairs = {"ak": (self.ak, ak), "bk": (self.bk, bk), "av": (self.av, av), "bv": (self.bv, bv)}
+        tokens = ak.shape[1] if isinstance(ak, Tensor) and ak.dim() == 4 else None
+        for name, (buffer, factor) in pairs.items():
+            self._check(name, buffer, factor, tokens)
         end = self.length + ak.shape[1]
         if end > self.ak.shape[1]:
             raise ValueError(f"{end} tokens do not fit the cache, whose capacity is {self.ak.shape[1]}")
-        for buffer, factor in zip((self.ak, self.bk, self.av, self.bv), (ak, bk, av, bv)):
-            buffer[:, self.length : end] = factor
+        with torch.no_grad():
+            for buffer, factor in pairs.values():
+                buffer[:, self.length : end] = factor
         self.length = end
+
+    @staticmethod
+    def _check(name: str, buffer: Tensor, factor: Tensor, tokens: int | None) -> None:
+        """Refuses what an assignment to the buffer would broadcast, convert or move."""
+        if not isinstance(factor, Tensor):
+            raise TypeError(f"{name} is a {type(factor)}; it must be a tensor")
+        batch, _, *rest = buffer.shape
+        if factor.shape != (batch, tokens, *rest):
+            wanted = ", ".join(map(str, (batch, "tokens" if tokens is None else tokens, *rest)))
+            raise ValueError(f"{name} has shape {tuple(factor.shape)}; it must be ({wanted})")
+        if factor.dtype != buffer.dtype:
+            raise TypeError(f"{name} has type {factor.dtype}; it must be {buffer.dtype}, as the cache")
+        if factor.device != buffer.device:
+            raise ValueError(f"{name} is on {factor.device}; it must be on {buffer.device}, as the cache")
 
     def decode(
         self,

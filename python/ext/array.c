@@ -4,15 +4,19 @@
 
 #include "python/ext/buffer.h"
 
+#include <stdatomic.h>
+
+enum { DLPACK_BOOL = 6 }; /* which headers of DLPack 0.6 lack */
+
 /* ml_dtypes' bfloat16 is to NumPy a void of two bytes, as a structured type of two bytes is: its dtype's class
  * tells. */
 static int is_bfloat16(PyObject *object)
 {
-    static PyObject *seen; /* the last dtype that was one: there is one object in practice */
+    static _Atomic(PyObject *) seen; /* the first dtype that was one, kept for good: there is one object in practice */
     PyObject *dtype = PyObject_GetAttrString(object, "dtype");
     if (dtype == NULL)
         return -1;
-    if (dtype == seen) {
+    if (dtype == atomic_load(&seen)) {
         Py_DECREF(dtype);
         return 1;
     }
@@ -21,12 +25,9 @@ static int is_bfloat16(PyObject *object)
     const int found = name != NULL ? PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0 : -1;
     Py_XDECREF(name);
     Py_XDECREF(type);
-    if (found == 1) {
-        Py_XDECREF(seen);
-        seen = dtype;
-    } else {
+    PyObject *none = NULL;
+    if (found != 1 || !atomic_compare_exchange_strong(&seen, &none, dtype))
         Py_DECREF(dtype);
-    }
     return found;
 }
 
@@ -37,8 +38,8 @@ static int numpy_dtype(PyObject *object, const numpy_interface *from, const char
     switch (from->typekind) {
     case 'f': dtype->code = kDLFloat; break;
     case 'i': dtype->code = kDLInt; break;
-    case 'u':
-    case 'b': dtype->code = kDLUInt; break;
+    case 'u': dtype->code = kDLUInt; break;
+    case 'b': dtype->code = DLPACK_BOOL; break;
     case 'V':
         dtype->code = kDLBfloat;
         known = known && from->itemsize == 2 ? is_bfloat16(object) : 0;
@@ -48,8 +49,10 @@ static int numpy_dtype(PyObject *object, const numpy_interface *from, const char
     if (known == 0) {
         PyObject *name = PyObject_GetAttrString(object, "dtype");
         if (name != NULL)
-            PyErr_Format(PyExc_TypeError, "%s has dtype %S; it must be a real number's in native byte order", slot,
-                         name);
+            PyErr_Format(PyExc_TypeError,
+                         "%s has dtype %S; it must be float32, float16, bfloat16 or float64 (kv_len: int32), in native "
+                         "byte order",
+                         slot, name);
         Py_XDECREF(name);
     }
     return known == 1 ? 0 : -1;
@@ -196,14 +199,20 @@ static PyObject *resolve(PyObject *object, array *view)
     return view->owner;
 }
 
-int array_open(PyObject *object, const char *slot, array *view)
+int array_open_made(PyObject *object, const char *slot, array *view)
 {
     view->owner = NULL;
     view->read_only = false;
     view->resolved = false;
     view->framework = NULL;
-    if (buffer_view(object, &view->tensor))
-        return 0;
+    return buffer_view(object, &view->tensor) ? 0 : array_open(object, slot, view);
+}
+
+int array_open(PyObject *object, const char *slot, array *view)
+{
+    view->owner = NULL;
+    view->read_only = false;
+    view->resolved = false;
     view->framework = framework_of(object, slot);
     if (view->framework == NULL)
         return -1;

@@ -8,15 +8,18 @@
 typedef struct array {
     DLTensor tensor;
     int64_t shape[COPES_MAX_RANK], strides[COPES_MAX_RANK];
-    const framework *framework; /* NULL: a Buffer */
+    const framework *framework; /* NULL: a Buffer, which only the library itself makes */
     PyObject *owner;            /* what the view lives in; NULL where the object itself keeps it */
     bool read_only;
     bool resolved; /* the view is of a copy, as the object's own memory is not what it stands for */
 } array;
 
 /* Views the object. Returns -1 with an exception set, which names the slot, where it is no array that copes can see.
- * The view holds a reference where it needs one: close it. */
+ * The view holds a reference where it needs one: close it, also after a failure. */
 int array_open(PyObject *object, const char *slot, array *view);
+
+/* Likewise for what the library or a framework made for it, which may be a Buffer. */
+int array_open_made(PyObject *object, const char *slot, array *view);
 void array_close(array *view);
 
 #endif

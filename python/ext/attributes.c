@@ -54,12 +54,18 @@ static int set_int32(const copes_attribute_info *info, PyObject *value, void *to
     return 0;
 }
 
-static int set_bool(PyObject *value, void *to)
+/* What equals True or False, as 1 and NumPy's bools do; other values, such as a string, are true more often than meant. */
+static int set_bool(const copes_attribute_info *info, PyObject *value, void *to)
 {
-    const int truth = PyObject_IsTrue(value);
-    const int32_t narrow = truth;
-    memcpy(to, &narrow, sizeof narrow);
-    return truth < 0 ? -1 : 0;
+    const int is_true = PyObject_RichCompareBool(value, Py_True, Py_EQ);
+    const int is_false = is_true == 0 ? PyObject_RichCompareBool(value, Py_False, Py_EQ) : 0;
+    if (is_true != 1 && is_false != 1) {
+        PyErr_Format(PyExc_TypeError, "%s is %R; it must be True or False", info->name, value);
+        return -1;
+    }
+    const int32_t truth = is_true;
+    memcpy(to, &truth, sizeof truth);
+    return 0;
 }
 
 /* Zero is how a descriptor asks for the default, so it cannot ask for zero. */
@@ -111,11 +117,11 @@ static int set_list(const copes_attribute_info *info, PyObject *value, copes_op 
 int attribute_set(const copes_attribute_info *info, PyObject *value, copes_op *op)
 {
     char *to = (char *)op + info->offset;
-    if (value == Py_None)
+    if (value == Py_None && info->type != COPES_ATTRIBUTE_ENUM) /* a name has to be said */
         return 0;
     switch (info->type) {
     case COPES_ATTRIBUTE_ENUM: return set_enum(info, value, to);
-    case COPES_ATTRIBUTE_BOOL: return set_bool(value, to);
+    case COPES_ATTRIBUTE_BOOL: return set_bool(info, value, to);
     case COPES_ATTRIBUTE_INT32: return set_int32(info, value, to);
     case COPES_ATTRIBUTE_INT64:
         return info->count > 1 ? set_list(info, value, op, (int64_t *)(void *)to)

@@ -127,21 +127,40 @@ static int finish_work(const buffer *self)
     return -1;
 }
 
-/* Of the keywords only max_version changes what is exported: nothing is ever copied, and every stream may use it. */
-static PyObject *buffer_dlpack(PyObject *object, PyObject *arguments, PyObject *keywords)
-{
-    (void)arguments;
-    const PyObject *version = keywords != NULL ? PyDict_GetItemString(keywords, "max_version") : NULL;
-    if (finish_work((buffer *)object) != 0)
-        return NULL;
-    return export_as((buffer *)object, version != NULL && version != Py_None);
-}
-
 static PyObject *buffer_device(PyObject *object, PyObject *unused)
 {
     (void)unused;
     const DLDevice device = ((buffer *)object)->tensor.device;
     return Py_BuildValue("(ii)", (int)device.device_type, (int)device.device_id);
+}
+
+/* Nothing is ever copied: a copy, or the memory of another device, must not be promised. */
+static int check_request(PyObject *object, PyObject *copy, PyObject *device)
+{
+    PyObject *own = buffer_device(object, NULL);
+    const int copies = own != NULL && copy != Py_None ? PyObject_IsTrue(copy) : 0;
+    const int same = own != NULL && device != Py_None ? PyObject_RichCompareBool(device, own, Py_EQ) : 1;
+    if (copies == 1 || same == 0)
+        PyErr_Format(PyExc_BufferError, "copy is %R and dl_device %R; the memory is shared, as it is, on device %R",
+                     copy, device, own);
+    Py_XDECREF(own);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *item_or_none(PyObject *keywords, const char *name)
+{
+    PyObject *item = keywords != NULL ? PyDict_GetItemString(keywords, name) : NULL;
+    return item != NULL ? item : Py_None;
+}
+
+/* Of the other keywords only max_version changes what is exported: every stream may use the memory. */
+static PyObject *buffer_dlpack(PyObject *object, PyObject *arguments, PyObject *keywords)
+{
+    (void)arguments;
+    if (check_request(object, item_or_none(keywords, "copy"), item_or_none(keywords, "dl_device")) != 0 ||
+        finish_work((buffer *)object) != 0)
+        return NULL;
+    return export_as((buffer *)object, item_or_none(keywords, "max_version") != Py_None);
 }
 
 int buffer_start(PyObject *module)
@@ -151,7 +170,8 @@ int buffer_start(PyObject *module)
                                     {"__dlpack_device__", buffer_device, METH_NOARGS, NULL},
                                     {0}};
     static PyType_Slot slots[] = {{Py_tp_dealloc, (void *)(intptr_t)buffer_dealloc}, {Py_tp_methods, methods}, {0}};
-    static PyType_Spec spec = {"copes._copes.Buffer", sizeof(buffer), 0, Py_TPFLAGS_DEFAULT, slots};
+    static PyType_Spec spec = {"copes._copes.Buffer", sizeof(buffer), 0,
+                               Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
     buffer_type = (PyTypeObject *)PyType_FromSpec(&spec);
     return buffer_type != NULL ? PyModule_AddObjectRef(module, "Buffer", (PyObject *)buffer_type) : -1;
 }

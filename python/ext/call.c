@@ -20,6 +20,7 @@ typedef struct invocation {
     PyObject *const *next, *const *end;                 /* arguments not read yet */
     const array *like;                                  /* the input that results are made after */
     PyObject *like_object;
+    const framework *framework; /* that of the first input, and so of all */
 } invocation;
 
 static int raise_status(copes_status status)
@@ -29,7 +30,7 @@ static int raise_status(copes_status status)
     case COPES_OK: return 0;
     case COPES_ERROR_NULL:
     case COPES_ERROR_DTYPE: type = PyExc_TypeError; break;
-    case COPES_ERROR_MEMORY: type = PyExc_MemoryError; break;
+    case COPES_ERROR_MEMORY: PyErr_NoMemory(); return -1;
     case COPES_ERROR_OP:
     case COPES_ERROR_WORKSPACE:
     case COPES_ERROR_UNSUPPORTED:
@@ -51,6 +52,24 @@ static int missing_arguments(const invocation *call)
     return -1;
 }
 
+/* Opens an array of the caller's. A call's are of one framework, so that there is no doubt about what becomes of layouts,
+ * streams and gradients, nor about whose the results are. */
+static int open_given(invocation *call, PyObject *object, const char *name, array *view)
+{
+    if (array_open(object, name, view) != 0) {
+        array_close(view);
+        return -1;
+    }
+    if (call->framework == NULL)
+        call->framework = view->framework;
+    if (view->framework->name == call->framework->name)
+        return 0;
+    PyErr_Format(PyExc_TypeError, "%s is a %R; beside an array of %U it must be one, too", name, Py_TYPE(object),
+                 call->framework->name);
+    array_close(view);
+    return -1;
+}
+
 static int open_inputs(invocation *call)
 {
     const int preferred = call->info->inplace > 0 ? call->info->inplace - 1 : 0;
@@ -61,12 +80,10 @@ static int open_inputs(invocation *call)
         PyObject *object = take(call);
         if (object == NULL)
             return missing_arguments(call);
-        if (object == Py_None)
+        if (object == Py_None && call->info->in[i].optional)
             continue;
-        if (array_open(object, name, &call->in[i]) != 0) {
-            array_close(&call->in[i]);
+        if (open_given(call, object, name, &call->in[i]) != 0)
             return -1;
-        }
         call->args.in[i] = &call->in[i].tensor;
         if (i == preferred || call->like == NULL) {
             call->like = &call->in[i];
@@ -76,26 +93,39 @@ static int open_inputs(invocation *call)
     return 0;
 }
 
+/* The output that the caller gives is called out, as in the functions' signatures. */
 static int open_output(invocation *call, int slot, PyObject *object)
 {
-    const char *name = call->info->out[slot].name;
+    const char *name = slot == COPES_OUT ? "out" : call->info->out[slot].name;
     array *view = &call->out[slot];
-    if (array_open(object, name, view) != 0) {
+    if (open_given(call, object, name, view) != 0)
+        return -1;
+    call->args.out[slot] = &view->tensor;
+    if (view->read_only || !view->framework->writable) {
+        PyErr_Format(PyExc_ValueError, "%s: %s is a read-only array; it must be writable", call->info->name, name);
+        return -1;
+    }
+    if (view->resolved) {
+        PyErr_Format(PyExc_ValueError, "%s: %s is a negative view; it must be a tensor whose memory has its values",
+                     call->info->name, name);
+        return -1;
+    }
+    call->result[slot] = Py_NewRef(object);
+    return 0;
+}
+
+/* Takes over the reference to what was made; NULL: it could not be. */
+static int open_result(invocation *call, int slot, PyObject *made)
+{
+    array *view = &call->out[slot];
+    if (made == NULL)
+        return -1;
+    call->result[slot] = made;
+    if (array_open_made(made, call->info->out[slot].name, view) != 0) {
         array_close(view);
         return -1;
     }
     call->args.out[slot] = &view->tensor;
-    if (view->read_only || (view->framework != NULL && !view->framework->writable)) {
-        PyErr_Format(PyExc_ValueError, "%s: out is a read-only array; it must be writable", call->info->name);
-        return -1;
-    }
-    if (view->resolved) {
-        PyErr_Format(PyExc_ValueError, "%s: out is a negative view; it must be a tensor whose memory has its values",
-                     call->info->name);
-        return -1;
-    }
-    Py_INCREF(object);
-    call->result[slot] = object;
     return 0;
 }
 
@@ -191,10 +221,7 @@ static int make_results(invocation *call, copes_args *wanted)
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         if (wanted->out[i] == NULL)
             continue;
-        PyObject *made = make_result(call, i, wanted->out[i]);
-        const int status = made != NULL ? open_output(call, i, made) : -1;
-        Py_XDECREF(made);
-        if (status != 0)
+        if (open_result(call, i, make_result(call, i, wanted->out[i])) != 0)
             return -1;
     }
     return 0;
@@ -234,7 +261,7 @@ static int run_with_scratch(copes_context *context, const invocation *call, size
     }
     PyObject *object = make_scratch(call, size);
     array scratch = {0};
-    int status = object != NULL ? array_open(object, "workspace", &scratch) : -1;
+    int status = object != NULL ? array_open_made(object, "workspace", &scratch) : -1;
     if (status == 0) {
         char *memory = (char *)scratch.tensor.data + scratch.tensor.byte_offset;
         status = raise_status(run_unlocked(context, call, memory, size));
@@ -263,10 +290,6 @@ static int run_call(invocation *call, copes_args *made)
 {
     if (open_inputs(call) != 0 || open_outputs(call, made) != 0 || read_attributes(call) != 0)
         return -1;
-    if (call->like == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s: every input is None", call->info->name);
-        return -1;
-    }
     return make_results(call, made) != 0 ? -1 : run(call);
 }
 
@@ -322,6 +345,7 @@ PyObject *call_run(PyObject *module, PyObject *const *arguments, Py_ssize_t coun
     call.next = arguments + 1;
     call.end = arguments + count;
     call.like = NULL;
+    call.framework = NULL;
     copes_args made = {0};
     PyObject *results = run_call(&call, &made) == 0 ? take_results(&call, &made) : NULL;
     close_call(&call);

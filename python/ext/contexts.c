@@ -1,10 +1,9 @@
 /* The contexts of the calling thread. A context serves one thread at a time, so each thread has its own; the system
- * closes them when the thread ends. OpenMP's threads do not survive a fork, so the child's calls use one thread. */
+ * closes them when the thread ends. */
 #include "python/ext/contexts.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct entry {
     DLDevice device;
@@ -13,7 +12,6 @@ typedef struct entry {
 } entry;
 
 static pthread_key_t key;
-static int threads; /* 0: as many as OpenMP says */
 
 static void close_all(void *first)
 {
@@ -24,16 +22,9 @@ static void close_all(void *first)
     }
 }
 
-/* The parent's contexts stay as they are: closing them would touch threads that are not there. */
-static void start_child(void)
-{
-    threads = 1;
-    pthread_setspecific(key, NULL);
-}
-
 int contexts_start(void)
 {
-    return pthread_key_create(&key, close_all) == 0 && pthread_atfork(NULL, NULL, start_child) == 0 ? 0 : -1;
+    return pthread_key_create(&key, close_all) == 0 ? 0 : -1;
 }
 
 copes_status contexts_get(DLDevice device, copes_context **context)
@@ -44,8 +35,7 @@ copes_status contexts_get(DLDevice device, copes_context **context)
             *context = each->context;
             return COPES_OK;
         }
-    const copes_context_options options = {.threads = threads};
-    const copes_status status = copes_context_create(device, &options, context);
+    const copes_status status = copes_context_create(device, NULL, context);
     if (status != COPES_OK)
         return status;
     entry *made = malloc(sizeof *made);

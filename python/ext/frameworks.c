@@ -2,9 +2,12 @@
  * here. */
 #include "python/ext/frameworks.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
-static framework *known; /* for the life of the process, as calls hold on to them */
+/* For the life of the process, as calls hold on to them. Threads add to the front only; where two meet a type at once it is
+ * there twice, which does no harm. */
+static _Atomic(framework *) known;
 
 /* The newest table of the chain that this file's layout fits; NULL without an exception where there is none. */
 static const exchange_api *find_api(PyTypeObject *type)
@@ -22,25 +25,18 @@ static const exchange_api *find_api(PyTypeObject *type)
     return api != NULL && api->view != NULL ? api : NULL;
 }
 
-/* Asks copes._frameworks.describe for (numpy, writable, empty, scratch, finish, stream, resolve); None: no array's type. */
-static const framework *learn(PyTypeObject *type)
+/* The answer of copes._frameworks.describe for a type of arrays. */
+static framework *make(PyTypeObject *type, PyObject *answer)
 {
-    PyObject *module = PyImport_ImportModule("copes._frameworks");
-    PyObject *answer = module != NULL ? PyObject_CallMethod(module, "describe", "O", type) : NULL;
-    Py_XDECREF(module);
-    if (answer == NULL || answer == Py_None) {
-        Py_XDECREF(answer);
-        return NULL;
-    }
     framework *made = calloc(1, sizeof *made);
     int numpy, writable;
     PyObject *resolve;
-    if (made == NULL || !PyArg_ParseTuple(answer, "ppOOOOO", &numpy, &writable, &made->empty, &made->scratch,
-                                          &made->finish, &made->stream, &resolve) ||
+    if (made == NULL ||
+        !PyArg_ParseTuple(answer, "UppOOOOO", &made->name, &numpy, &writable, &made->empty, &made->scratch,
+                          &made->finish, &made->stream, &resolve) ||
         (resolve != Py_None && !PyArg_ParseTuple(resolve, "OO", &made->pending, &made->resolve))) {
         if (made == NULL)
             PyErr_NoMemory();
-        Py_DECREF(answer);
         free(made);
         return NULL;
     }
@@ -49,30 +45,45 @@ static const framework *learn(PyTypeObject *type)
     made->writable = writable;
     made->api = find_api(type);
     Py_INCREF(type);
+    Py_INCREF(made->name);
+    PyUnicode_InternInPlace(&made->name);
     Py_INCREF(made->empty);
     Py_INCREF(made->scratch);
     Py_INCREF(made->finish);
     Py_INCREF(made->stream);
     Py_XINCREF(made->pending);
     Py_XINCREF(made->resolve);
-    Py_DECREF(answer);
-    made->next = known;
-    known = made;
+    return made;
+}
+
+/* Asks what the type is; of one that is no array's, or whose arrays are more than their numbers, the answer is a string
+ * that says so. */
+static const framework *learn(PyTypeObject *type, const char *slot)
+{
+    PyObject *module = PyImport_ImportModule("copes._frameworks");
+    PyObject *answer = module != NULL ? PyObject_CallMethod(module, "describe", "O", type) : NULL;
+    framework *made = NULL;
+    if (answer != NULL && PyUnicode_Check(answer))
+        PyErr_Format(PyExc_TypeError, "%s is a %R; %U", slot, type, answer);
+    else if (answer != NULL)
+        made = make(type, answer);
+    Py_XDECREF(answer);
+    Py_XDECREF(module);
+    if (made != NULL) {
+        made->next = atomic_load(&known);
+        while (!atomic_compare_exchange_weak(&known, &made->next, made)) {
+        }
+    }
     return made;
 }
 
 const framework *framework_of(PyObject *object, const char *slot)
 {
     PyTypeObject *type = Py_TYPE(object);
-    for (const framework *each = known; each != NULL; each = each->next)
+    for (const framework *each = atomic_load(&known); each != NULL; each = each->next)
         if (each->type == type)
             return each;
-    const framework *learned = learn(type);
-    if (learned == NULL && !PyErr_Occurred())
-        PyErr_Format(PyExc_TypeError,
-                     "%s is a %R; it must be a NumPy array, a PyTorch tensor or another array with __dlpack__", slot,
-                     type);
-    return learned;
+    return learn(type, slot);
 }
 
 int framework_stream(const framework *of, DLDevice device, void **stream)

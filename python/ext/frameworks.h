@@ -9,6 +9,7 @@
 
 typedef struct framework {
     PyTypeObject *type;
+    PyObject *name;          /* the package's, interned: types of one framework share it */
     const exchange_api *api; /* NULL: the type has none */
     bool numpy;
     bool writable;     /* false: arrays of this type are never written to */

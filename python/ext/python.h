@@ -3,7 +3,8 @@
 #define COPES_PYTHON_PYTHON_H
 
 #define PY_SSIZE_T_CLEAN
-#ifndef Py_LIMITED_API
+#include <pyconfig.h> /* for Py_GIL_DISABLED: free-threaded builds have no stable ABI before 3.15 */
+#if !defined(Py_LIMITED_API) && !defined(Py_GIL_DISABLED)
 #define Py_LIMITED_API 0x030a0000
 #endif
 #include <Python.h>

@@ -28,7 +28,7 @@ def act(x, act, dim=-1):
     return x.softmax(dim) if act == "softmax" else getattr(torch.nn.functional, act)(x)
 
 
-def angles(x, theta, count, offset=0, grid=None, prefix=0, suffix=0, sections=None):
+def angles(x, theta, count, offset=0, grid=None, prefix=0, suffix=0, sections=None, pad_theta=False):
     """(N, H, count)."""
     tokens, heads = x.shape[1], x.shape[2]
     grid = grid or (tokens - prefix - suffix,)
@@ -39,7 +39,7 @@ def angles(x, theta, count, offset=0, grid=None, prefix=0, suffix=0, sections=No
     if sections:
         dimension = torch.repeat_interleave(torch.arange(len(grid)), torch.tensor(sections))
         turned = position[:, dimension][:, None] * theta
-    elif len(grid) == 1 and theta.shape[1] == 1:
+    elif len(grid) == 1 and theta.shape[1] == 1 and not pad_theta:
         turned = (position[:, None] * theta).expand(-1, -1, count)
     else:
         turned = torch.cat([position[:, j, None, None] * theta for j in range(len(grid))], -1)[..., :count]

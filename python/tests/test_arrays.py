@@ -73,6 +73,25 @@ def test_types_that_only_look_like_numbers():
         copes.act(field, "relu")
 
 
+@pytest.mark.parametrize("cls", [np.ma.MaskedArray, np.matrix, np.recarray])
+def test_arrays_that_are_more_than_their_numbers(cls):
+    """What a subclass adds would be lost without a word."""
+    x = np.ones((4, 8), np.float32)
+    special = np.ma.masked_array(x, x == 1) if cls is np.ma.MaskedArray else x.view(cls)
+    with pytest.raises(TypeError, match=f"^x is a .*{cls.__name__}.*a mask, a unit.* numpy.asarray"):
+        copes.act(special, "relu")
+    with pytest.raises(TypeError, match=f"^out is a .*{cls.__name__}"):
+        copes.act(x, "relu", out=special)
+    assert copes.act(np.asarray(special), "relu").sum() == 32
+
+
+def test_memory_maps(tmp_path):
+    x = np.memmap(tmp_path / "x", np.float32, "w+", shape=(3, 5))
+    x[:] = -1
+    assert copes.act(x, "relu").sum() == 0
+    assert copes.act(x, "relu", out=x) is x and x.sum() == 0
+
+
 def test_only_pytorch_loads_pytorch():
     code = "import sys, numpy, copes; copes.act(numpy.ones(3), 'silu'); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -134,6 +153,51 @@ def test_buffers_outlive_their_makers():
     [copes.act(Foreign(np.zeros(1000, np.float32)), "none") for _ in range(10)]
     assert array.sum() == 1000
     torch.from_dlpack(copes.act(Foreign(np.ones(3)), "none").array).add_(1)
+
+
+def test_buffers_are_the_librarys_own():
+    """A framework's from_dlpack sees a Buffer; no call takes one, and none can be made that has no memory."""
+
+    class Keeper(Foreign):
+        def __array_namespace__(self):
+            return Keeper
+
+        @staticmethod
+        def from_dlpack(buffer):
+            return buffer
+
+    buffer = copes.act(Keeper(np.ones(5, np.float32)), "none")
+    assert type(buffer) is _copes.Buffer and np.from_dlpack(buffer).sum() == 5
+    for arguments in ((buffer, None), (buffer, buffer), (np.ones(5, np.float32), buffer)):
+        with pytest.raises(TypeError, match="is a <class 'copes._copes.Buffer'>; it must be a NumPy array"):
+            _copes.run(0, *arguments, "silu", -1)
+    for wrong in ({"copy": True}, {"dl_device": (2, 0)}, {"dl_device": "cpu"}):
+        with pytest.raises(BufferError, match="the memory is shared"):
+            buffer.__dlpack__(**wrong)
+    buffer.__dlpack__(copy=False, dl_device=buffer.__dlpack_device__(), max_version=(1, 0), stream=None)
+    with pytest.raises(TypeError, match="Buffer"):
+        _copes.Buffer()
+    with pytest.raises(TypeError, match="Buffer"):
+        _copes.Buffer.__new__(_copes.Buffer)
+    with pytest.raises(TypeError, match="object.__new__|Buffer"):
+        object.__new__(_copes.Buffer)
+
+
+def test_wrong_arguments_of_run():
+    x = np.ones(5, np.float32)
+    for kinds in ((), (-1,), (99,), (2**70,), ("act",), (None,), (_copes.Buffer,)):
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            _copes.run(*kinds)
+    for index, (_, inputs, outputs, attributes) in enumerate(_copes.operators()):
+        most = len(inputs) + len(outputs) + len(attributes)
+        for count in [*range(most), most + 1]:
+            with pytest.raises(TypeError):
+                _copes.run(index, *([x] * count))
+        for wrong in (_copes.Buffer, np.ndarray, object(), 3, "x", True, type):
+            with pytest.raises(TypeError, match="is a "):
+                _copes.run(index, *([wrong] * most))
+    with pytest.raises(TypeError, match="the number of arguments"):
+        _copes.run(0, x, None, "silu", -1, -1)
 
 
 def test_torch_memory_is_used_in_place(device):

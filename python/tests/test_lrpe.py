@@ -62,11 +62,31 @@ def test_pairs(device, dtype, pairing, rotary_dim):
     check("lrpe_rotate", x, theta, "silu", None, pairing=pairing, rotary_dim=rotary_dim)
 
 
-@pytest.mark.parametrize("shape", [(H, D), (1, D), (H, 1), (1, 5)])
+@pytest.mark.parametrize("shape", [(H, D), (1, D), (H, 1)])
 @pytest.mark.parametrize("theta_dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_thetas(device, shape, theta_dtype):
     x = torch.randn(2, N, H, D, device=device)
     check("lrpe_cosine", x, theta_of(shape[1], shape[0], device, theta_dtype), "none", None)
+
+
+@pytest.mark.parametrize("width", [1, 5])
+def test_theta_that_is_padded(device, width):
+    x, theta = torch.randn(2, N, H, D, device=device), theta_of(width, H, device)
+    check("lrpe_rotate", x, theta, "silu", None, pad_theta=True, offset=3)
+    check("lrpe_cosine", x, theta, "softmax", 1, pad_theta=True, prefix=2)
+
+
+def test_theta_that_is_short_by_mistake(device):
+    """A theta for half of the features, and rotary_dim forgotten."""
+    x, theta = torch.randn(2, N, H, D, device=device), theta_of(D // 4, 1, device)
+    for call in (copes.lrpe_rotate, lambda x, theta: copes.lrpe_rotate(x, theta, grid=(N,))):
+        with pytest.raises(ValueError, match="theta has shape .*rotary_dim.* E must be 8, or 1 .* pad_theta"):
+            call(x, theta)
+    with pytest.raises(ValueError, match="theta has shape .* E must be 16, or 1 .* pad_theta"):
+        copes.lrpe_cosine(x, theta)
+    with pytest.raises(ValueError, match="pad_theta is 1; with a grid"):
+        copes.md_lrpe_cosine(x, theta, (2, N // 2), pad_theta=True)
+    copes.lrpe_rotate(x, theta, rotary_dim=D // 2)
 
 
 def test_sections(device):
@@ -112,7 +132,8 @@ def test_positions_are_exact_far_out(device):
 @pytest.mark.parametrize("act", reference.ACTS)
 @pytest.mark.parametrize("dim", [-1, 1])
 def test_gradcheck(function, act, dim):
-    x, theta = torch.randn(2, 5, 2, 4, dtype=torch.float64, requires_grad=True), theta_of(2, 2, "cpu")
+    x = torch.randn(2, 5, 2, 4, dtype=torch.float64, requires_grad=True)
+    theta = theta_of(ANGLES[function] * 4 // D, 2, "cpu")
     assert torch.autograd.gradcheck(lambda x: getattr(copes, function)(x, theta, act=act, dim=dim, offset=3), x)
 
 
@@ -121,7 +142,7 @@ def test_out_and_in_place(device):
     expected = copes.lrpe_rotate(x, theta)
     assert copes.lrpe_rotate(x, theta, out=x) is x
     assert torch.equal(x, expected)
-    out = torch.empty(2, N, H, 2 * D, device=device)
+    out, theta = torch.empty(2, N, H, 2 * D, device=device), theta_of(D, H, device)
     assert copes.lrpe_cosine(x, theta, out=out) is out
     assert torch.equal(out, copes.lrpe_cosine(x, theta))
 

@@ -180,6 +180,79 @@ def test_cache(device):
     assert len(cache) == 0
 
 
+def factors(**changes):
+    shapes = {"ak": (2, 3, 6, 2), "bk": (2, 3, 2, 16), "av": (2, 3, 6, 1), "bv": (2, 3, 1, 8)}
+    return {name: torch.ones(changes.get(name, shape)) for name, shape in shapes.items()}
+
+
+def cache_of(**options):
+    return copes.nn.TPADecodeCache(2, 7, 6, 16, 8, rank_k=2, **options)
+
+
+@pytest.mark.parametrize(
+    "name, shape",
+    [
+        ("ak", (1, 3, 6, 2)),  # what an assignment would broadcast
+        ("bv", (1, 3, 1, 8)),
+        ("bk", (2, 1, 2, 16)),
+        ("av", (2, 3, 1, 1)),
+        ("bk", (2, 3, 1, 16)),
+        ("bv", (2, 3, 1, 1)),
+        ("ak", (2, 3, 6)),  # and what it would not
+        ("ak", (2,)),
+        ("av", (2, 3, 6)),
+        ("bv", (2, 3, 8)),
+        ("bv", (2, 2, 1, 8)),
+        ("bv", (3, 3, 1, 8)),
+        ("av", (2, 3, 7, 1)),
+        ("bk", (2, 3, 2, 17)),
+    ],
+)
+def test_cache_refuses_other_shapes(name, shape):
+    cache = cache_of()
+    with pytest.raises(ValueError, match=rf"^{name} has shape .*; it must be \(2, (3|tokens), "):
+        cache.append(**factors(**{name: shape}))
+    assert len(cache) == 0 and not any(buffer.any() for buffer in cache.buffers())
+
+
+def test_cache_refuses_other_types_and_devices():
+    cache, good = cache_of(), factors()
+    bv = good["bv"]
+    for kind, value in ((TypeError, bv.half()), (ValueError, bv.to("meta")), (TypeError, bv.numpy())):
+        with pytest.raises(kind, match="^bv "):
+            cache.append(**{**good, "bv": value})
+    assert len(cache) == 0 and not any(buffer.any() for buffer in cache.buffers())
+
+
+def test_cache_keeps_no_history():
+    cache, good = cache_of(), {name: value.requires_grad_() for name, value in factors().items()}
+    cache.append(**{name: value * 2 for name, value in good.items()})
+    cache.append(**good)
+    assert len(cache) == 6 and not any(buffer.requires_grad or buffer.grad_fn for buffer in cache.buffers())
+    assert cache.bv[:, :3].eq(2).all() and cache.bv[:, 3:6].eq(1).all()
+
+
+def test_repr():
+    assert repr(copes.nn.RotaryEmbedding(8, 500.0, pairing="interleaved")) == (
+        "RotaryEmbedding(dim=8, base=500.0, rotary_dim=8, pairing='interleaved', heads_first=False)"
+    )
+    assert repr(copes.nn.LRPE(3, 8, act="silu", grid_rank=2, prefix=1)) == (
+        "LRPE(heads=3, dim=8, base=10000.0, variant='cosine', act='silu', softmax_dim=-1, grid_rank=2, prefix=1, "
+        "heads_first=False)"
+    )
+    cache = cache_of()
+    cache.append(**factors())
+    assert repr(cache) == (
+        "TPADecodeCache(batch=2, capacity=7, heads=6, dim=16, value_dim=8, rank_k=2, rank_v=1, length=3)"
+    )
+
+
+def test_layers_need_no_import_of_their_own():
+    code = "import sys, copes; assert 'torch' not in sys.modules; print(copes.nn.RotaryEmbedding(8).dim, hasattr(copes, 'x'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("8 False\n", "")
+
+
 def test_example_transformer():
     plain, fused = example("rope_transformer").compare(steps=8)
     assert plain == pytest.approx(fused, abs=2e-4)

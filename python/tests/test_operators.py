@@ -11,9 +11,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROTATE = ("rotate", "half", "silu", 0, [], [3], 1, 0, [], 0)
-COSINE = ("cosine", "half", "none", 0, [2, 3], [0], 0, 0, [], 0)
-SEQUENCE = ("cosine", "half", "softmax", 1, [], [0], 0, 0, [], 0)
+ROTATE = ("rotate", "half", "silu", 0, [], [3], 1, 0, [], 0, False)
+COSINE = ("cosine", "half", "none", 0, [2, 3], [0], 0, 0, [], 0, False)
+SEQUENCE = ("cosine", "half", "softmax", 1, [], [0], 0, 0, [], 0, True)  # theta has half of the angles
+PADDED = ("rotate", "interleaved", "none", 0, [], [3], 0, 0, [], 0, True)
 THETA = torch.rand(2, 4)
 
 
@@ -40,9 +41,10 @@ def samples(device):
     yield operators.tpa_decode_lse.default, tpa, {}
     yield operators.tpa_decode.out, tpa, {"out": torch.empty(2, 1, 6, 16, device=device)}
     yield operators.tpa_decode_lse.out, tpa, {"out": torch.empty(2, 1, 6, 16, device=device)}
+    yield operators.lrpe.default, (grad, theta[:, :3], *PADDED), {}
 
 
-@pytest.mark.parametrize("index", range(13))
+@pytest.mark.parametrize("index", range(14))
 def test_opcheck(device, index):
     copes.act(torch.ones(1), "relu")  # registers the operators
     operator, arguments, keywords = list(samples(device))[index]

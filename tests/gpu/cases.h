@@ -4,7 +4,9 @@
 
 #include <check.h>
 
+TCase *caller_tests(void);
 TCase *large_tests(void);
 TCase *part_tests(void);
+TCase *refused_tests(void);
 
 #endif

@@ -13,13 +13,28 @@ static bool stores_short(check_type type)
     return type == CHECK_F16 || type == CHECK_BF16;
 }
 
-/* How far from the oracle's value the result may be before it is stored. */
-static double slack(oracle_rule rule, check_type type, double term, double turn)
+/* Does the operator multiply by the slope of sigmoid or of silu? */
+static bool takes_slopes(const copes_op *op)
 {
+    const bool act = op->kind == COPES_ACT_BACKWARD, lrpe = op->kind == COPES_LRPE_BACKWARD;
+    const copes_act by = act ? op->act.act : lrpe ? op->lrpe.act : COPES_NONE;
+    return by == COPES_SIGMOID || by == COPES_SILU;
+}
+
+check_bound check_bound_of(const copes_op *op, int slot, check_type type, DLDevice device)
+{
+    const bool roughly = device.device_type != kDLCPU && stores_short(type) && takes_slopes(op);
+    return (check_bound){oracle_rule_of(op, slot), !roughly ? 4 : op->kind == COPES_ACT_BACKWARD ? 15 : 19};
+}
+
+/* How far from the oracle's value the result may be before it is stored. */
+static double slack(check_bound bound, check_type type, double term, double turn)
+{
+    const oracle_rule rule = bound.rule;
     check_type arithmetic = type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
     double relative = type == CHECK_F64 ? 1e-14 : 1e-6;
     if (rule == ORACLE_BY_TERM) {
-        return 4 * check_ulp(arithmetic, term) + phase_part(type, turn);
+        return bound.term_ulps * check_ulp(arithmetic, term) + phase_part(type, turn);
     }
     if (rule == ORACLE_BY_ATTENTION && stores_short(type)) {
         return 2 * check_ulp(type, term);
@@ -38,8 +53,9 @@ static bool within(oracle_rule rule, check_type type, double value, double room,
     return fabs(got - value) <= room;
 }
 
-check_verdict check_compare(oracle_rule rule, check_type type, double value, double term, double turn, double got)
+check_verdict check_compare(check_bound bound, check_type type, double value, double term, double turn, double got)
 {
+    const oracle_rule rule = bound.rule;
     check_verdict verdict = {false, 0};
     if (isinf(turn)) {
         verdict.beyond = isfinite(got) != 0;
@@ -48,7 +64,7 @@ check_verdict check_compare(oracle_rule rule, check_type type, double value, dou
     } else if (isinf(value)) {
         verdict.beyond = got != value;
     } else {
-        verdict.beyond = !within(rule, type, value, slack(rule, type, term, turn), got);
+        verdict.beyond = !within(rule, type, value, slack(bound, type, term, turn), got);
         bool at_value = stores_short(type) && rule == ORACLE_BY_TERM;
         double ulp = at_value ? fmax(check_ulp(type, value), check_ulp(CHECK_F32, term)) : check_ulp(type, term);
         double error = fabs(got - value) - phase_part(type, turn);

@@ -5,8 +5,8 @@
  *   phase        the promise is 2^-30 turn (f64: 2^-60): 2 pi 2^-30 times `turn` is allowed on top of the rest, as no
  *                cosine near its zero can be better
  *   by term      act and lrpe, elementwise: 4 ulp of the largest term: of the formula's products, as a cos and b sin, or g s
- *                and g s x (1 - s) of silu's gradient, and of their sums. A factor below the smallest normal number
- *                counts as that one
+ *                and g s x (1 - s) of silu's gradient, and of their sums, however small they are
+ *                f16 and bf16 gradients of sigmoid and silu on a GPU: 15 ulp, as docs/numerics.md derives, and in lrpe 4 more
  *   by row       softmax, alone or in lrpe: 1e-6 (f64: 1e-14) of the largest term in the softmax's row; forward that is
  *                the largest output, backward the largest of o g and o sum(o g)
  *   attention    tpa_decode: 1e-6 (f64: 1e-14) of the largest output of the (batch, token, head); f16 and bf16: 2 ulp of
@@ -32,6 +32,14 @@ typedef struct check_verdict {
                   * the arithmetic's at `term`; less the phase's part */
 } check_verdict;
 
-check_verdict check_compare(oracle_rule rule, check_type type, double value, double term, double turn, double got);
+/* What an output of type `type` is held to. */
+typedef struct check_bound {
+    oracle_rule rule;
+    double term_ulps; /* by term */
+} check_bound;
+
+check_bound check_bound_of(const copes_op *op, int slot, check_type type, DLDevice device);
+
+check_verdict check_compare(check_bound bound, check_type type, double value, double term, double turn, double got);
 
 #endif

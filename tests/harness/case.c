@@ -14,8 +14,8 @@ const check_family check_families[] = {
 const size_t check_family_count = sizeof check_families / sizeof *check_families;
 
 static const char *const acts[] = {"none", "relu", "sigmoid", "silu", "softmax"};
-static const char *const fills[CHECK_FILLS] = {"normal", "wide",   "special", "finite", "subnormal", "large",
-                                               "equal",  "masked", "late",    "rising", "stray",     "every"};
+static const char *const fills[CHECK_FILLS] = {"normal", "wide", "special", "finite", "subnormal", "large",   "equal",
+                                               "masked", "late", "rising",  "stray",  "every",     "positive"};
 static const char *const angle_names[CHECK_ANGLES] = {"rope", "any", "tiny", "huge", "odd"};
 
 int check_lead_slot(const copes_op *op)
@@ -55,6 +55,26 @@ check_layout check_layout_of(const check_case *c, int slot)
 {
     check_layout layout = c->mixed ? (check_layout)(((int)c->in_layout + 4 * slot) % CHECK_LAYOUTS) : c->in_layout;
     return layout == CHECK_BROADCAST && !may_repeat(c, slot) ? CHECK_DENSE : layout;
+}
+
+unsigned check_repeats_of(const check_case *c, int slot)
+{
+    return c->repeats[slot] | (check_layout_of(c, slot) == CHECK_BROADCAST);
+}
+
+bool check_makes_sense(const check_case *c)
+{
+    const bool huge =
+        c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL || c->fill == CHECK_EVERY;
+    const bool infinite = c->fill == CHECK_MASKED || c->fill == CHECK_LATE;
+    switch (c->op.kind) {
+    case COPES_ACT_BACKWARD: return c->op.act.act != COPES_SOFTMAX || !huge || c->type == CHECK_F16;
+    case COPES_LRPE_BACKWARD: return c->op.lrpe.act <= COPES_RELU || !(huge || infinite) || c->type == CHECK_F16;
+    case COPES_ACT_FORWARD:
+    case COPES_LRPE_FORWARD:
+    case COPES_TPA_DECODE: break;
+    }
+    return true;
 }
 
 /* Text that grows to the right and is cut at its end. */
@@ -98,7 +118,7 @@ static void say_lrpe(line *l, const check_case *c)
     say(l, ":%s:%s", check_type_of(c->theta_type)->name, angle_names[c->angles]);
     say_list(l, "grid", a->grid_rank, a->grid);
     say_list(l, "offset", m, a->offset);
-    say(l, " prefix=%lld suffix=%lld", (long long)a->prefix, (long long)a->suffix);
+    say(l, " prefix=%lld suffix=%lld%s", (long long)a->prefix, (long long)a->suffix, a->pad_theta ? " pad_theta" : "");
     if (a->sections[0] + a->sections[1] + a->sections[2] + a->sections[3] > 0) {
         say_list(l, "sections", m, a->sections);
     }
@@ -116,6 +136,8 @@ static void say_tpa(line *l, const check_case *c)
         (long long)s->rv);
     say(l, "%s%s%s%s scale=%g,%g,%g,%g", c->bare_keys ? " bare_keys" : "", c->bare_values ? " bare_values" : "",
         c->lengths ? " kv_len" : "", a->causal ? " causal" : "", a->scale, a->scale_q, a->scale_k, a->scale_v);
+    say(l, " powers=%d,%d,%d,%d,%d,%d", c->powers[0], c->powers[1], c->powers[2], c->powers[3], c->powers[4],
+        c->powers[5]);
 }
 
 const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT])
@@ -135,6 +157,7 @@ const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT])
     }
     say(&l, "%s %s%s>%s %s", c->lse ? " lse" : "", check_layout_name(c->in_layout), c->mixed ? "+" : "",
         c->in_place ? "itself" : check_layout_name(c->out_layout), fills[c->fill]);
+    say(&l, "%s", c->any_gradient ? " any_gradient" : "");
     say(&l, c->random ? " --seed %llu --cases 1" : " values=%llu", (unsigned long long)c->seed);
     return text;
 }

@@ -15,11 +15,13 @@ typedef enum check_fill {
     CHECK_SUBNORMAL, /* all around and below the smallest normal number */
     CHECK_LARGE,     /* within a factor 8 of the largest number */
     CHECK_EQUAL,     /* one value */
-    CHECK_MASKED,    /* normal ones, half of them replaced by -infinity */
+    CHECK_MASKED,    /* normal ones, half of them replaced by -infinity; tpa_decode: every second head of aq, and all
+                      * other factors of scores positive */
     CHECK_LATE,      /* -infinity, but in the last eighth of every entry of the first axis */
     CHECK_RISING,    /* from -100 to 100 along every entry of the first axis */
     CHECK_STRAY, /* normal, but for a NaN in the first of 16 columns of a sequence, and two far larger in the second */
     CHECK_EVERY, /* the type's numbers by their bits, spread over every entry of the first axis; 2^16 have all of 16 */
+    CHECK_POSITIVE, /* from 1/2 to 2: no sum of them cancels */
     CHECK_FILLS
 } check_fill;
 
@@ -44,17 +46,20 @@ typedef struct check_case {
     int64_t shape[COPES_MAX_RANK]; /* act, lrpe: of x */
     int64_t theta_shape[2];
     check_attention_shape attention;
-    bool bare_keys, bare_values; /* rank axes left out */
-    bool lengths;                /* with kv_len */
-    bool lse;                    /* forward: asked for; backward: given */
+    int powers[COPES_TPA_BV + 1]; /* of 2, that tpa_decode's factors are multiplied by */
+    bool bare_keys, bare_values;  /* rank axes left out */
+    bool lengths;                 /* with kv_len */
+    bool lse;                     /* forward: asked for; backward: given */
     bool in_place;
     check_layout in_layout, out_layout;
-    bool mixed; /* each input has another layout, counted on from in_layout */
+    bool mixed;                              /* each input has another layout, counted on from in_layout */
+    unsigned char repeats[COPES_MAX_INPUTS]; /* a bit for each axis of an input along which all entries are the same */
     check_fill fill;
     check_angles angles;
     uint64_t seed; /* of the values; of the whole case where it is a random one */
     bool random;
-    bool large; /* for the blocks of a GPU to share; a processor has nothing new to do, and needs seconds */
+    bool any_gradient; /* act: grad_o is any finite numbers, whatever x is */
+    bool large;        /* for the blocks of a GPU to share; a processor has nothing new to do, and needs seconds */
 } check_case;
 
 /* The input that the output may be stored over. */
@@ -62,6 +67,13 @@ int check_lead_slot(const copes_op *op);
 
 /* The layout of an input. */
 check_layout check_layout_of(const check_case *c, int slot);
+
+/* The axes of an input along which all entries are the same, a bit each: those of the case and of its layout. */
+unsigned check_repeats_of(const check_case *c, int slot);
+
+/* False where the bounds say nothing about such values: a sum that leaves the range of the arithmetic, only to come back
+ * in a gradient. */
+bool check_makes_sense(const check_case *c);
 
 enum { CHECK_CASE_TEXT = 512 };
 

@@ -51,13 +51,6 @@ static void add(case_list *list, check_case c)
     case_list_add(list, &c);
 }
 
-/* Values that a gradient of a softmax, or a sum, takes past the range of the arithmetic say nothing: skip those. */
-static bool makes_sense(const check_case *c)
-{
-    bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL || c->fill == CHECK_EVERY;
-    return c->op.kind == COPES_ACT_FORWARD || c->op.act.act != COPES_SOFTMAX || !huge || c->type == CHECK_F16;
-}
-
 static void add_fills(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     static const form row = {1, {257}, CHECK_DENSE, CHECK_DENSE, false, false};
@@ -65,20 +58,28 @@ static void add_fills(case_list *list, copes_kind kind, copes_act act, check_typ
     for (int fill = CHECK_NORMAL + 1; fill < CHECK_FILLS; fill++) {
         check_case c = form_case(act == COPES_SOFTMAX ? &rows : &row, kind, act, -1, type);
         c.fill = (check_fill)fill;
-        if (makes_sense(&c)) {
+        if (check_makes_sense(&c)) {
             add(list, c);
         }
     }
 }
 
-/* Every number of 16 bits, or a million others. */
+/* Every number of 16 bits, or a million others, and for gradients eight times over with others. */
 static void add_every(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     static const form all = {1, {1 << 16}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form many = {1, {1000003}, CHECK_DENSE, CHECK_DENSE, false, false};
-    check_case c = form_case(type == CHECK_F32 ? &many : &all, kind, act, 0, type);
+    static const form repeated = {2, {8, 1 << 16}, CHECK_DENSE, CHECK_DENSE, false, false};
+    const bool is_short = type == CHECK_F16 || type == CHECK_BF16;
+    check_case c = form_case(is_short ? &all : &many, kind, act, 0, type);
     c.fill = CHECK_EVERY;
     add(list, c);
+    if (kind == COPES_ACT_BACKWARD) {
+        c = form_case(&repeated, kind, act, 0, type);
+        c.fill = CHECK_EVERY;
+        c.any_gradient = true;
+        add(list, c);
+    }
 }
 
 /* Long enough to be shared between threads, and for statistics to be kept along the way. */
@@ -140,7 +141,7 @@ static void add_all(case_list *list, copes_kind kind, copes_act act, check_type 
         }
     }
     add_fills(list, kind, act, type);
-    if ((act == COPES_SIGMOID || act == COPES_SILU) && type != CHECK_F64) {
+    if (act == COPES_SIGMOID || act == COPES_SILU) {
         add_every(list, kind, act, type);
     }
     if (type == CHECK_F32 || type == CHECK_BF16) {
@@ -182,6 +183,6 @@ check_case check_act_random(uint64_t seed)
     c.mixed = check_random(&state) & 1;
     c.in_place = check_below(&state, 4) == 0;
     c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
-    c.fill = makes_sense(&c) ? c.fill : CHECK_WIDE;
+    c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;
     return c;
 }

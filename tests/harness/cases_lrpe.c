@@ -17,6 +17,7 @@ typedef struct sketch {
     int64_t prefix, suffix, rotary_dim;
     bool interleaved, sections, shared; /* shared: theta has one row */
     int64_t width;                      /* of theta; 0: K; -m: the least that a grid of m dimensions takes */
+    bool pad;                           /* with a width of 1: pad_theta, which other widths below K take anyway */
     check_type theta_type;
     check_angles angles;
     check_layout in, out;
@@ -82,6 +83,7 @@ static const sketch sketches[] = {
      .sections = true,
      .lse = true},
     {.rank = 3, .b = 3, .h = 1, .d = 16, .grid = {129}, .width = 3, .angles = CHECK_ANY_ANGLE, .lse = true},
+    {.b = 2, .h = 2, .d = 20, .grid = {9}, .offset = {12}, .width = 1, .pad = true, .prefix = 1, .lse = true},
     {.rank = 3, .b = 2, .h = 1, .d = 7, .grid_rank = 1, .grid = {3}, .shared = true, .in = CHECK_SWAPPED},
     {.b = 1, .h = 1, .d = 2, .grid = {1}, .offset = {1}, .angles = CHECK_ANY_ANGLE},
     {.b = 1, .h = 1, .d = 1, .grid = {1}, .offset = {FAR}, .angles = CHECK_ANY_ANGLE, .lse = true},
@@ -195,6 +197,7 @@ static void set_angles(check_case *c, const sketch *s, int64_t angles)
                         : s->width < angles ? s->width
                                             : angles;
     if (!s->sections) {
+        a->pad_theta = m == 1 && c->theta_shape[1] < angles && (c->theta_shape[1] > 1 || s->pad);
         return;
     }
     c->theta_shape[1] = angles;
@@ -238,22 +241,13 @@ static check_case drawn(const sketch *s, copes_variant variant)
     return c;
 }
 
-/* A backward whose sums leave the range of the arithmetic, only to come back in the activation's gradient, says
- * nothing. */
-static bool makes_sense(const check_case *c)
-{
-    bool huge = c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL ||
-                c->fill == CHECK_MASKED || c->fill == CHECK_LATE || c->fill == CHECK_EVERY;
-    return c->op.kind == COPES_LRPE_FORWARD || c->op.lrpe.act <= COPES_RELU || !huge || c->type == CHECK_F16;
-}
-
 static void add(case_list *list, const sketch *s, check_case c, copes_act act, int dim)
 {
     c.op.lrpe.act = act;
     c.op.lrpe.dim = dim;
     c.lse = s->lse && act == COPES_SOFTMAX && (dim == 1 || dim == -3);
     c.seed = list->count + 1;
-    if (makes_sense(&c)) {
+    if (check_makes_sense(&c)) {
         case_list_add(list, &c);
     }
 }
@@ -341,6 +335,7 @@ static void draw_grid(sketch *s, uint64_t *state)
     s->suffix = check_below(state, 3) == 0 ? check_below(state, 4) : 0;
     s->sections = check_below(state, 3) == 0;
     s->width = m > 1 ? -m : check_below(state, 3) == 0 ? 1 + check_below(state, 8) : 0;
+    s->pad = check_random(state) & 1;
 }
 
 static check_case random_case(uint64_t seed, copes_variant variant)
@@ -366,7 +361,7 @@ static check_case random_case(uint64_t seed, copes_variant variant)
     c.op.lrpe.dim = check_random(&state) & 1 ? 1 : 3;
     c.lse = check_random(&state) & 1 && c.op.lrpe.act == COPES_SOFTMAX && c.op.lrpe.dim == 1;
     c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
-    c.fill = makes_sense(&c) ? c.fill : CHECK_WIDE;
+    c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;
     c.seed = seed;
     c.random = true;
     return c;

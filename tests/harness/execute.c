@@ -145,10 +145,10 @@ static int call(run *r)
 static int compare(run *r, int slot, const double *got)
 {
     const oracle_tensor *wanted = r->problem->args.out[slot];
-    oracle_rule rule = oracle_rule_of(&r->problem->c.op, slot);
+    const check_type type = r->problem->out_type[slot];
+    const check_bound bound = check_bound_of(&r->problem->c.op, slot, type, r->device);
     for (int64_t i = 0; i < oracle_count(wanted); i++) {
-        check_verdict verdict =
-            check_compare(rule, r->problem->out_type[slot], wanted->value[i], wanted->term[i], wanted->turn[i], got[i]);
+        check_verdict verdict = check_compare(bound, type, wanted->value[i], wanted->term[i], wanted->turn[i], got[i]);
         if (verdict.ulps > r->result.ulps) {
             r->result.ulps = verdict.ulps;
         }
@@ -269,13 +269,13 @@ double check_distance(const check_problem *problem, const check_values *a, const
     double most = 0;
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
         const oracle_tensor *wanted = problem->args.out[slot];
-        const oracle_rule rule = oracle_rule_of(&problem->c.op, slot);
+        const check_bound bound = {oracle_rule_of(&problem->c.op, slot), 0}; /* only how far it is counts */
         for (int64_t i = 0; wanted != NULL && a->out[slot] != NULL && b->out[slot] != NULL && i < oracle_count(wanted);
              i++) {
             const double value = b->out[slot][i], got = a->out[slot][i];
             if (isfinite(value) && isfinite(got)) {
                 most = fmax(most,
-                            check_compare(rule, problem->out_type[slot], value, wanted->term[i], wanted->turn[i], got)
+                            check_compare(bound, problem->out_type[slot], value, wanted->term[i], wanted->turn[i], got)
                                 .ulps);
             }
         }

@@ -73,6 +73,7 @@ static double one_value(check_type type, check_fill fill, double at, uint64_t *s
     case CHECK_LATE: return at < 0.875 ? -(double)INFINITY : plain(state);
     case CHECK_RISING: return 200 * at - 100 + plain(state);
     case CHECK_EVERY: return number_of_bits(type, at);
+    case CHECK_POSITIVE: return exp2(2 * check_uniform(state) - 1);
     }
     return plain(state);
 }
@@ -91,15 +92,33 @@ static double value_at(const oracle_tensor *tensor, check_type type, check_fill 
     return column != 1 ? value : token == tokens * 7 / 10 ? 59.06 : token == tokens * 9 / 10 ? 59.17 : value;
 }
 
-void check_fill_values(oracle_tensor *tensor, check_type type, check_fill fill, check_layout layout, uint64_t *state)
+/* The place of the entry that place i repeats: the same but for index 0 along the axes of `repeats`. */
+static int64_t original_of(const oracle_tensor *tensor, unsigned repeats, int64_t i)
+{
+    int64_t from = i, step = 1;
+    for (int axis = tensor->rank - 1; axis >= 0 && repeats != 0; axis--) {
+        from -= repeats >> axis & 1 ? i / step % tensor->shape[axis] * step : 0;
+        step *= tensor->shape[axis];
+    }
+    return from;
+}
+
+void check_fill_values(oracle_tensor *tensor, check_type type, check_fill fill, unsigned repeats, uint64_t *state)
 {
     int64_t count = oracle_count(tensor), entry = tensor->rank > 1 && count > 0 ? count / tensor->shape[0] : count;
-    int64_t period = layout == CHECK_BROADCAST && count > 0 ? count / tensor->shape[0] : count;
     for (int64_t i = 0; i < count; i++) {
-        bool again = fill == CHECK_EQUAL && i > 0;
-        tensor->value[i] = i >= period ? tensor->value[i - period]
-                           : again     ? tensor->value[0]
-                                       : check_round(type, value_at(tensor, type, fill, i % entry, entry, state));
+        const int64_t from = fill == CHECK_EQUAL ? 0 : original_of(tensor, repeats, i);
+        tensor->value[i] =
+            from < i ? tensor->value[from] : check_round(type, value_at(tensor, type, fill, i % entry, entry, state));
+    }
+}
+
+void check_fill_finite(oracle_tensor *tensor, check_type type, uint64_t *state)
+{
+    for (int64_t i = 0; i < oracle_count(tensor); i++) {
+        do {
+            tensor->value[i] = number_of_bits(type, check_uniform(state));
+        } while (!isfinite(tensor->value[i]));
     }
 }
 
@@ -123,13 +142,13 @@ static double one_angle(check_angles angles, int64_t i, int64_t width, int64_t h
     return sign(state) * 3.141592653589793 * check_uniform(state);
 }
 
-void check_fill_angles(oracle_tensor *theta, check_type type, check_angles angles, check_layout layout, uint64_t *state)
+void check_fill_angles(oracle_tensor *theta, check_type type, check_angles angles, unsigned repeats, uint64_t *state)
 {
     int64_t width = theta->shape[1];
     for (int64_t i = 0; i < oracle_count(theta); i++) {
-        theta->value[i] = layout == CHECK_BROADCAST && i >= width
-                              ? theta->value[i - width]
-                              : check_round(type, one_angle(angles, i % width, width, i / width, state));
+        const int64_t from = original_of(theta, repeats, i);
+        theta->value[i] =
+            from < i ? theta->value[from] : check_round(type, one_angle(angles, i % width, width, i / width, state));
     }
 }
 

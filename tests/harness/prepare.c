@@ -39,7 +39,7 @@ static int fill_input(check_problem *p, int slot, check_type type, int rank, con
     if (tensor == NULL) {
         return -1;
     }
-    check_fill_values(tensor, type, fill, check_layout_of(&p->c, slot), state);
+    check_fill_values(tensor, type, fill, check_repeats_of(&p->c, slot), state);
     return 0;
 }
 
@@ -67,7 +67,7 @@ static int save_softmax(check_problem *p, uint64_t *state)
     if (saved == NULL || make_room(&x) != 0) {
         return -1;
     }
-    check_fill_values(&x, c->type, c->fill == CHECK_WIDE ? CHECK_WIDE : CHECK_NORMAL, check_layout_of(c, COPES_ACT_O),
+    check_fill_values(&x, c->type, c->fill == CHECK_WIDE ? CHECK_WIDE : CHECK_NORMAL, check_repeats_of(c, COPES_ACT_O),
                       state);
     copes_op forward = {.kind = COPES_ACT_FORWARD, .act = c->op.act};
     oracle_args args = {.in = {[COPES_ACT_X] = &x}, .out = {saved}, .tiny = p->args.tiny};
@@ -86,6 +86,9 @@ static int prepare_act(check_problem *p, uint64_t *state)
     }
     if (fill_input(p, COPES_ACT_GRAD_O, c->type, c->rank, c->shape, c->fill, state) != 0) {
         return -1;
+    }
+    if (c->any_gradient) {
+        check_fill_finite(&p->in[COPES_ACT_GRAD_O], c->type, state);
     }
     if (act == COPES_SOFTMAX) {
         return save_softmax(p, state);
@@ -122,7 +125,7 @@ static int prepare_lrpe(check_problem *p, uint64_t *state)
     if (theta == NULL) {
         return -1;
     }
-    check_fill_angles(theta, c->theta_type, c->angles, check_layout_of(c, COPES_LRPE_THETA), state);
+    check_fill_angles(theta, c->theta_type, c->angles, check_repeats_of(c, COPES_LRPE_THETA), state);
     bool backward = c->op.kind == COPES_LRPE_BACKWARD;
     if (!backward || c->op.lrpe.act != COPES_NONE) {
         if (fill_input(p, COPES_LRPE_X, c->type, c->rank, c->shape, c->fill, state) != 0) {
@@ -148,10 +151,27 @@ static void spoil_rest_of_cache(check_problem *p)
     for (int slot = COPES_TPA_AK; slot <= COPES_TPA_BV; slot++) {
         oracle_tensor *tensor = &p->in[slot];
         const int64_t count = oracle_count(tensor), rows = m * tensor->shape[0], width = rows == 0 ? 0 : count / rows;
-        for (int64_t i = 0; width > 0 && i < count && check_layout_of(&p->c, slot) != CHECK_BROADCAST; i++) {
+        const bool shared = (check_repeats_of(&p->c, slot) & 3) != 0; /* by entries of other lengths, or other keys */
+        for (int64_t i = 0; width > 0 && i < count && !shared; i++) {
             const bool ignored = (double)(i / width % m) >= p->in[COPES_TPA_KV_LEN].value[i / width / m];
             tensor->value[i] = ignored ? (double)NAN : tensor->value[i];
         }
+    }
+}
+
+/* Brings a factor to the size that its case wants. CHECK_MASKED: scores are positive, or -inf. */
+static void adapt_factor(check_problem *p, int slot)
+{
+    const check_case *c = &p->c;
+    oracle_tensor *tensor = &p->in[slot];
+    const bool masked = c->fill == CHECK_MASKED && slot < COPES_TPA_AV;
+    for (int64_t i = 0; i < oracle_count(tensor); i++) {
+        double value = ldexp(tensor->value[i], c->powers[slot]);
+        if (masked) {
+            const bool hidden = slot == COPES_TPA_AQ && i / c->attention.rq % c->attention.h % 2 == 0;
+            value = hidden ? -(double)INFINITY : 0.5 + fabs(value) / 4;
+        }
+        tensor->value[i] = check_round(c->type, value);
     }
 }
 
@@ -172,9 +192,11 @@ static int prepare_tpa(check_problem *p, uint64_t *state)
                  {c->bare_values ? 3 : 4, values},
                  {c->bare_values ? 3 : 4, c->bare_values ? bare_value_rows : value_rows}};
     for (int slot = COPES_TPA_AQ; slot <= COPES_TPA_BV; slot++) {
-        if (fill_input(p, slot, c->type, slots[slot].rank, slots[slot].shape, c->fill, state) != 0) {
+        const check_fill fill = c->fill == CHECK_MASKED ? CHECK_NORMAL : c->fill;
+        if (fill_input(p, slot, c->type, slots[slot].rank, slots[slot].shape, fill, state) != 0) {
             return -1;
         }
+        adapt_factor(p, slot);
     }
     oracle_tensor *lengths = c->lengths ? add_input(p, COPES_TPA_KV_LEN, CHECK_I32, 1, &s->b) : NULL;
     if (lengths != NULL) {

@@ -9,13 +9,7 @@ static real sigmoid(real x)
     return 1 / (1 + expl(-x));
 }
 
-/* A factor that rounds to a subnormal number, or to zero, has the error of the smallest normal one. */
-static real at_least(real factor, real tiny)
-{
-    return factor < tiny ? tiny : factor;
-}
-
-static oracle_number activate(copes_act act, real tiny, real x)
+static oracle_number activate(copes_act act, real x)
 {
     oracle_number y = {x, fabsl(x), 0};
     real s = sigmoid(x);
@@ -28,11 +22,11 @@ static oracle_number activate(copes_act act, real tiny, real x)
         break;
     case COPES_SIGMOID:
         y.value = s;
-        y.term = at_least(s, tiny);
+        y.term = s;
         break;
     case COPES_SILU:
         y.value = x * s;
-        y.term = fabsl(x) * at_least(s, tiny);
+        y.term = fabsl(y.value);
         break;
     }
     return y;
@@ -58,11 +52,11 @@ static void softmax_row(const double *x, int64_t length, int64_t stride, oracle_
     }
 }
 
-void oracle_activate(copes_act act, oracle_axis axis, real tiny, const double *x, oracle_number *y)
+void oracle_activate(copes_act act, oracle_axis axis, const double *x, oracle_number *y)
 {
     if (act != COPES_SOFTMAX) {
         for (int64_t i = 0; i < axis.outer * axis.length * axis.inner; i++) {
-            y[i] = activate(act, tiny, (real)x[i]);
+            y[i] = activate(act, (real)x[i]);
         }
         return;
     }
@@ -79,18 +73,15 @@ void oracle_activate(copes_act act, oracle_axis axis, real tiny, const double *x
 static oracle_number derivative(copes_act act, real tiny, real x, oracle_number g)
 {
     real s = sigmoid(x), rest = sigmoid(-x);
-    real scaled = at_least(g.term * at_least(s, tiny), tiny);
     int open = isinf(g.value) && (s < tiny || rest < tiny);
     oracle_number d = {0, 0, 0};
     switch (act) {
     case COPES_NONE:
     case COPES_SOFTMAX: return g;
     case COPES_RELU: return x > 0 ? g : (oracle_number){0, 0, 0};
-    case COPES_SIGMOID:
-        d = (oracle_number){g.value * s * rest, scaled * at_least(rest, tiny), g.turn * s * rest};
-        break;
+    case COPES_SIGMOID: d = (oracle_number){g.value * s * rest, g.term * s * rest, g.turn * s * rest}; break;
     case COPES_SILU:
-        d = (oracle_number){g.value * s * (1 + x * rest), oracle_larger(scaled, scaled * fabsl(x) * rest),
+        d = (oracle_number){g.value * s * (1 + x * rest), oracle_larger(g.term * s, g.term * s * fabsl(x) * rest),
                             g.turn * fabsl(s * (1 + x * rest))};
         break;
     }
@@ -172,7 +163,7 @@ int oracle_run_act(const copes_op *op, const oracle_args *args)
         return -1;
     }
     if (op->kind == COPES_ACT_FORWARD) {
-        oracle_activate(op->act.act, axis, (real)args->tiny, args->in[COPES_ACT_X]->value, numbers);
+        oracle_activate(op->act.act, axis, args->in[COPES_ACT_X]->value, numbers);
     } else {
         run_backward(op, args, axis, numbers, numbers + oracle_count(out));
     }

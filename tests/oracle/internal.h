@@ -18,7 +18,7 @@ typedef struct oracle_axis {
 
 /* y = act(x) of every element, with the largest term; softmax runs along the axis, and term is then its row's
  * largest. */
-void oracle_activate(copes_act act, oracle_axis axis, real tiny, const double *x, oracle_number *y);
+void oracle_activate(copes_act act, oracle_axis axis, const double *x, oracle_number *y);
 
 /* g = g * d act / dx in place, at x; elementwise activations only. */
 void oracle_gradient(copes_act act, int64_t count, real tiny, const double *x, oracle_number *g);

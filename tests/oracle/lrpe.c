@@ -55,7 +55,7 @@ static int dimension_of(const encoding *c, int64_t i, int64_t *column)
         *column = i % width;
         return (int)(i / width);
     }
-    *column = width == 1 ? 0 : i < width ? i : -1;
+    *column = width == 1 && !c->op->pad_theta ? 0 : i < width ? i : -1;
     return 0;
 }
 
@@ -171,7 +171,7 @@ static void activation_backward(const encoding *c, const oracle_args *args, orac
     if (args->in[COPES_LRPE_LSE] != NULL) {
         restore_softmax(c, x, args->in[COPES_LRPE_LSE]->value, y);
     } else {
-        oracle_activate(COPES_SOFTMAX, c->axis, (real)args->tiny, x, y);
+        oracle_activate(COPES_SOFTMAX, c->axis, x, y);
     }
     oracle_softmax_gradient(c->axis, y, g);
 }
@@ -187,7 +187,7 @@ int oracle_run_lrpe(const copes_op *op, const oracle_args *args)
     oracle_number *wide = narrow + count, *spare = wide + 2 * count; /* `wide` has room for cosine's two halves */
     int in_place = op->lrpe.variant == COPES_ROTATE;
     if (!c.backward) {
-        oracle_activate(op->lrpe.act, c.axis, (real)args->tiny, args->in[COPES_LRPE_X]->value, narrow);
+        oracle_activate(op->lrpe.act, c.axis, args->in[COPES_LRPE_X]->value, narrow);
         encode(&c, narrow, wide);
         oracle_store(in_place ? narrow : wide, args->out[COPES_OUT]);
         if (args->out[COPES_OUT_LSE] != NULL) {

@@ -18,8 +18,8 @@ typedef struct oracle_tensor {
 typedef struct oracle_args {
     const oracle_tensor *in[COPES_MAX_INPUTS]; /* kv_len holds its integers */
     oracle_tensor *out[COPES_MAX_OUTPUTS];
-    double
-        tiny; /* the smallest normal number of the arithmetic that is judged: factors below it may be rounded as it is */
+    double tiny; /* the smallest normal number of the arithmetic that is judged: factors below it may count as 0 to an
+                  * infinity */
 } oracle_args;
 
 /* What `term` of an output means. */

@@ -65,8 +65,9 @@ static oracle_number attend(attention *a, int64_t visible)
         a->scores[m] = a->scale * dot;
         largest = oracle_larger(a->scores[m], largest);
     }
+    const real shift = largest == -(real)INFINITY ? 0 : largest; /* of nothing but -inf the sum is 0 */
     for (int64_t m = 0; m < visible; m++) {
-        a->scores[m] = expl(a->scores[m] - largest);
+        a->scores[m] = expl(a->scores[m] - shift);
         sum += a->scores[m];
     }
     for (int64_t i = 0; i < a->e; i++) {

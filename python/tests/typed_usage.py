@@ -1,0 +1,47 @@
+"""What a type checker makes of calls; test_types.py runs mypy on it. A line that is wrong says so: an ignored error that
+mypy does not find is an error, too."""
+
+import copes
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import assert_type
+
+x, theta = torch.ones(1, 4, 2, 8), torch.ones(1, 4)
+a: NDArray[np.float32] = np.ones((1, 4, 2, 8), np.float32)
+t: NDArray[np.float16] = np.ones((1, 4), np.float16)
+flag = bool(x.any())
+
+assert_type(copes.act(x, "silu"), Tensor)
+assert_type(copes.act(x, "softmax", 1, out=x), Tensor)
+assert_type(copes.act(a, "relu"), NDArray[np.float32])
+assert_type(copes.lrpe_rotate(x, theta, offset=3, grid=(2, 2), sections=[2, 2], pairing="interleaved"), Tensor)
+assert_type(copes.lrpe_rotate(a, t, rotary_dim=4, pad_theta=True, act="silu", out=a), NDArray[np.float32])
+assert_type(copes.lrpe_cosine(x, theta, dim=1, act="softmax"), Tensor)
+assert_type(copes.md_lrpe_cosine(x, theta, (2, 2), 0), Tensor)
+assert_type(copes.tpa_decode(x, x, x, x, x, x), Tensor)
+assert_type(copes.tpa_decode(x, x, x, x, x, x, return_lse=False, out=x), Tensor)
+assert_type(copes.tpa_decode(x, x, x, x, x, x, return_lse=True), tuple[Tensor, Tensor])
+assert_type(copes.tpa_decode(x, x, x, x, x, x, return_lse=flag), Tensor | tuple[Tensor, Tensor])
+assert_type(copes.tpa_decode(a, a, a, a, a, a, kv_len=np.ones(1, np.int32)), NDArray[np.float32])
+assert_type(copes.devices(), list[tuple[str, int, str]])
+assert_type(copes.__version__, str)
+
+copes.act(x, "gelu")  # type: ignore[arg-type]
+copes.act([1.0], "silu")  # type: ignore[type-var]
+copes.act(x, None)  # type: ignore[arg-type]
+copes.lrpe_rotate(x, 10000.0)  # type: ignore[arg-type]
+copes.lrpe_rotate(x, theta, pairing="third")  # type: ignore[arg-type]
+copes.lrpe_cosine(x, theta, pairing="half")  # type: ignore[call-arg]
+copes.nothing  # type: ignore[attr-defined]
+
+rope = copes.nn.RotaryEmbedding(8, pairing="interleaved")
+assert_type(rope.forward(x, offset=3), Tensor)
+assert_type(copes.nn.LRPE(2, 8, variant="rotate", act="silu").theta, Tensor)
+cache = copes.nn.TPADecodeCache(1, 8, 2, 8, dtype=torch.float16)
+assert_type(cache.decode(x, x), Tensor)
+assert_type(len(cache), int)
+copes.nn.RotaryEmbedding(8, pairing="third")  # type: ignore[arg-type]
+copes.nn.LRPE(2, 8, variant="sine")  # type: ignore[arg-type]
+cache.append(x, x, x, a)  # type: ignore[arg-type]

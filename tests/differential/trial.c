@@ -1,0 +1,291 @@
+/* Arranging, running and judging the calls of a case. */
+#include "tests/differential/trial.h"
+
+#include "tests/differential/draw.h"
+#include "tests/harness/random.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARRANGEMENTS = 3, REPEAT_ONE_IN = 8, TEAM_ONE_IN = 16, MOST_SHIFT = 64 };
+
+static bool fail(trial *t, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(t->message, sizeof t->message, format, arguments);
+    va_end(arguments);
+    t->failed = true;
+    return false;
+}
+
+static const copes_op *op_of(const trial *t)
+{
+    return &t->c.op;
+}
+
+static size_t bytes_of(const oracle_tensor *tensor, check_type type)
+{
+    return tensor == NULL ? 0 : (size_t)oracle_count(tensor) * (size_t)check_type_of(type)->size;
+}
+
+static unsigned char *encode(const oracle_tensor *tensor, check_type type)
+{
+    const int size = check_type_of(type)->size;
+    unsigned char *bytes = malloc(bytes_of(tensor, type) + 1);
+    for (int64_t i = 0; i < oracle_count(tensor) && bytes != NULL; i++)
+        check_encode(type, tensor->value[i], bytes + i * size);
+    return bytes;
+}
+
+/* The bound of attention is for scores to about 8. One of 8 is known to half of it in float32, and where a row's outputs
+ * are small beside its values that is too little once in some ten thousand cases: those past 4 are scaled down. */
+static bool scores_are_large(const check_problem *problem)
+{
+    const oracle_tensor *lse = problem->args.out[COPES_OUT_LSE];
+    const double most =
+        fmax(4, 1e-6 + log((double)problem->c.attention.m)); /* term is that logarithm's, if not a score's */
+    for (int64_t i = 0; i < oracle_count(lse); i++)
+        if (lse->term[i] > most)
+            return true;
+    return false;
+}
+
+static bool prepare(trial *t, uint64_t seed)
+{
+    check_case *c = &t->c;
+    *c = draw_case(seed);
+    int status = check_prepare(&t->problem, c);
+    while (status == 0 && c->op.kind == COPES_TPA_DECODE && scores_are_large(&t->problem)) {
+        check_problem_free(&t->problem);
+        c->op.tpa.scale = (c->op.tpa.scale != 0 ? c->op.tpa.scale : 1 / sqrt((double)c->attention.d)) / 8;
+        status = check_prepare(&t->problem, c);
+    }
+    for (int slot = 0; slot < COPES_MAX_INPUTS && status == 0; slot++)
+        if (t->problem.args.in[slot] != NULL) {
+            t->dense[slot] = encode(t->problem.args.in[slot], t->problem.in_type[slot]);
+            status = t->dense[slot] == NULL;
+        }
+    for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++)
+        t->bytes += bytes_of(t->problem.args.out[slot], t->problem.out_type[slot]);
+    t->got = malloc(t->bytes + 1);
+    t->first = malloc(t->bytes + 1);
+    return (status == 0 && t->got != NULL && t->first != NULL) || fail(t, "no memory for the oracle");
+}
+
+static void release(trial *t)
+{
+    check_problem_free(&t->problem);
+    for (int slot = 0; slot < COPES_MAX_INPUTS; slot++)
+        free(t->dense[slot]);
+    for (int i = 0; i < t->rights; i++)
+        free(t->right[i]);
+    free(t->got);
+    free(t->first);
+}
+
+static bool can_be_in_place(const trial *t)
+{
+    const copes_op *op = op_of(t);
+    const bool has_form = op->kind == COPES_ACT_FORWARD || op->kind == COPES_ACT_BACKWARD ||
+                          (op->kind != COPES_TPA_DECODE && op->lrpe.variant == COPES_ROTATE);
+    return has_form && t->c.repeats[check_lead_slot(op)] == 0;
+}
+
+static bool asks_for(const trial *t, int slot)
+{
+    return t->problem.args.out[slot] != NULL && (slot != COPES_OUT_LSE || t->with_lse);
+}
+
+/* Where every tensor lies. The output that replaces an input is at times the same descriptor, at times one like it. */
+static void arrange(trial *t, uint64_t *state)
+{
+    const int lead = check_lead_slot(op_of(t));
+    t->in_place = can_be_in_place(t) && draw_chance(state, 4);
+    t->with_lse = !draw_chance(state, 4);
+    t->args = (copes_args){.in = {NULL}};
+    for (int slot = 0; slot < COPES_MAX_INPUTS; slot++)
+        if (t->problem.args.in[slot] != NULL) {
+            const unsigned repeats = draw_chance(state, 8) ? 0 : t->c.repeats[slot];
+            view_draw(&t->in[slot], t->problem.in_type[slot], t->problem.args.in[slot], repeats, slot, state);
+            t->args.in[slot] = &t->in[slot].tensor;
+        }
+    for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
+        if (!asks_for(t, slot))
+            continue;
+        if (t->in_place && slot == COPES_OUT)
+            view_share(&t->out[slot], &t->in[lead]);
+        else
+            view_draw(&t->out[slot], t->problem.out_type[slot], t->problem.args.out[slot], 0, ARENA_OUTPUTS + slot,
+                      state);
+        t->args.out[slot] = &t->out[slot].tensor;
+    }
+    if (t->in_place && draw_chance(state, 2))
+        t->args.out[COPES_OUT] = t->args.in[lead];
+    t->drawn = true;
+}
+
+static void write_tensors(trial *t)
+{
+    for (int slot = 0; slot < COPES_MAX_INPUTS; slot++)
+        if (t->args.in[slot] != NULL)
+            view_write(&t->in[slot], t->poison, t->dense[slot]);
+    for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++)
+        if (t->args.out[slot] != NULL && !(t->in_place && slot == COPES_OUT))
+            view_write(&t->out[slot], t->poison, NULL);
+}
+
+/* As many bytes as asked for and no more, of any content, at any address. */
+static bool make_workspace(trial *t, copes_context *context, uint64_t *state, unsigned char **start)
+{
+    const arena_region *r = arena_at(ARENA_WORKSPACE);
+    if (copes_workspace_size(context, op_of(t), &t->args, &t->workspace_bytes) != COPES_OK)
+        return fail(t, "copes_workspace_size: %s", copes_last_error());
+    const size_t bytes = t->workspace_bytes;
+    if (bytes + MOST_SHIFT > (size_t)(r->high - r->low))
+        return fail(t, "the call asks for a workspace of %zu bytes", bytes);
+    const size_t shift = draw_chance(state, 2) ? (size_t)check_below(state, MOST_SHIFT) : 0;
+    *start = draw_chance(state, 2) ? r->low + shift : r->high - bytes - shift;
+    t->workspace = arena_window_of(ARENA_WORKSPACE, *start, *start + bytes);
+    memset(t->workspace.begin, t->poison, (size_t)(t->workspace.end - t->workspace.begin));
+    return true;
+}
+
+static bool all_are(const unsigned char *begin, const unsigned char *end, unsigned char poison)
+{
+    return begin == end || (*begin == poison && memcmp(begin, begin + 1, (size_t)(end - begin) - 1) == 0);
+}
+
+static bool workspace_kept_to(trial *t, const unsigned char *start)
+{
+    return (all_are(t->workspace.begin, start, t->poison) &&
+            all_are(start + t->workspace_bytes, t->workspace.end, t->poison)) ||
+           fail(t, "memory around the workspace was written");
+}
+
+/* Gathers the outputs; all other bytes must be what they were. */
+static bool read_tensors(trial *t)
+{
+    unsigned char *got = t->got;
+    for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
+        if (!asks_for(t, slot))
+            continue;
+        if (!view_read(&t->out[slot], got))
+            return fail(t, "memory between or around the elements of output %d was written", slot);
+        got += bytes_of(t->problem.args.out[slot], t->problem.out_type[slot]);
+    }
+    for (int slot = 0; slot < COPES_MAX_INPUTS; slot++)
+        if (t->args.in[slot] != NULL && !arena_kept(&t->in[slot].window))
+            return fail(t, "input %d was written", slot);
+    return true;
+}
+
+static void count_run(trial *t)
+{
+    const check_case *c = &t->c;
+    const bool backward = c->op.kind == COPES_ACT_BACKWARD || c->op.kind == COPES_LRPE_BACKWARD;
+    for (int family = 0; family < TRIAL_FAMILIES; family++)
+        if (check_families[family].name == c->family)
+            t->counts.runs[family][backward][t->level][c->type][t->team]++;
+    t->counts.all++;
+}
+
+/* One execution: the outputs' elements are then in t->got. */
+static bool execute(trial *t, const trial_contexts *contexts, uint64_t *state)
+{
+    static const unsigned char poisons[] = {0xff, 0x5a, 0x00, 0x7f};
+    copes_context *context = contexts->at[t->level][t->team];
+    unsigned char *workspace = NULL;
+    t->poison = poisons[check_below(state, sizeof poisons)];
+    write_tensors(t);
+    if (!make_workspace(t, context, state, &workspace))
+        return false;
+    if (copes_run(context, op_of(t), &t->args, t->workspace_bytes == 0 ? NULL : workspace, t->workspace_bytes) !=
+        COPES_OK)
+        return fail(t, "copes_run: %s", copes_last_error());
+    count_run(t);
+    return read_tensors(t) && workspace_kept_to(t, workspace);
+}
+
+static bool judge_output(trial *t, int slot, const unsigned char *got)
+{
+    const oracle_tensor *wanted = t->problem.args.out[slot];
+    const check_type type = t->problem.out_type[slot];
+    const check_bound bound = check_bound_of(op_of(t), slot, type, (DLDevice){kDLCPU, 0});
+    for (int64_t i = 0; i < oracle_count(wanted); i++) {
+        const double value = check_decode(type, got + i * check_type_of(type)->size);
+        const check_verdict verdict =
+            check_compare(bound, type, wanted->value[i], wanted->term[i], wanted->turn[i], value);
+        if (verdict.beyond)
+            return fail(t, "output %d, element %lld is %.9g, not %.9g (largest term %.4g): %.3g ulp", slot,
+                        (long long)i, value, wanted->value[i], wanted->term[i], verdict.ulps);
+    }
+    return true;
+}
+
+/* Bits that were found right need no second look. */
+static bool judge(trial *t)
+{
+    const size_t main_bytes = bytes_of(t->problem.args.out[COPES_OUT], t->problem.out_type[COPES_OUT]);
+    const size_t asked = t->with_lse ? t->bytes : main_bytes;
+    for (int i = 0; i < t->rights; i++)
+        if (memcmp(t->right[i], t->got, asked) == 0)
+            return true;
+    if (!judge_output(t, COPES_OUT, t->got) ||
+        (asks_for(t, COPES_OUT_LSE) && !judge_output(t, COPES_OUT_LSE, t->got + main_bytes)))
+        return false;
+    if (asked == t->bytes && t->rights < TRIAL_RIGHT && (t->right[t->rights] = malloc(t->bytes + 1)) != NULL)
+        memcpy(t->right[t->rights++], t->got, t->bytes);
+    return true;
+}
+
+/* The same call again, by more threads or not, and among other bytes. */
+static bool execute_again(trial *t, const trial_contexts *contexts, int team, uint64_t *state)
+{
+    t->team = team;
+    if (!execute(t, contexts, state))
+        return false;
+    return memcmp(t->got, t->first, t->bytes) == 0 || fail(t, "the same call gave other bits");
+}
+
+static bool run_level(trial *t, const trial_contexts *contexts, uint64_t *state)
+{
+    t->team = 0;
+    memset(t->got, 0, t->bytes); /* an output that is not asked for stays so */
+    if (!execute(t, contexts, state) || !judge(t))
+        return false;
+    memcpy(t->first, t->got, t->bytes);
+    if (draw_chance(state, REPEAT_ONE_IN) && !execute_again(t, contexts, 0, state))
+        return false;
+    return !draw_chance(state, TEAM_ONE_IN) ||
+           execute_again(t, contexts, 1 + (int)check_below(state, TRIAL_TEAMS - 1), state);
+}
+
+/* What is by chance hangs on the seed alone, not on the levels that the processor has. */
+static bool run_arrangement(trial *t, const trial_contexts *contexts)
+{
+    uint64_t state = t->seed ^ (uint64_t)(t->arrangement + 1) << 56;
+    arrange(t, &state);
+    const uint64_t after = state;
+    for (t->level = 0; t->level < TRIAL_LEVELS; t->level++) {
+        state = after ^ (uint64_t)(t->level + 1) << 56;
+        if (contexts->at[t->level][0] != NULL && !run_level(t, contexts, &state))
+            return false;
+    }
+    return true;
+}
+
+bool trial_run(trial *t, const trial_contexts *contexts, uint64_t seed)
+{
+    const trial_counts counts = t->counts;
+    *t = (trial){.seed = seed, .counts = counts};
+    if (prepare(t, seed))
+        while (t->arrangement < ARRANGEMENTS && run_arrangement(t, contexts))
+            t->arrangement++;
+    t->counts.cases++;
+    release(t);
+    return !t->failed;
+}
