@@ -224,7 +224,7 @@ def _backward_lrpe_backward(ctx, grad):
 
 def _jvp_lrpe_backward(ctx, kept, x_tangent, _, tangent, lse_tangent, *others):
     _refuse_second_derivative(ctx.attributes[2], x_tangent is not None, lse_tangent is not None)
-    x, theta, grad_o, lse, *_, grad_x = kept
+    x, theta, _, lse, *_, grad_x = kept
     if tangent is None:
         return torch.zeros_like(grad_x)
     return torch.ops.copes.lrpe_backward.default(x, theta, tangent, lse, *ctx.attributes)

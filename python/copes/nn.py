@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from . import _torch as _torch  # registers the operators, for what loads a compiled or exported model
+from . import _torch  # noqa: F401 - registers the operators, for what loads a compiled or exported model
 from ._functions import Act, Pairing, lrpe_cosine, lrpe_rotate, tpa_decode
 
 __all__ = ["LRPE", "RotaryEmbedding", "TPADecodeCache"]
