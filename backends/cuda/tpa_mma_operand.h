@@ -13,14 +13,6 @@ namespace COPES_GPU
  * float32 has parts of bf16, for its exponents. */
 enum { PART_BYTES = 512 };
 
-template <typename T> struct query_part {
-    typedef T type;
-};
-
-template <> struct query_part<f32> {
-    typedef bf16 type;
-};
-
 __host__ __device__ constexpr int query_bytes(int width, int parts)
 {
     return width / 16 * parts * PART_BYTES;
@@ -120,7 +112,10 @@ template <typename T> DEVICE void store_parts(uint32_t piece, int parts, float (
     for (int part = 0; part < parts; part++) {
         uint32_t packed[4];
         for (int i = 0; i < 4; i++)
-            packed[i] = take_pair<typename query_part<T>::type>(&q[i / 2][i % 2 * 2]);
+            if constexpr (is_single<T>)
+                packed[i] = take_query_pair(&q[i / 2][i % 2 * 2], part == parts - 1);
+            else
+                packed[i] = take_pair<T>(&q[i / 2][i % 2 * 2]);
         write_words(piece + part * PART_BYTES, packed);
     }
 }

@@ -48,6 +48,19 @@ template <typename T> DEVICE uint32_t take_pair(float *pair)
     return word;
 }
 
+/* The same for a query of float32 in bfloat16, whose infinities are in its last part, and 0 in others: that part alone
+ * meets nothing but the high parts of keys, while the low ones may be 0, or of the other sign, and make NaN of them. */
+DEVICE uint32_t take_query_pair(float *pair, bool last)
+{
+    float finite[2];
+    for (int i = 0; i < 2; i++)
+        finite[i] = last || fabsf(pair[i]) < INFINITY ? pair[i] : pair[i] == pair[i] ? 0 : pair[i];
+    const uint32_t word = take_finite_pair<bf16>(finite);
+    for (int i = 0; i < 2; i++)
+        pair[i] = fabsf(pair[i]) < INFINITY ? finite[i] : pair[i];
+    return word;
+}
+
 /* The biased exponent of what a row's query is divided by, so that f16 holds it: its largest feature becomes 2^8 or
  * so. */
 DEVICE uint32_t query_exponent(float most)

@@ -80,7 +80,7 @@ template <int WIDTH, int PARTS> struct query_former<f32, WIDTH, PARTS> {
             const int row = head + i;
             const uint32_t at = to + piece * SINGLE_PIECE + row * 128 + (chunk ^ (row & 7)) * 16 + word * 4;
             for (int part = 0; part < PARTS; part++)
-                write_shared_32(at + part * PART_ROWS, take_pair<bf16>(q[i]));
+                write_shared_32(at + part * PART_ROWS, take_query_pair(q[i], part == PARTS - 1));
         }
     }
 

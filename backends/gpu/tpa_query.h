@@ -54,9 +54,10 @@ struct score_scale {
         high = (float)scale;
         low = (float)(scale - high);
     }
+    /* An infinite x has no low part, which might have the other sign. */
     __device__ __forceinline__ float apply(float x) const
     {
-        return fmaf(x, high, x * low);
+        return fmaf(x, high, fminf(fmaxf(x, -FLT_MAX), FLT_MAX) * low);
     }
 };
 

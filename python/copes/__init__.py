@@ -11,7 +11,7 @@ An operator runs where its arrays are, takes any strides without a copy, and ret
 and device, or writes to `out`. Types are float32, float16 and bfloat16 (NumPy's comes from ml_dtypes), on the CPU also
 float64; arithmetic is in float32 (float64 for float64), rounded once. Angles are exact at every position below 2^31.
 
-PyTorch: the operators are torch.ops.copes.*, with gradients (first order), under torch.compile, torch.no_grad, autocast
+PyTorch: the operators are torch.ops.copes.*, with derivatives in both modes, under torch.compile, torch.func, autocast
 and CUDA graphs, on the current stream; copes.nn has layers. CuPy's arrays are used on CuPy's current stream. Others
 come and go through DLPack; where their arrays cannot be written to (JAX), `out` is refused.
 

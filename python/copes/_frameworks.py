@@ -15,13 +15,14 @@ _MORE_THAN_NUMBERS = (
 
 
 def describe(cls: type):
-    """(framework, is NumPy's, may be written to, empty, scratch, finish, stream) for a type of arrays; for any other type
-    what is wrong with it.
+    """(framework, is NumPy's, may be written to, empty, scratch, finish, stream, resolve) for a type of arrays; for any
+    other type what is wrong with it.
 
     empty(like, shape, dtype) makes an array of like's framework on its device; a dtype of None is like's, a shape of
     None asks for all that like has, strides included. Where empty is None, results are memory of the library's own that
     finish(buffer, like) turns into an array. scratch(like, size) makes one of bytes. stream(device) is the address of
-    the current stream, for types that do not tell it themselves."""
+    the current stream, for types that do not tell it themselves. resolve is a pair, of whether an array's memory is not
+    yet what it stands for, and of an array like it whose memory is; None where memory always is."""
     for base in cls.__mro__:
         name = _module(base)
         maker = _MAKERS.get((name, base.__name__))
@@ -30,7 +31,7 @@ def describe(cls: type):
         if maker is not None:
             return name, *maker(sys.modules[name])
     if cls is not Buffer and hasattr(cls, "__dlpack__") and hasattr(cls, "__dlpack_device__"):
-        return _module(cls), False, _module(cls) != "jaxlib", None, None, _import, None
+        return _module(cls), False, _module(cls) != "jaxlib", None, None, _import, None, None
     return "it must be a NumPy array, a PyTorch tensor or another array with __dlpack__"
 
 
@@ -45,7 +46,7 @@ def _numpy(numpy):
             return numpy.empty_like(like, None, "K", False)
         return numpy.empty(shape, like.dtype if dtype is None else dtype)
 
-    return True, True, empty, None, None, None
+    return True, True, empty, None, None, None, None
 
 
 def _torch(torch):
@@ -57,7 +58,8 @@ def _torch(torch):
     def scratch(like, size):
         return torch.empty(size, dtype=torch.uint8, device=like.device)
 
-    return False, True, empty, scratch, None, None
+    # A negative view's memory has the other sign, of which DLPack knows nothing.
+    return False, True, empty, scratch, None, None, (torch.Tensor.is_neg, torch.Tensor.resolve_neg)
 
 
 def _cupy(cupy):
@@ -70,7 +72,7 @@ def _cupy(cupy):
     def stream(device):
         return cupy.cuda.get_current_stream(device).ptr
 
-    return False, True, empty, scratch, None, stream
+    return False, True, empty, scratch, None, stream, None
 
 
 _MAKERS = {("numpy", "ndarray"): _numpy, ("torch", "Tensor"): _torch, ("cupy", "ndarray"): _cupy}

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from . import _torch  # noqa: F401 - registers the operators, for what loads a compiled or exported model
 from ._functions import Act, Pairing, lrpe_cosine, lrpe_rotate, tpa_decode
 
 __all__ = ["LRPE", "RotaryEmbedding", "TPADecodeCache"]
@@ -21,23 +22,47 @@ def _parameters(**parameters: object) -> str:
 
 
 class _Encoding(nn.Module):
-    """What encodings share: theta, which stays float32 when a model is cast to a smaller type, as positions need it."""
+    """What encodings share: theta, which stays float32 when a model is cast to a smaller type, as positions need it.
+
+    No checkpoint has theta, so a layer made on the meta device computes it when it gets memory: by to_empty() at once,
+    in any other way at the first call."""
 
     theta: Tensor
 
-    def __init__(self, theta: Tensor, heads_first: bool) -> None:
+    def __init__(self, shape: Sequence[int], base: float, exponents: float, heads_first: bool, device) -> None:
         super().__init__()
-        self.register_buffer("theta", theta, persistent=False)
+        self.register_buffer("theta", torch.empty(shape, dtype=torch.float32, device=device), persistent=False)
+        self.base = base
+        self.exponents = exponents
         self.heads_first = heads_first
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Computes theta where it lies: base ** (-i / exponents) for i = 0, 1, ..."""
+        if self.theta.dtype != torch.float32:
+            self.theta = torch.empty_like(self.theta, dtype=torch.float32)
+        self._theta_is_due = self.theta.is_meta
+        if not self._theta_is_due:
+            i = torch.arange(self.theta.numel(), dtype=torch.float64, device="cpu").reshape(self.theta.shape)
+            with torch.no_grad():
+                self.theta.copy_(self.base ** -(i / self.exponents))
 
     def _apply(self, fn, recurse=True):
         before = self.theta
         super()._apply(fn, recurse)
-        if self.theta.dtype != before.dtype:
+        if self.theta.is_meta:
+            self._theta_is_due = True
+        elif self._theta_is_due:
+            self.reset_parameters()
+        elif self.theta is not before:  # cast, moved, or without values, as to_empty() leaves it
             self.theta = before.to(self.theta.device)
         return self
 
     def _encode(self, function: Callable[..., Tensor], x: Tensor, **attributes) -> Tensor:
+        if self._theta_is_due and not self.theta.is_meta:
+            if torch.compiler.is_exporting():
+                raise RuntimeError("theta has memory, but no values yet; call reset_parameters() before exporting")
+            self.reset_parameters()
         if self.heads_first:
             return function(x.transpose(1, 2), self.theta, **attributes).transpose(1, 2)
         return function(x, self.theta, **attributes)
@@ -67,10 +92,8 @@ class RotaryEmbedding(_Encoding):
         device: torch.device | str | None = None,
     ) -> None:
         turning = dim if rotary_dim is None else rotary_dim
-        exponent = torch.arange(0, turning, 2, dtype=torch.float64) / turning
-        super().__init__((base**-exponent)[None].to(device, torch.float32), heads_first)
+        super().__init__((1, -(-turning // 2)), base, turning / 2, heads_first, device)
         self.dim = dim
-        self.base = base
         self.rotary_dim = turning
         self.pairing: Pairing = pairing
 
@@ -120,12 +143,10 @@ class LRPE(_Encoding):
             raise ValueError(f"variant is {variant!r}; it must be cosine or rotate")
         angles = dim if variant == "cosine" else dim // 2
         width = -(-angles // grid_rank)
-        exponent = torch.arange(heads * width, dtype=torch.float64).reshape(heads, width) / (heads * width)
-        super().__init__((base**-exponent).to(device, torch.float32), heads_first)
+        super().__init__((heads, width), base, heads * width, heads_first, device)
         self.function: Callable[..., Tensor] = lrpe_cosine if variant == "cosine" else lrpe_rotate
         self.heads = heads
         self.dim = dim
-        self.base = base
         self.variant = variant
         self.act: Act = act
         self.softmax_dim = softmax_dim

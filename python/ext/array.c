@@ -90,8 +90,8 @@ static int view_numpy_interface(PyObject *object, const numpy_interface *from, c
 
 static int view_numpy(PyObject *object, const char *slot, array *view)
 {
-    view->capsule = PyObject_GetAttrString(object, "__array_struct__");
-    const numpy_interface *from = view->capsule != NULL ? PyCapsule_GetPointer(view->capsule, NULL) : NULL;
+    view->owner = PyObject_GetAttrString(object, "__array_struct__");
+    const numpy_interface *from = view->owner != NULL ? PyCapsule_GetPointer(view->owner, NULL) : NULL;
     return from != NULL ? view_numpy_interface(object, from, slot, view) : -1;
 }
 
@@ -144,11 +144,13 @@ static int view_dlpack(PyObject *object, array *view)
     void *stream;
     if (device_of(object, &device) != 0 || framework_stream(view->framework, device, &stream) != 0)
         return -1;
-    view->capsule = export_dlpack(object, device, stream);
-    if (view->capsule == NULL)
+    PyObject *capsule = export_dlpack(object, device, stream);
+    if (capsule == NULL)
         return -1;
-    if (PyCapsule_IsValid(view->capsule, "dltensor_versioned")) {
-        const versioned_tensor *managed = PyCapsule_GetPointer(view->capsule, "dltensor_versioned");
+    Py_XDECREF(view->owner);
+    view->owner = capsule;
+    if (PyCapsule_IsValid(view->owner, "dltensor_versioned")) {
+        const versioned_tensor *managed = PyCapsule_GetPointer(view->owner, "dltensor_versioned");
         if (managed->version.major != VERSIONED_MAJOR) {
             PyErr_Format(PyExc_BufferError, "an array of DLPack version %u", managed->version.major);
             return -1;
@@ -157,7 +159,7 @@ static int view_dlpack(PyObject *object, array *view)
         view->read_only = (managed->flags & VERSIONED_READ_ONLY) != 0;
         return 0;
     }
-    const DLManagedTensor *managed = PyCapsule_GetPointer(view->capsule, "dltensor");
+    const DLManagedTensor *managed = PyCapsule_GetPointer(view->owner, "dltensor");
     if (managed != NULL)
         view->tensor = managed->dl_tensor;
     return managed != NULL ? 0 : -1;
@@ -181,23 +183,44 @@ static int no_view(PyObject *object, const char *slot)
     return -1;
 }
 
+/* The object, or what it stands for where its own memory is not that, which the view then owns; NULL with an exception
+ * set. */
+static PyObject *resolve(PyObject *object, array *view)
+{
+    if (view->framework->pending == NULL)
+        return object;
+    PyObject *answer = PyObject_CallFunctionObjArgs(view->framework->pending, object, NULL);
+    const int pending = answer != NULL ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    if (pending <= 0)
+        return pending == 0 ? object : NULL;
+    view->owner = PyObject_CallFunctionObjArgs(view->framework->resolve, object, NULL);
+    view->resolved = true;
+    return view->owner;
+}
+
 int array_open_made(PyObject *object, const char *slot, array *view)
 {
-    view->capsule = NULL;
+    view->owner = NULL;
     view->read_only = false;
+    view->resolved = false;
     view->framework = NULL;
     return buffer_view(object, &view->tensor) ? 0 : array_open(object, slot, view);
 }
 
 int array_open(PyObject *object, const char *slot, array *view)
 {
-    view->capsule = NULL;
+    view->owner = NULL;
     view->read_only = false;
+    view->resolved = false;
     view->framework = framework_of(object, slot);
     if (view->framework == NULL)
         return -1;
     if (view->framework->numpy)
         return view_numpy(object, slot, view);
+    object = resolve(object, view);
+    if (object == NULL)
+        return -1;
     const exchange_api *api = view->framework->api;
     if (api != NULL && api->view(object, &view->tensor) != 0)
         return no_view(object, slot);
@@ -208,5 +231,5 @@ int array_open(PyObject *object, const char *slot, array *view)
 
 void array_close(array *view)
 {
-    Py_CLEAR(view->capsule);
+    Py_CLEAR(view->owner);
 }

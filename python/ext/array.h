@@ -9,8 +9,9 @@ typedef struct array {
     DLTensor tensor;
     int64_t shape[COPES_MAX_RANK], strides[COPES_MAX_RANK];
     const framework *framework; /* NULL: a Buffer, which only the library itself makes */
-    PyObject *capsule;          /* what the view lives in; NULL where the object itself keeps it */
+    PyObject *owner;            /* what the view lives in; NULL where the object itself keeps it */
     bool read_only;
+    bool resolved; /* the view is of a copy, as the object's own memory is not what it stands for */
 } array;
 
 /* Views the object. Returns -1 with an exception set, which names the slot, where it is no array that copes can see.

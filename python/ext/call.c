@@ -105,6 +105,11 @@ static int open_output(invocation *call, int slot, PyObject *object)
         PyErr_Format(PyExc_ValueError, "%s: %s is a read-only array; it must be writable", call->info->name, name);
         return -1;
     }
+    if (view->resolved) {
+        PyErr_Format(PyExc_ValueError, "%s: %s is a negative view; it must be a tensor whose memory has its values",
+                     call->info->name, name);
+        return -1;
+    }
     call->result[slot] = Py_NewRef(object);
     return 0;
 }

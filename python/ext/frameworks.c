@@ -30,8 +30,11 @@ static framework *make(PyTypeObject *type, PyObject *answer)
 {
     framework *made = calloc(1, sizeof *made);
     int numpy, writable;
-    if (made == NULL || !PyArg_ParseTuple(answer, "UppOOOO", &made->name, &numpy, &writable, &made->empty,
-                                          &made->scratch, &made->finish, &made->stream)) {
+    PyObject *resolve;
+    if (made == NULL ||
+        !PyArg_ParseTuple(answer, "UppOOOOO", &made->name, &numpy, &writable, &made->empty, &made->scratch,
+                          &made->finish, &made->stream, &resolve) ||
+        (resolve != Py_None && !PyArg_ParseTuple(resolve, "OO", &made->pending, &made->resolve))) {
         if (made == NULL)
             PyErr_NoMemory();
         free(made);
@@ -48,6 +51,8 @@ static framework *make(PyTypeObject *type, PyObject *answer)
     Py_INCREF(made->scratch);
     Py_INCREF(made->finish);
     Py_INCREF(made->stream);
+    Py_XINCREF(made->pending);
+    Py_XINCREF(made->resolve);
     return made;
 }
 

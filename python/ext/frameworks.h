@@ -17,6 +17,8 @@ typedef struct framework {
     PyObject *scratch; /* (like, bytes) -> array on like's device */
     PyObject *finish;  /* None, or (array) -> what the caller gets */
     PyObject *stream;  /* None, or (device) -> the current stream's address */
+    PyObject *pending; /* NULL, or (array) -> whether its memory is not what it stands for, such as a negative view's */
+    PyObject *resolve; /* (array) -> one like it whose memory is */
     struct framework *next;
 } framework;
 

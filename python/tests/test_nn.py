@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -39,6 +40,121 @@ def test_theta_stays_float32(device):
     assert torch.equal(rope.theta.cpu(), copes.nn.RotaryEmbedding(8).theta)
     assert rope(torch.ones(1, 2, 1, 8, device=device, dtype=torch.bfloat16)).dtype == torch.bfloat16
     assert not rope.state_dict()
+
+
+LAYERS = {
+    "RotaryEmbedding": lambda **options: copes.nn.RotaryEmbedding(8, 500.0, **options),
+    "LRPE": lambda **options: copes.nn.LRPE(3, 8, 500.0, **options),
+}
+
+
+def garbage(layer):
+    """What to_empty() may leave in memory."""
+    return torch.full_like(layer.theta, 7.0, device="cpu")
+
+
+def by_setting(layer, device):
+    layer.theta = garbage(layer).to(device)
+
+
+def by_setting_the_buffer(layer, device):
+    layer._buffers["theta"] = garbage(layer).to(device, torch.bfloat16)
+
+
+def by_reset_parameters(layer, device):
+    by_setting(layer, device)
+    layer.reset_parameters()
+
+
+MATERIALIZE = {
+    "to_empty": lambda layer, device: layer.to_empty(device=device),
+    "to_empty of a model": lambda layer, device: torch.nn.Sequential(layer).to_empty(device=device),
+    "to_empty of a smaller type": lambda layer, device: layer.bfloat16().to_empty(device=device),
+    "apply": lambda layer, device: layer._apply(lambda t: torch.full_like(t, 7.0, device=device)),
+    "setting": by_setting,
+    "setting the buffer": by_setting_the_buffer,
+    "reset_parameters": by_reset_parameters,
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("how", MATERIALIZE)
+def test_theta_of_a_layer_without_memory(device, name, how):
+    """No checkpoint has theta; it must not stay what the memory held."""
+    expected = LAYERS[name](device=device)
+    x = torch.randn(2, 5, 3, 8, device=device)
+    with torch.device("meta"):
+        made_in_context = LAYERS[name]()
+    for layer in (LAYERS[name](device="meta"), made_in_context, LAYERS[name]().to("meta")):
+        assert layer.theta.is_meta
+        assert layer(x.to("meta")).shape == expected(x).shape
+        MATERIALIZE[how](layer, device)
+        layer.load_state_dict({}, assign=True)
+        assert torch.equal(layer(x), expected(x))
+        assert torch.equal(layer.theta, expected.theta) and layer.theta.dtype == torch.float32
+        layer.theta.mul_(2)  # what is set once theta has values stays
+        assert torch.equal(layer.to(device).theta, expected.theta * 2) and not torch.equal(layer(x), expected(x))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_theta_outlives_to_empty(device, name):
+    layer, expected = LAYERS[name](), LAYERS[name]()
+    layer._apply(lambda t: torch.full_like(t, 7.0, device=device))
+    assert torch.equal(layer.theta.cpu(), expected.theta) and layer.theta.device.type == device
+    layer.to_empty(device=device)
+    assert torch.equal(layer.theta.cpu(), expected.theta)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_compiled_layers_without_memory(device, name):
+    layer, x = LAYERS[name](device="meta"), torch.randn(2, 5, 3, 8, device=device)
+    by_setting(layer, device)
+    with pytest.raises(RuntimeError, match="reset_parameters"):
+        torch.export.export(layer, (x,))
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        assert torch.equal(compiled(x), LAYERS[name](device=device)(x))
+    assert torch.equal(layer.theta, LAYERS[name](device=device).theta)
+
+
+def test_skip_init(device):
+    layer = torch.nn.utils.skip_init(copes.nn.RotaryEmbedding, 8, device=device)
+    assert torch.equal(layer.theta, copes.nn.RotaryEmbedding(8, device=device).theta)
+
+
+class Model(torch.nn.Module):
+    def __init__(self, device):
+        super().__init__()
+        self.rope = copes.nn.RotaryEmbedding(8, device=device)
+        self.encode = copes.nn.LRPE(3, 8, act="silu", device=device)
+
+    def forward(self, x):
+        return self.encode(self.rope(x))
+
+
+def test_export(device, tmp_path):
+    model, x = Model(device), torch.randn(2, 5, 3, 8, device=device)
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "model.pt2")
+    code = (
+        "import copes.nn, sys, torch\n"
+        "program, x, expected = torch.export.load(sys.argv[1]), *torch.load(sys.argv[2])\n"
+        "assert torch.equal(program.module()(x), expected)"
+    )
+    x = torch.randn(3, 5, 3, 8, device=device)
+    torch.save((x, model(x)), tmp_path / "tensors.pt")
+    arguments = [str(tmp_path / name) for name in ("model.pt2", "tensors.pt")]
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, cwd=tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_ahead_of_time(device, tmp_path):
+    """AOTInductor hands None to an operator for an empty list."""
+    model, x = Model(device), torch.randn(2, 5, 3, 8, device=device)
+    program = torch.export.export(model, (x,))
+    package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+    torch.testing.assert_close(torch._inductor.aoti_load_package(package)(x), model(x))
 
 
 def test_lrpe(device):

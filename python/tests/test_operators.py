@@ -138,12 +138,6 @@ def test_fake_and_meta_tensors():
     assert o.is_meta and o.shape == (2, 6, 2, 16)
 
 
-def test_negative_views_are_materialized():
-    x = torch.randn(4, dtype=torch.complex64).conj().imag
-    assert x.is_neg()
-    torch.testing.assert_close(copes.act(x, "none"), x.clone())
-
-
 def test_layout_stays(device):
     x = torch.randn(2, 3, 6, 8, device=device).transpose(1, 2)
     assert copes.lrpe_rotate(x, torch.rand(3, 4, device=device)).stride() == x.stride()
@@ -157,7 +151,7 @@ def test_gradients_that_do_not_exist(device):
         copes.act(x, "silu", out=torch.empty_like(x))
     o = copes.act(x, "silu")
     (gradient,) = torch.autograd.grad(o.sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable|does not require grad"):
+    with pytest.raises(NotImplementedError, match="silu has no second derivative"):
         gradient.sum().backward()
 
 

@@ -71,9 +71,3 @@ def test_out(device):
     assert torch.equal(out, copes.tpa_decode(*inputs))
     assert copes.tpa_decode(*inputs, out=out) is out
 
-
-def test_no_gradient(device):
-    inputs = make(device, torch.float32)
-    o = copes.tpa_decode(inputs[0].requires_grad_(), *inputs[1:])
-    with pytest.raises(NotImplementedError, match="tpa_decode"):
-        o.sum().backward()

@@ -1,0 +1,257 @@
+"""How operators are registered with PyTorch, and the rules of PyTorch that they keep: for derivatives in both modes and
+under torch.func's transforms, and for tensors that are written to.
+
+torch.library.register_autograd knows neither forward mode nor transforms nor out=, so the kernels of the keys Autograd
+and ADInplaceOrView are here."""
+
+from __future__ import annotations
+
+import torch
+from torch import _C, Tensor
+from torch._C import _get_tracing_state, _len_torch_dispatch_stack
+from torch._C._functorch import is_gradtrackingtensor, peek_interpreter_stack
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
+from torch.compiler import is_compiling
+from torch.nn import Parameter
+
+_LIBRARY = torch.library.Library("copes", "DEF")
+
+
+_PLAIN = frozenset((Tensor, Parameter))
+
+if not hasattr(Tensor, "__dlpack_c_exchange_api__"):  # how the extension sees tensors and streams without Python's help
+    raise RuntimeError(f"copes needs PyTorch 2.10 or newer; this is {torch.__version__}")
+
+
+def is_plain(x: Tensor, *others: Tensor) -> bool:
+    """Would the dispatcher go straight to the library? (It sees to negative views, too, but so does the extension.)"""
+    return (
+        not is_compiling()
+        and type(x) in _PLAIN
+        and _PLAIN.issuperset(map(type, others))
+        and (x.is_cpu or x.is_cuda)
+        and forward_ad._current_level < 0  # no tensor has a tangent
+        and _len_torch_dispatch_stack() == 0
+        and peek_interpreter_stack() is None
+        and _get_tracing_state() is None
+        and not is_gradtrackingtensor(x)
+        and not any(map(is_gradtrackingtensor, others))
+    )
+
+
+def define(name: str, arguments: str, results: str, compute, fake, *, autograd=None, batched=None) -> None:
+    """Registers torch.ops.copes.<name>. `fake` makes its results without values, `autograd` is what function() or
+    without_derivatives() made, `batched` the rule of torch.vmap. A name that ends in .out is of what writes the first of
+    the same results to `out` and returns the others; it has neither derivatives nor a rule."""
+    _LIBRARY.define(f"{name}({arguments}) -> {results}", tags=(torch.Tag.pt2_compliant_tag,))
+    for key in ("CPU", "CUDA"):
+        _LIBRARY.impl(name, compute, key)
+    base, _, overload = name.partition(".")
+    operator = getattr(getattr(torch.ops.copes, base), overload or "default")
+    torch.library.register_fake(f"copes::{name}", _fake_of_out(fake) if overload == "out" else fake, lib=_LIBRARY)
+    if overload == "out":
+        _LIBRARY.impl(name, _autograd_of_out(operator), "Autograd", with_keyset=True)
+        _LIBRARY.impl(name, _write_to_out(operator), "ADInplaceOrView", with_keyset=True)
+        _LIBRARY.impl(name, _resolve_negative(operator), "Negative")
+    else:
+        _LIBRARY.impl(name, autograd(operator), "Autograd", with_keyset=True)
+        torch.library.register_vmap(f"copes::{name}", batched, lib=_LIBRARY)
+
+
+# ---- derivatives -----------------------------------------------------------------------------------------------------
+
+
+def function(setup, backward, jvp, refuse=lambda needed: None):
+    """Two ways to compute(*inputs) with derivatives: apply(compute, *inputs), where is_plain() is true, and the kernels
+    of the key Autograd.
+
+    setup(ctx, inputs, output) keeps what backward needs; backward(ctx, *gradients) returns one for each input.
+    jvp(ctx, kept, *tangents) returns the output's tangent; an input without one has None, and what is kept are the
+    inputs, None for what is no tensor, and the outputs. refuse(needed) raises where a derivative that is needed, by a
+    flag for each input, does not exist."""
+
+    class Plain(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, compute, *inputs):
+            output = compute(*inputs)
+            setup(ctx, inputs, output)
+            return output
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return None, *backward(ctx, *gradients)
+
+    class Registered(Plain):
+        @staticmethod
+        def forward(ctx, compute, *inputs):
+            output = Plain.forward(ctx, compute, *inputs)
+            ctx.set_materialize_grads(False)
+            outputs = output if isinstance(output, tuple) else (output,)
+            ctx.save_for_forward(*(x if isinstance(x, Tensor) else None for x in inputs), *outputs)
+            return output
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            if gradients[0] is None:  # zero
+                return (None,) * len(ctx.needs_input_grad)
+            return Plain.backward(ctx, *gradients)
+
+        @staticmethod
+        def jvp(ctx, _, *tangents):
+            # PyTorch has turned forward mode off, but a transform around this one may be forward mode, too.
+            with forward_ad._set_fwd_grad_enabled(True):
+                refuse([x is not None for x in tangents])
+                kept = [x if x is None else torch._VF._unpack_dual(x, level=0)[0] for x in ctx.saved_tensors]
+                return jvp(ctx, kept, *tangents)
+
+    apply = _apply_of(Registered)
+
+    def kernel_of(operator):
+        def kernel(keyset, *inputs):
+            _refuse_gradients(refuse, inputs)
+            return _apply_at_level(apply, _below_autograd(operator, keyset), *inputs)
+
+        return kernel
+
+    return _apply_of(Plain), kernel_of
+
+
+def _apply_of(cls):
+    """A Function's apply without its search for transforms, which the dispatcher does; with a setup_context of its own a
+    call costs far more."""
+    return super(torch.autograd.Function, cls).apply
+
+
+def _apply_at_level(apply, *inputs):
+    """apply(*inputs) in a kernel of the key Autograd. It is called for one of torch.func's levels at a time."""
+    if peek_interpreter_stack() is None:
+        return apply(*inputs)
+    with enable_single_level_autograd_function():
+        return apply(*inputs)
+
+
+def requires_grad(*inputs) -> bool:
+    return torch.is_grad_enabled() and _C._any_requires_grad(*inputs)
+
+
+def _below_autograd(operator, keyset):
+    """What computes the operator below the key Autograd, from a Function or not: that has turned both modes off, but
+    one of torch.func's levels computes the level below it, which may ask for derivatives of its own."""
+    reverse, forward = torch.is_grad_enabled(), _C._is_fwd_grad_enabled()
+
+    def compute(*inputs, **out):
+        with (
+            torch.set_grad_enabled(reverse),
+            forward_ad._set_fwd_grad_enabled(forward),
+            _C._AutoDispatchBelowAutograd(),
+        ):
+            return operator.redispatch(keyset & _C._after_autograd_keyset, *inputs, **out)
+
+    return compute
+
+
+def _refuse_gradients(refuse, inputs) -> None:
+    if requires_grad(*inputs):
+        refuse([isinstance(x, Tensor) and x.requires_grad for x in inputs])
+
+
+def without_derivatives(refuse):
+    """The kernels of the key Autograd for operators that have none, which call function()'s refuse before anything is
+    computed."""
+    refuse_tangents = _tangents_refused(refuse)
+
+    def kernel_of(operator):
+        def kernel(keyset, *inputs):
+            _refuse_gradients(refuse, inputs)
+            refuse_tangents(*inputs)
+            return _below_autograd(operator, keyset)(*inputs)
+
+        return kernel
+
+    return kernel_of
+
+
+def _tangents_refused(refuse):
+    """check(*inputs), which calls refuse(needed) where one has a tangent. (The only sure sign of tangents is that PyTorch
+    asks for the output's; what is_plain() reads is not kept in compiled code.)"""
+
+    class Check(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs):
+            ctx.set_materialize_grads(False)
+            return ()
+
+        @staticmethod
+        def jvp(ctx, *tangents):
+            refuse([x is not None for x in tangents])
+
+    apply = _apply_of(Check)
+    return lambda *inputs: _apply_at_level(apply, *inputs)
+
+
+# ---- out -------------------------------------------------------------------------------------------------------------
+
+
+def refuse_out(out: Tensor, *inputs: Tensor | None) -> None:
+    """What PyTorch asks of every out=, before it is written to."""
+    if requires_grad(out, *inputs):
+        what = "out requires grad" if out.requires_grad else "an input requires grad"
+        raise RuntimeError(f"out: {what}, and what is written to out has no gradient; use torch.no_grad()")
+    if out.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError("out: it is an inference tensor, which only torch.inference_mode() may write to; clone it")
+
+
+def _fake_of_out(fake):
+    def check(*inputs, out):
+        made = fake(*inputs)
+        o, *others = made if isinstance(made, tuple) else (made,)
+        for name in ("shape", "dtype", "device"):
+            if getattr(out, name) != getattr(o, name):
+                raise ValueError(f"out has {name} {getattr(out, name)}; it must be {getattr(o, name)}")
+        return others[0] if others else None
+
+    return check
+
+
+def _refuse_tangents_of_out(needed):
+    raise NotImplementedError("out: a tensor has a tangent, and what is written to out has no derivative")
+
+
+def _autograd_of_out(operator):
+    refuse_tangents = _tangents_refused(_refuse_tangents_of_out)
+
+    def kernel(keyset, *inputs, out):
+        refuse_out(out, *inputs)
+        refuse_tangents(out, *inputs)
+        return _below_autograd(operator, keyset)(*inputs, out=out)
+
+    return kernel
+
+
+def _write_to_out(operator):
+    """The kernel that counts the write in out's version, by which autograd knows what has changed since it was kept."""
+
+    def kernel(keyset, *inputs, out):
+        refuse_out(out)
+        result = operator.redispatch(keyset & _C._after_ADInplaceOrView_keyset, *inputs, out=out)
+        increment_version(out)
+        return result
+
+    return kernel
+
+
+def _resolve_negative(operator):
+    """The kernel for negative views, as PyTorch's own wants operators that return what they have written to."""
+
+    def kernel(*inputs, out):
+        with _C._AutoDispatchBelowADInplaceOrView():
+            memory = out.resolve_neg()
+            inputs = (x.resolve_neg() if isinstance(x, Tensor) else x for x in inputs)
+            result = operator(*inputs, out=memory)
+            if memory is not out:
+                out.copy_(memory)
+        return result
+
+    return kernel

@@ -1,0 +1,346 @@
+"""The operators torch.ops.copes.*: what computes them, their derivatives in both modes, and their fake
+implementations. Backward too goes around the dispatcher where nothing intercepts it (see _torch.py)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import _torch_vmap
+from ._copes import run
+from ._operators import ACT_BACKWARD, ACT_FORWARD, LRPE_BACKWARD, LRPE_FORWARD, TPA_DECODE
+from ._torch_library import define, function, is_plain, without_derivatives
+
+SEQUENCE = (1, -3)
+_LINEAR = ("none", "relu")  # what has a second derivative: none
+
+_ACT = "str act, int dim"
+_LRPE = (  # AOTInductor hands None to an operator for a list without numbers
+    "str variant, str pairing, str act, int dim, SymInt[]? grid, SymInt[]? offset, SymInt prefix, SymInt suffix, "
+    "SymInt[]? sections, SymInt rotary_dim, bool pad_theta"
+)
+_TPA_INPUTS = "Tensor aq, Tensor bq, Tensor ak, Tensor bk, Tensor av, Tensor bv, Tensor? kv_len"
+_TPA = "float? scale, float? scale_q, float? scale_k, float? scale_v, bool causal"
+TPA_NAMES = ("aq", "bq", "ak", "bk", "av", "bv", "kv_len")
+
+
+def given(*tensors: Tensor | None) -> list[Tensor]:
+    return [x for x in tensors if x is not None]
+
+
+# ---- act -------------------------------------------------------------------------------------------------------------
+
+
+def compute_act(x, act, dim):
+    return run(ACT_FORWARD, x, None, act, dim)
+
+
+def _act_out(x, act, dim, *, out):
+    run(ACT_FORWARD, x, out, act, dim)
+
+
+def _act_backward(x, grad_o, o, act, dim):
+    return run(ACT_BACKWARD, x, grad_o, o, None, act, dim)
+
+
+def _setup_act(ctx, inputs, output):
+    x, ctx.act, ctx.dim = inputs
+    softmax = ctx.act == "softmax"
+    ctx.save_for_backward(None if softmax or ctx.act == "none" else x, output if softmax else None)
+
+
+def _backward_act(ctx, grad_o):
+    x, o = ctx.saved_tensors
+    straight = not torch.is_grad_enabled() and is_plain(grad_o, *given(x, o))
+    backward = _act_backward if straight else torch.ops.copes.act_backward.default
+    return backward(x, grad_o, o, ctx.act, ctx.dim), None, None
+
+
+def _jvp_act(ctx, kept, tangent, *_):
+    x, *_, o = kept
+    return _act_tangent(x, o, tangent, ctx.act, ctx.dim)
+
+
+def _act_tangent(x, o, tangent, act, dim):
+    """The Jacobian of o = act(x) by the tangent. It is symmetric, for softmax too."""
+    softmax = act == "softmax"
+    x = None if softmax or act == "none" else x
+    return torch.ops.copes.act_backward.default(x, tangent, o if softmax else None, act, dim)
+
+
+act_with_grad, _autograd_act = function(_setup_act, _backward_act, _jvp_act)
+
+
+# The derivatives of act_backward, which is linear in grad_o.
+
+
+def _refuse_second_derivative(act, *others) -> None:
+    """Of `act`, where one of the others (gradients or tangents of what it depends on) is wanted."""
+    if act not in _LINEAR and any(others):
+        raise NotImplementedError(f"act: {act} has no second derivative; its first is not differentiable")
+
+
+def _setup_act_backward(ctx, inputs, output):
+    x, _, o, ctx.act, ctx.dim = inputs
+    ctx.save_for_backward(x, o)
+
+
+def _backward_act_backward(ctx, grad):
+    _, needs_x, _, needs_o, *_ = ctx.needs_input_grad
+    _refuse_second_derivative(ctx.act, needs_x, needs_o)
+    x, o = ctx.saved_tensors
+    return None, torch.ops.copes.act_backward.default(x, grad, o, ctx.act, ctx.dim), None, None, None
+
+
+def _jvp_act_backward(ctx, kept, x_tangent, tangent, o_tangent, *_):
+    _refuse_second_derivative(ctx.act, x_tangent is not None, o_tangent is not None)
+    x, grad_o, o, *_ = kept
+    if tangent is None:
+        return torch.zeros_like(grad_o)
+    return torch.ops.copes.act_backward.default(x, tangent, o, ctx.act, ctx.dim)
+
+
+def _fake_act(x, act, dim):
+    return torch.empty_like(x)
+
+
+define(
+    "act",
+    f"Tensor x, {_ACT}",
+    "Tensor",
+    compute_act,
+    _fake_act,
+    autograd=_autograd_act,
+    batched=_torch_vmap.act,
+)
+define("act.out", f"Tensor x, {_ACT}, *, Tensor(a!) out", "()", _act_out, _fake_act)
+define(
+    "act_backward",
+    f"Tensor? x, Tensor grad_o, Tensor? o, {_ACT}",
+    "Tensor",
+    _act_backward,
+    lambda x, grad_o, o, act, dim: torch.empty_like(grad_o),
+    autograd=function(_setup_act_backward, _backward_act_backward, _jvp_act_backward)[1],
+    batched=_torch_vmap.act_backward,
+)
+
+
+# ---- lrpe ------------------------------------------------------------------------------------------------------------
+
+
+def explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim, pad_theta):
+    """The attributes as the operators' schema has them, which knows None for lists only."""
+    return (
+        variant,
+        pairing,
+        act,
+        dim or 0,
+        None if grid is None else list(grid),
+        list(offset) if isinstance(offset, (list, tuple)) else [offset],
+        prefix,
+        suffix,
+        None if sections is None else list(sections),
+        rotary_dim or 0,
+        pad_theta,
+    )
+
+
+def compute_lrpe(x, theta, *attributes):
+    return run(LRPE_FORWARD, x, theta, None, None, *attributes)
+
+
+def compute_lrpe_lse(x, theta, *attributes):
+    return run(LRPE_FORWARD, x, theta, None, True, *attributes)
+
+
+def _lrpe_out(x, theta, *attributes, out):
+    run(LRPE_FORWARD, x, theta, out, None, *attributes)
+
+
+def _lrpe_backward(x, theta, grad_o, lse, *attributes):
+    return run(LRPE_BACKWARD, x, theta, grad_o, lse, None, *attributes)
+
+
+def refuse_theta(needed) -> None:
+    if needed[1]:
+        raise RuntimeError("lrpe: theta requires grad, but there is no gradient of theta; pass theta.detach()")
+
+
+def _setup_lrpe(ctx, inputs, output):
+    x, theta, *ctx.attributes = inputs
+    lse = None
+    if isinstance(output, tuple):
+        lse = output[1]
+        ctx.mark_non_differentiable(lse)
+    ctx.save_for_backward(None if ctx.attributes[2] == "none" else x, theta, lse)
+
+
+def _backward_lrpe(ctx, grad_o, grad_lse=None):
+    x, theta, lse = ctx.saved_tensors
+    if not torch.is_grad_enabled() and is_plain(grad_o, theta, *given(x, lse)):
+        grad_x = _lrpe_backward(x, theta, grad_o, lse, *ctx.attributes)
+    else:
+        grad_x = torch.ops.copes.lrpe_backward.default(x, theta, grad_o, lse, *explicit(*ctx.attributes))
+    return grad_x, *(None,) * (1 + len(ctx.attributes))
+
+
+def _jvp_lrpe(ctx, kept, tangent, *_):
+    x, theta, *_ = kept
+    return _lrpe_tangent(x, theta, tangent, ctx.attributes)
+
+
+def _jvp_lrpe_lse(ctx, kept, tangent, *_):
+    return _jvp_lrpe(ctx, kept, tangent), None
+
+
+def _lrpe_tangent(x, theta, tangent, attributes):
+    """The Jacobian of o = lrpe(x) by the tangent: the encoding is linear in act(x)."""
+    variant, pairing, act, dim, *positions = attributes
+    if act != "none":
+        dim = 1 if dim in SEQUENCE else -1
+        o = torch.ops.copes.act.default(x, act, dim) if act == "softmax" else None
+        tangent = _act_tangent(x, o, tangent, act, dim)
+    return torch.ops.copes.lrpe.default(tangent, theta, *explicit(variant, pairing, "none", 0, *positions))
+
+
+lrpe_with_grad, _autograd_lrpe = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe, refuse_theta)
+lrpe_lse_with_grad, _autograd_lrpe_lse = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe_lse, refuse_theta)
+
+
+# The derivatives of lrpe_backward, which is linear in grad_o.
+
+
+def _setup_lrpe_backward(ctx, inputs, output):
+    x, theta, _, _, *ctx.attributes = inputs
+    ctx.save_for_backward(x, theta)
+
+
+def _backward_lrpe_backward(ctx, grad):
+    _, needs_x, _, _, needs_lse, *_ = ctx.needs_input_grad
+    _refuse_second_derivative(ctx.attributes[2], needs_x, needs_lse)
+    x, theta = ctx.saved_tensors
+    return None, None, _lrpe_tangent(x, theta, grad, ctx.attributes), *(None,) * (1 + len(ctx.attributes))
+
+
+def _jvp_lrpe_backward(ctx, kept, x_tangent, _, tangent, lse_tangent, *others):
+    _refuse_second_derivative(ctx.attributes[2], x_tangent is not None, lse_tangent is not None)
+    x, theta, _, lse, *_, grad_x = kept
+    if tangent is None:
+        return torch.zeros_like(grad_x)
+    return torch.ops.copes.lrpe_backward.default(x, theta, tangent, lse, *ctx.attributes)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _fake_lrpe(x, theta, variant, *attributes):
+    if x.device != theta.device:
+        raise ValueError(f"theta is on {theta.device}; it must be where x is, on {x.device}")
+    if variant == "rotate":
+        return torch.empty_like(x)
+    return x.new_empty((*x.shape[:-1], 2 * x.shape[-1]))
+
+
+def _fake_lrpe_lse(x, theta, *attributes):
+    heads = x.shape[2] if x.dim() == 4 else 1
+    return _fake_lrpe(x, theta, *attributes), x.new_empty((x.shape[0], heads, x.shape[-1]), dtype=_wide(x.dtype))
+
+
+def _fake_lrpe_backward(x, theta, grad_o, lse, variant, *attributes):
+    if variant == "rotate":
+        return torch.empty_like(grad_o)
+    return grad_o.new_empty((*grad_o.shape[:-1], grad_o.shape[-1] // 2))
+
+
+define(
+    "lrpe",
+    f"Tensor x, Tensor theta, {_LRPE}",
+    "Tensor",
+    compute_lrpe,
+    _fake_lrpe,
+    autograd=_autograd_lrpe,
+    batched=_torch_vmap.lrpe,
+)
+define(
+    "lrpe_lse",
+    f"Tensor x, Tensor theta, {_LRPE}",
+    "(Tensor, Tensor)",
+    compute_lrpe_lse,
+    _fake_lrpe_lse,
+    autograd=_autograd_lrpe_lse,
+    batched=_torch_vmap.lrpe_lse,
+)
+define("lrpe.out", f"Tensor x, Tensor theta, {_LRPE}, *, Tensor(a!) out", "()", _lrpe_out, _fake_lrpe)
+define(
+    "lrpe_backward",
+    f"Tensor? x, Tensor theta, Tensor grad_o, Tensor? lse, {_LRPE}",
+    "Tensor",
+    _lrpe_backward,
+    _fake_lrpe_backward,
+    autograd=function(_setup_lrpe_backward, _backward_lrpe_backward, _jvp_lrpe_backward, refuse_theta)[1],
+    batched=_torch_vmap.lrpe_backward,
+)
+
+
+# ---- tpa_decode ------------------------------------------------------------------------------------------------------
+
+
+def refuse_factors(needed) -> None:
+    for name, is_needed in zip(TPA_NAMES, needed):
+        if is_needed:
+            raise NotImplementedError(
+                f"tpa_decode: {name} requires grad, but it is for decoding and has no gradient; use torch.no_grad()"
+            )
+
+
+def _tpa(*arguments):
+    return run(TPA_DECODE, *arguments[:7], None, None, *arguments[7:])
+
+
+def _tpa_lse(*arguments):
+    return run(TPA_DECODE, *arguments[:7], None, True, *arguments[7:])
+
+
+def _tpa_out(*arguments, out):
+    run(TPA_DECODE, *arguments[:7], out, None, *arguments[7:])
+
+
+def _tpa_lse_out(*arguments, out):
+    return run(TPA_DECODE, *arguments[:7], out, True, *arguments[7:])[1]
+
+
+def _fake_tpa(aq, bq, ak, bk, av, bv, *others):
+    return aq.new_empty((*aq.shape[:3], bv.shape[-1]))
+
+
+def _fake_tpa_lse(aq, *others):
+    return _fake_tpa(aq, *others), aq.new_empty(aq.shape[:3], dtype=_wide(aq.dtype))
+
+
+define(
+    "tpa_decode",
+    f"{_TPA_INPUTS}, {_TPA}",
+    "Tensor",
+    _tpa,
+    _fake_tpa,
+    autograd=without_derivatives(refuse_factors),
+    batched=_torch_vmap.tpa_decode,
+)
+define(
+    "tpa_decode_lse",
+    f"{_TPA_INPUTS}, {_TPA}",
+    "(Tensor, Tensor)",
+    _tpa_lse,
+    _fake_tpa_lse,
+    autograd=without_derivatives(refuse_factors),
+    batched=_torch_vmap.tpa_decode_lse,
+)
+define("tpa_decode.out", f"{_TPA_INPUTS}, {_TPA}, *, Tensor(a!) out", "()", _tpa_out, _fake_tpa)
+define(
+    "tpa_decode_lse.out",
+    f"{_TPA_INPUTS}, {_TPA}, *, Tensor(a!) out",
+    "Tensor",
+    _tpa_lse_out,
+    _fake_tpa_lse,
+)
