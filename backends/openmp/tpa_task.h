@@ -8,9 +8,8 @@
 enum {
     TILE_ROWS = 48, /* key or value features in cache at once: a multiple of the rows of a product's block */
     HEAD_BLOCK_BYTES = 1 << 15, /* of a block of heads' queries, or outputs: what is read again for each few rows */
-    GROUP_TILES =
-        8, /* whose outputs are summed plainly: more would add to what the sum over a tile's rows rounds off */
-    PART_KEYS = 1024, /* at least, in a part of the cache, so that partial outputs are small beside it */
+    GROUP_TILES = 8,            /* summed plainly: more would add to what the sum over a tile's rows rounds off */
+    PART_KEYS = 1024,           /* at least, in a part of the cache, so that partial outputs are small beside it */
     ENOUGH_TASKS = 64
 };
 
