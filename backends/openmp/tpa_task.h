@@ -8,6 +8,7 @@
 enum {
     TILE_ROWS = 48, /* key or value features in cache at once: a multiple of the rows of a product's block */
     HEAD_BLOCK_BYTES = 1 << 15, /* of a block of heads' queries, or outputs: what is read again for each few rows */
+    GROUP_TILES = 8,            /* summed plainly: more would add to what the sum over a tile's rows rounds off */
     PART_KEYS = 1024,           /* at least, in a part of the cache, so that partial outputs are small beside it */
     ENOUGH_TASKS = 64
 };
@@ -59,16 +60,17 @@ typedef struct memory {
     real *scores;       /* (tile rank, heads): scores, then their exponentials times av */
     real *features;     /* (tile rank, D or E) */
     real *coefficients; /* (rank, heads) */
-    real *shrink, *carry;
+    real *shrink;       /* (heads) */
     real *own;
+    real *group, *carry; /* partials: a group of tiles' output, and what sums and outputs have rounded off */
 } memory;
 
 /* Likewise. */
 static int64_t memory_bytes(const copes_tpa_problem *problem, const layout *l)
 {
-    const int64_t of_heads = copes_add(copes_add(problem->d, l->rows), copes_add(l->ranks, 2));
+    const int64_t of_heads = copes_add(copes_add(problem->d, l->rows), copes_add(l->ranks, 1));
     const int64_t tiles = copes_add(copes_multiply(of_heads, l->stride), copes_multiply(l->rows, l->width));
-    return copes_multiply(copes_add(tiles, l->partial), sizeof(real));
+    return copes_multiply(copes_add(tiles, copes_multiply(l->partial, 3)), sizeof(real));
 }
 
 static memory memory_open(const copes_tpa_problem *problem, const layout *l, void *bytes)
@@ -77,9 +79,10 @@ static memory memory_open(const copes_tpa_problem *problem, const layout *l, voi
     m.scores = m.query + problem->d * l->stride;
     m.coefficients = m.scores + l->rows * l->stride;
     m.shrink = m.coefficients + l->ranks * l->stride;
-    m.carry = m.shrink + l->stride;
-    m.own = m.carry + l->stride;
-    m.features = m.own + l->partial;
+    m.own = m.shrink + l->stride;
+    m.group = m.own + l->partial;
+    m.carry = m.group + l->partial;
+    m.features = m.carry + l->partial;
     return m;
 }
 

@@ -1,7 +1,8 @@
 /* tpa_decode. Bound by multiply-adds: a key costs (D Rk + E Rv) of them for each head, and few bytes. Heads are lanes
  * of vectors, and neither keys nor values are formed: a tile's scores are bk q^T, a product of small matrices, then
  * scaled by ak; outputs gather bv^T (av p), another. A task is a query token, a block of heads and a part of the cache,
- * cut in the same way for any number of threads; the parts' outputs are merged by their log sum exp, in order. */
+ * cut in the same way for any number of threads; the parts' outputs are merged by their log sum exp, in order. Within a
+ * part so are those of groups of tiles: sums of many keys keep what each addition of a group has rounded off. */
 #include "backends/openmp/factors.h"
 #include "backends/openmp/product.h"
 #include "backends/openmp/softmax.h"
@@ -61,16 +62,14 @@ static NOINLINE void exponentiate_tile(const layout *l, const memory *m, int64_t
 {
     for (int64_t i = 0; i < l->stride; i += LANES) {
         const vreal shift = vfinite_max(load_real(out->most + i)), shrink = vexp_term(load_real(m->shrink + i) - shift);
-        vreal sum = load_real(out->sum + i) * shrink, carry = load_real(m->carry + i) * shrink, part = vset(0);
+        vreal part = vset(0);
         for (int64_t j = 0; j < count; j++) {
             real *score = m->scores + j * l->stride + i;
             const vreal e = vexp_term(load_real(score) - shift);
             store_real(score, e);
             part += e;
         }
-        vsum_add(&sum, &carry, part);
-        store_real(out->sum + i, sum);
-        store_real(m->carry + i, carry);
+        store_real(out->sum + i, vfma(load_real(out->sum + i), shrink, part));
         store_real(m->shrink + i, shrink);
     }
 }
@@ -105,13 +104,46 @@ static void clear_output(const copes_tpa_problem *problem, const layout *l, cons
     memset(out->o, 0, (size_t)(problem->e * l->stride) * sizeof *out->o);
 }
 
-/* Attention over keys begin .. end - 1, in units that are given. */
-static void attend(const copes_tpa_problem *problem, const layout *l, const query *q, const memory *m, int64_t begin,
-                   int64_t end, partial *out)
+/* Nothing has been rounded off. */
+static void clear_carry(const copes_tpa_problem *problem, const layout *l, const partial *carry)
 {
-    form_query(problem, l, q, m);
+    memset(carry->sum, 0, (size_t)l->stride * sizeof *carry->sum);
+    memset(carry->o, 0, (size_t)(problem->e * l->stride) * sizeof *carry->o);
+}
+
+/* Adds some keys' output to others', in a unit no larger than any of theirs. Sums are compensated, and shrink only where
+ * `most` moves: to a score above it by so much that what their products round off shrinks in its turn and cannot grow
+ * with the number of moves. */
+static NOINLINE void merge(const copes_tpa_problem *problem, const layout *l, const partial *carry, const partial *out,
+                           const partial *part)
+{
+    for (int64_t i = 0; i < l->stride; i += LANES) {
+        const vreal before = load_real(out->most + i), other = load_real(part->most + i);
+        const vreal most = vselect(other > before + 1, other, before), shift = vfinite_max(most);
+        const vreal keep = vexp_term(before - shift), add = vexp_term(other - shift);
+        const vreal unit = vmin(load_real(out->unit + i), load_real(part->unit + i));
+        const vreal lower = unit / load_real(out->unit + i), lower_part = unit / load_real(part->unit + i);
+        vreal sum = load_real(out->sum + i) * keep, lost = load_real(carry->sum + i) * keep;
+        vsum_add(&sum, &lost, load_real(part->sum + i) * add);
+        store_real(out->most + i, most);
+        store_real(out->unit + i, unit);
+        store_real(out->sum + i, sum);
+        store_real(carry->sum + i, lost);
+        for (int64_t at = i; at < problem->e * l->stride; at += l->stride) {
+            vreal o = load_real(out->o + at) * lower * keep;
+            lost = load_real(carry->o + at) * lower * keep;
+            vsum_add(&o, &lost, load_real(part->o + at) * lower_part * add);
+            store_real(out->o + at, o);
+            store_real(carry->o + at, lost);
+        }
+    }
+}
+
+/* Attention over keys begin .. end - 1, few enough for plain sums, in units that are given. */
+static void attend_group(const copes_tpa_problem *problem, const layout *l, const query *q, const memory *m,
+                         int64_t begin, int64_t end, partial *out)
+{
     clear_output(problem, l, out);
-    memset(m->carry, 0, (size_t)l->stride * sizeof *m->carry);
     for (int64_t key = begin; key < end; key += l->tile) {
         const int64_t count = least(l->tile, end - key);
         score_tile(problem, l, q, m, key, count, out);
@@ -120,22 +152,20 @@ static void attend(const copes_tpa_problem *problem, const layout *l, const quer
     }
 }
 
-/* Adds a part's output to others', in a unit no larger than any of theirs. */
-static NOINLINE void merge(const copes_tpa_problem *problem, const layout *l, partial *out, const partial *part)
+/* The same for any number of keys. */
+static void attend(const copes_tpa_problem *problem, const layout *l, const query *q, const memory *m, int64_t begin,
+                   int64_t end, partial *out)
 {
-    for (int64_t i = 0; i < l->stride; i += LANES) {
-        const vreal a = load_real(out->most + i), b = load_real(part->most + i), largest = vmax(a, b);
-        const vreal shift = vfinite_max(largest), keep = vexp_term(a - shift), add = vexp_term(b - shift);
-        const vreal old = load_real(out->unit + i), other = load_real(part->unit + i), unit = vmin(old, other);
-        const vreal lower = unit / old, lower_other = unit / other;
-        store_real(out->most + i, largest);
-        store_real(out->sum + i, vfma(load_real(out->sum + i), keep, load_real(part->sum + i) * add));
-        store_real(out->unit + i, unit);
-        for (int64_t e = 0; e < problem->e; e++) {
-            real *o = out->o + e * l->stride + i;
-            const vreal x = load_real(o) * lower, y = load_real(part->o + e * l->stride + i) * lower_other;
-            store_real(o, vfma(x, keep, y * add));
-        }
+    const int64_t group = l->tile * GROUP_TILES;
+    const partial carry = partial_at(m->carry, l);
+    partial more = partial_at(m->group, l);
+    form_query(problem, l, q, m);
+    clear_carry(problem, l, &carry);
+    attend_group(problem, l, q, m, begin, least(begin + group, end), out);
+    for (int64_t key = begin + group; key < end; key += group) {
+        memcpy(more.unit, out->unit, (size_t)l->stride * sizeof *out->unit);
+        attend_group(problem, l, q, m, key, least(key + group, end), &more);
+        merge(problem, l, &carry, out, &more);
     }
 }
 
@@ -223,12 +253,14 @@ static void merge_parts(const copes_tpa_problem *problem, const layout *l, const
     const query q = query_of(problem, l, index);
     real *first = partials + index * l->parts * l->partial;
     partial out = partial_at(m->own, l);
+    const partial carry = partial_at(m->carry, l);
     clear_units(l, &out);
     do {
         clear_output(problem, l, &out);
+        clear_carry(problem, l, &carry);
         for (int64_t part = 0; part * l->part < q.visible; part++) {
             const partial of_part = partial_at(first + part * l->partial, l);
-            merge(problem, l, &out, &of_part);
+            merge(problem, l, &carry, &out, &of_part);
         }
     } while (lower_units(problem, l, &out));
     finish(problem, l, &q, &out);

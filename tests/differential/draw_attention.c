@@ -8,9 +8,6 @@
 /* The logarithm of a sum of as many exponentials is below 8, which the bounds are for. */
 enum { MOST_KEYS = 2900 };
 
-/* Sums of equal values round the same way at each step: of some thousand keys they leave the bound in float32. */
-enum { MOST_EQUAL = 500 };
-
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -48,7 +45,7 @@ void draw_attention_fill(check_case *c, uint64_t *state)
 {
     const bool may_cancel = c->attention.e < 8 || c->repeats[COPES_TPA_BV] != 0;
     switch (check_below(state, 8)) {
-    case 0: c->fill = c->attention.m <= MOST_EQUAL ? CHECK_EQUAL : CHECK_POSITIVE; break;
+    case 0: c->fill = CHECK_EQUAL; break;
     case 1: c->fill = CHECK_SUBNORMAL; break;
     case 2: c->fill = CHECK_POSITIVE; break;
     default: c->fill = may_cancel ? CHECK_POSITIVE : CHECK_NORMAL; break;

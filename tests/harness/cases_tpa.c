@@ -88,6 +88,10 @@ static const sketch sketches[] = {
     {.shape = {1, 1, 95, 1, 64, 64, 1, 1, 1}, .bare_keys = true, .bare_values = true, .lse = true},
     {.shape = {2, 1, 1301, 3, 6, 7, 2, 2, 2}, .lengths = true, .lse = true},
     {.shape = {1, 2, 900, 5, 8, 150, 2, 1, 2}, .attributes = {.causal = 1}, .bare_keys = true, .lse = true},
+    /* long caches in few parts, of equal values, whose sums round the same way each time */
+    {.shape = {1, 64, 50000, 1, 1, 2, 1, 1, 1}, .fill = CHECK_EQUAL, .lse = true},
+    {.shape = {64, 1, 2064, 1, 2, 8, 4, 4, 2}, .fill = CHECK_EQUAL, .lse = true},
+    {.shape = {1, 1, 66000, 1, 1, 3, 1, 1, 1}, .fill = CHECK_EQUAL, .lse = true},
     /* so few query tokens that a GPU's tensor cores take the cache in parts, in 16 bits too */
     {.shape = {1, 1, 4000, 64, 128, 128, 6, 1, 1}, .bare_keys = true, .bare_values = true, .lse = true},
     {.shape = {1, 2, 4000, 40, 128, 128, 6, 1, 1}, .attributes = {.causal = 1}, .lengths = true, .lse = true},
