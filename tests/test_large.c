@@ -119,7 +119,7 @@ END_TEST
 
 START_TEST(lrpe_streams)
 {
-    copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.offset = {9}}};
+    copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.offset = {9}, .pad_theta = 1}};
     expect_repeats(op, CHECK_BF16, 128, 0);
     op.lrpe.pairing = COPES_INTERLEAVED;
     expect_repeats(op, CHECK_F32, 130, 4);
@@ -127,7 +127,7 @@ START_TEST(lrpe_streams)
     op.lrpe.dim = 1;
     expect_repeats(op, CHECK_BF16, 130, 6);
     op.kind = COPES_LRPE_BACKWARD;
-    op.lrpe = (copes_lrpe_attributes){.variant = COPES_COSINE, .act = COPES_SILU};
+    op.lrpe = (copes_lrpe_attributes){.variant = COPES_COSINE, .act = COPES_SILU, .pad_theta = 1};
     expect_repeats(op, CHECK_BF16, 128, 0);
 }
 END_TEST
