@@ -152,6 +152,17 @@ static void add_all(case_list *list, copes_kind kind, copes_act act, check_type 
     }
 }
 
+/* Softmax over rows in vectors: of each length that a number of threads, a power of two, has to itself, and of one that 32 have
+ * twice as much of. */
+static void add_rows(case_list *list, copes_kind kind, check_type type)
+{
+    static const int64_t lengths[] = {8, 16, 32, 56, 128, 248, 512, 800};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        const form rows = {2, {5, lengths[i]}, CHECK_DENSE, CHECK_DENSE, false, false};
+        add(list, form_case(&rows, kind, COPES_SOFTMAX, -1, type));
+    }
+}
+
 void check_act_table(case_list *list)
 {
     for (int kind = COPES_ACT_FORWARD; kind <= COPES_ACT_BACKWARD; kind++) {
@@ -160,6 +171,10 @@ void check_act_table(case_list *list)
                 add_all(list, (copes_kind)kind, (copes_act)act, float_types[t]);
             }
         }
+    }
+    for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
+        add_rows(list, COPES_ACT_FORWARD, float_types[t]);
+        add_rows(list, COPES_ACT_BACKWARD, float_types[t]);
     }
 }
 

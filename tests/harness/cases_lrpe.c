@@ -21,7 +21,7 @@ typedef struct sketch {
     check_type theta_type;
     check_angles angles;
     check_layout in, out;
-    bool mixed, in_place, lse;
+    bool mixed, in_place, lse, large;
     check_fill fill;
 } sketch;
 
@@ -187,6 +187,14 @@ static const sketch shared_by_many[] = {
     {.b = 2, .h = 1, .d = 128, .grid = {32771}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
 };
 
+/* Without a batch, and with so many rows that a GPU's thread has several tokens where a row has few threads, as in 16 bits: a
+ * GPU of one multiprocessor, as emulators are, and one of 132. */
+static const sketch many_rows[] = {
+    {.b = 1, .h = 2, .d = 64, .grid = {421}, .prefix = 3, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 1, .h = 2, .d = 64, .grid = {421}, .suffix = 2, .interleaved = true, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 1, .h = 8, .d = 128, .grid = {2129}, .in = CHECK_DENSE, .out = CHECK_DENSE, .large = true},
+};
+
 static void set_angles(check_case *c, const sketch *s, int64_t angles)
 {
     copes_lrpe_attributes *a = &c->op.lrpe;
@@ -238,6 +246,7 @@ static check_case drawn(const sketch *s, copes_variant variant)
     c.mixed = s->mixed;
     c.in_place = s->in_place && variant == COPES_ROTATE;
     c.fill = s->fill;
+    c.large = s->large;
     return c;
 }
 
@@ -300,16 +309,26 @@ static void add_shared_by_many(case_list *list, copes_variant variant)
     }
 }
 
+static void add_many_rows(case_list *list, copes_variant variant)
+{
+    for (size_t i = 0; i < sizeof many_rows / sizeof *many_rows; i++) {
+        add_acts(list, &many_rows[i], variant, CHECK_F16);
+        add_acts(list, &many_rows[i], variant, CHECK_BF16);
+    }
+}
+
 void check_rotate_table(case_list *list)
 {
     add_table(list, COPES_ROTATE);
     add_shared_by_many(list, COPES_ROTATE);
+    add_many_rows(list, COPES_ROTATE);
 }
 
 void check_cosine_table(case_list *list)
 {
     add_table(list, COPES_COSINE);
     add_shared_by_many(list, COPES_COSINE);
+    add_many_rows(list, COPES_COSINE);
 }
 
 static int64_t random_offset(int64_t length, uint64_t *state)
