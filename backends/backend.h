@@ -25,7 +25,8 @@ typedef struct copes_backend {
     int64_t (*workspace_size)(const void *state, const copes_problem *problem);
 
     /* Computes or enqueues. Allocates nothing, waits for nothing, leaves no kernel half launched on a refusal. This and all of
-     * the above leave the caller's thread what it has: the current device or context, and the runtime's last error. */
+     * the above leave the caller's thread the device or context that it has current, and no error of theirs for its next
+     * look at the runtime's last one. (CUDA's cudaFuncSetAttribute forgets an error that the caller left there.) */
     copes_status (*run)(void *state, const copes_problem *problem, void *workspace);
 } copes_backend;
 
