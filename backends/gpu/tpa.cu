@@ -231,9 +231,11 @@ DEVICE void exponentiate(tpa_tile &tile)
 /* Outputs of a thread: 4 heads from 4 (thread / 32) on and 4 features from 4 (thread % 32) on. */
 struct tpa_outputs {
     float o[4][4];
+    float carry[4]
+               [4]; /* what the sums over tiles lack of their terms, as a cache may have thousands of tiles (Kahan) */
 };
 
-DEVICE void multiply_weights(const tpa_tile &tile, int count, tpa_outputs &sum)
+DEVICE void multiply_weights(const tpa_tile &tile, int count, float (&sum)[4][4])
 {
     const int head = threadIdx.x / (WIDTH / 4) * 4, feature = threadIdx.x % (WIDTH / 4) * 4;
 #pragma unroll 2
@@ -242,10 +244,10 @@ DEVICE void multiply_weights(const tpa_tile &tile, int count, tpa_outputs &sum)
         const float4 v = *reinterpret_cast<const float4 *>(&tile.features[key][feature]);
         const float weight[4] = {w.x, w.y, w.z, w.w};
         for (int i = 0; i < 4; i++) {
-            sum.o[i][0] = fmaf(weight[i], v.x, sum.o[i][0]);
-            sum.o[i][1] = fmaf(weight[i], v.y, sum.o[i][1]);
-            sum.o[i][2] = fmaf(weight[i], v.z, sum.o[i][2]);
-            sum.o[i][3] = fmaf(weight[i], v.w, sum.o[i][3]);
+            sum[i][0] = fmaf(weight[i], v.x, sum[i][0]);
+            sum[i][1] = fmaf(weight[i], v.y, sum[i][1]);
+            sum[i][2] = fmaf(weight[i], v.z, sum[i][2]);
+            sum[i][3] = fmaf(weight[i], v.w, sum[i][3]);
         }
     }
 }
@@ -270,11 +272,15 @@ DEVICE void add_values(const tpa_call &argument, const tpa_task &task, int64_t f
             tile.weight[key][h] = used ? weight * read_scalar(av + key * as[1] + h * as[2] + r * as[3]) : 0;
         }
         __syncthreads();
-        tpa_outputs sum = {};
+        float sum[4][4] = {};
         multiply_weights(tile, count, sum);
         for (int i = 0; i < 16; i++) {
             const float shrink = r == 0 ? tile.shrink[threadIdx.x / (WIDTH / 4) * 4 + i / 4] : 1;
-            out.o[i / 4][i % 4] = fmaf(out.o[i / 4][i % 4], shrink, sum.o[i / 4][i % 4]);
+            float &o = out.o[i / 4][i % 4], &carry = out.carry[i / 4][i % 4];
+            const float before = o * shrink, term = fmaf(carry, shrink, sum[i / 4][i % 4]);
+            o = before + term;
+            const float rest = term - (o - before);
+            carry = rest == rest ? rest : 0; /* of an infinity nothing is lacking */
         }
     }
 }
