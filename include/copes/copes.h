@@ -15,7 +15,7 @@
  * nearest even, at the store. docs/operators.md derives every formula.
  *
  * Threads: descriptors and the tables below are constant; a context serves one thread at a time, and any number of
- * contexts work at once. On the CPU a call runs on a thread with 32 KiB of stack, as OpenMP's may have, and the bits
+ * contexts work at once. On the CPU a call runs on a thread with 40 KiB of stack, as OpenMP's may have, and the bits
  * of its results depend neither on the number of threads nor on the caller's floating-point mode (its rounding,
  * what it flushes to zero, which exceptions trap), which every thread has back afterwards.
  *
