@@ -31,9 +31,9 @@ static void plan_act(bench_call *call, const bench_case *c)
     call->op = copes_op_default(c->backward ? COPES_ACT_BACKWARD : COPES_ACT_FORWARD);
     call->op.act.act = c->act;
     call->op.act.dim = c->over_tokens ? -2 : -1;
-    if (!c->backward || (c->act != COPES_NONE && c->act != COPES_SOFTMAX))
+    if (!c->backward || (c->act != COPES_ACT_NONE && c->act != COPES_ACT_SOFTMAX))
         call->args.in[COPES_ACT_X] = &add(call, c->type, 4, shape)->view;
-    else if (c->act == COPES_SOFTMAX)
+    else if (c->act == COPES_ACT_SOFTMAX)
         call->args.in[COPES_ACT_O] = &add(call, c->type, 4, shape)->view;
     if (c->backward)
         call->args.in[COPES_ACT_GRAD_O] = &add(call, c->type, 4, shape)->view;
@@ -46,7 +46,7 @@ static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
     const int64_t x[4] = {c->batch, call->tokens, c->head, c->dim};
     const int64_t o[4] = {c->batch, call->tokens, c->head, cosine ? 2 * c->dim : c->dim};
     const int64_t theta[2] = {c->one_theta ? 1 : c->head, (angles + m - 1) / m}, lse[3] = {c->batch, c->head, c->dim};
-    if (!c->backward || c->act != COPES_NONE)
+    if (!c->backward || c->act != COPES_ACT_NONE)
         call->args.in[COPES_LRPE_X] = &add(call, c->type, 4, x)->view;
     if (c->backward)
         call->args.in[COPES_LRPE_GRAD_O] = &add(call, c->type, 4, o)->view;
@@ -65,7 +65,7 @@ static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
 static void plan_lrpe(bench_call *call, const bench_case *c)
 {
     call->op = copes_op_default(c->backward ? COPES_LRPE_BACKWARD : COPES_LRPE_FORWARD);
-    call->op.lrpe.variant = c->op == BENCH_ROTATE ? COPES_ROTATE : COPES_COSINE;
+    call->op.lrpe.variant = c->op == BENCH_ROTATE ? COPES_LRPE_ROTATE : COPES_LRPE_COSINE;
     call->op.lrpe.act = c->act;
     call->op.lrpe.dim = c->over_tokens ? 1 : 3;
     call->op.lrpe.prefix = c->prefix;

@@ -35,10 +35,10 @@ static int softmax_dim(const bench_case *c)
 
 static void activation_text(const bench_case *c, char *text, size_t size)
 {
-    const bool silent = c->op == BENCH_TPA || (c->op == BENCH_MD_COSINE && c->act == COPES_NONE);
+    const bool silent = c->op == BENCH_TPA || (c->op == BENCH_MD_COSINE && c->act == COPES_ACT_NONE);
     if (silent)
         text[0] = '\0';
-    else if (c->act == COPES_SOFTMAX)
+    else if (c->act == COPES_ACT_SOFTMAX)
         snprintf(text, size, "-act_softmax-dim_%d", softmax_dim(c));
     else
         snprintf(text, size, "-act_%s", bench_act_name(c->act));

@@ -57,18 +57,18 @@ static void add_modes(bench_list *list, const bench_wish *wish, bench_case c, in
 static bool is_default(const bench_wish *wish, bench_operator op, copes_act act, bool over_tokens)
 {
     if (op == BENCH_MD_COSINE)
-        return act == COPES_NONE;
-    if (wish->quick && (op == BENCH_ACT ? act == COPES_NONE || act == COPES_SIGMOID : over_tokens))
+        return act == COPES_ACT_NONE;
+    if (wish->quick && (op == BENCH_ACT ? act == COPES_ACT_NONE || act == COPES_ACT_SIGMOID : over_tokens))
         return false;
-    return op == BENCH_ACT || (act != COPES_RELU && act != COPES_SIGMOID);
+    return op == BENCH_ACT || (act != COPES_ACT_RELU && act != COPES_ACT_SIGMOID);
 }
 
 static void add_activations(bench_list *list, const bench_wish *wish, bench_case c, int64_t first, int64_t last,
                             int64_t quick)
 {
-    for (int i = COPES_NONE; i <= COPES_SOFTMAX + 1; i++) {
-        c.over_tokens = i > COPES_SOFTMAX;
-        c.act = c.over_tokens ? COPES_SOFTMAX : (copes_act)i;
+    for (int i = COPES_ACT_NONE; i <= COPES_ACT_SOFTMAX + 1; i++) {
+        c.over_tokens = i > COPES_ACT_SOFTMAX;
+        c.act = c.over_tokens ? COPES_ACT_SOFTMAX : (copes_act)i;
         if (wish->act >= 0 ? wish->act == (int32_t)c.act : is_default(wish, c.op, c.act, c.over_tokens))
             add_modes(list, wish, c, first, last, quick);
     }

@@ -38,7 +38,7 @@ int main(void)
     DLTensor theta_view = {.data = theta, .device = cpu, .ndim = 2, .dtype = f32, .shape = theta_shape};
     DLTensor o_view = {.data = o, .device = cpu, .ndim = 4, .dtype = f32, .shape = shape};
 
-    const copes_op act = {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_SILU, .dim = -1}};
+    const copes_op act = {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SILU, .dim = -1}};
     const copes_args act_args = {.in = {[COPES_ACT_X] = &x_view}, .out = {[COPES_OUT] = &o_view}};
     const copes_op rotate = {.kind = COPES_LRPE_FORWARD, .lrpe = {.offset = {3}}};
     const copes_args rotate_args = {.in = {[COPES_LRPE_X] = &x_view, [COPES_LRPE_THETA] = &theta_view},

@@ -11,9 +11,10 @@ const copes_attribute_info copes_act_attribute_table[COPES_ACT_ATTRIBUTES] = {
 static copes_status check_attributes(const copes_call *call, int rank)
 {
     const copes_act_attributes *attributes = &call->op->act;
-    if (attributes->act < COPES_NONE || attributes->act > COPES_SOFTMAX)
-        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: act is %d; it must be COPES_NONE (0) to COPES_SOFTMAX (%d)",
-                          call->info->name, (int)attributes->act, COPES_SOFTMAX);
+    if (attributes->act < COPES_ACT_NONE || attributes->act > COPES_ACT_SOFTMAX)
+        return copes_fail(COPES_ERROR_ATTRIBUTE,
+                          "%s: act is %d; it must be COPES_ACT_NONE (0) to COPES_ACT_SOFTMAX (%d)", call->info->name,
+                          (int)attributes->act, COPES_ACT_SOFTMAX);
     /* Also where no softmax uses it: whoever gives an axis that the tensor lacks means something else. */
     if (attributes->dim < -rank || attributes->dim >= rank)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: dim is %d; with tensors of rank %d it must be %d to %d",
@@ -26,14 +27,14 @@ static copes_status check_saved(copes_call *call, const copes_tensor *lead)
 {
     const copes_act act = call->op->act.act;
     copes_tensor *x = &call->in[COPES_ACT_X], *o = &call->in[COPES_ACT_O];
-    if (act == COPES_SOFTMAX || act == COPES_NONE)
+    if (act == COPES_ACT_SOFTMAX || act == COPES_ACT_NONE)
         x->name = NULL;
-    if (act != COPES_SOFTMAX)
+    if (act != COPES_ACT_SOFTMAX)
         o->name = NULL;
-    if (act == COPES_NONE)
+    if (act == COPES_ACT_NONE)
         return COPES_OK;
-    const copes_tensor *saved = act == COPES_SOFTMAX ? o : x;
-    COPES_TRY(act == COPES_SOFTMAX
+    const copes_tensor *saved = act == COPES_ACT_SOFTMAX ? o : x;
+    COPES_TRY(act == COPES_ACT_SOFTMAX
                   ? copes_require(call, saved, "o", "the backward of softmax needs the forward's output")
                   : copes_require(call, saved, "x", "the backward of this activation needs the forward's input"));
     COPES_TRY(copes_check_dtype(call, saved, lead->dtype, "grad_o"));
@@ -114,7 +115,7 @@ static void plan(const copes_call *call, copes_problem *out)
             if (!used[i] && (next < 0 || magnitude(dst->stride[i]) > magnitude(dst->stride[next])))
                 next = i;
         used[next] = true;
-        const bool is_axis = problem->act == COPES_SOFTMAX && next == axis;
+        const bool is_axis = problem->act == COPES_ACT_SOFTMAX && next == axis;
         if (dst->shape[next] == 1 && !is_axis && (problem->rank > 0 || round + 1 < dst->rank))
             continue;
         append(problem, tensors, next);

@@ -44,20 +44,22 @@ static copes_status check_enums(const copes_call *call)
 {
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
     const char *op = call->info->name;
-    if (attributes->variant != COPES_ROTATE && attributes->variant != COPES_COSINE)
-        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: variant is %d; it must be COPES_ROTATE (0) or COPES_COSINE (1)",
-                          op, (int)attributes->variant);
-    if (attributes->pairing != COPES_HALF && attributes->pairing != COPES_INTERLEAVED)
+    if (attributes->variant != COPES_LRPE_ROTATE && attributes->variant != COPES_LRPE_COSINE)
         return copes_fail(COPES_ERROR_ATTRIBUTE,
-                          "%s: pairing is %d; it must be COPES_HALF (0) or COPES_INTERLEAVED (1)", op,
-                          (int)attributes->pairing);
-    if (attributes->variant == COPES_COSINE && attributes->pairing != COPES_HALF)
+                          "%s: variant is %d; it must be COPES_LRPE_ROTATE (0) or COPES_LRPE_COSINE (1)", op,
+                          (int)attributes->variant);
+    if (attributes->pairing != COPES_LRPE_HALF && attributes->pairing != COPES_LRPE_INTERLEAVED)
         return copes_fail(COPES_ERROR_ATTRIBUTE,
-                          "%s: pairing is %d; for variant cosine, which pairs nothing, it must be COPES_HALF (0)", op,
+                          "%s: pairing is %d; it must be COPES_LRPE_HALF (0) or COPES_LRPE_INTERLEAVED (1)", op,
                           (int)attributes->pairing);
-    if (attributes->act < COPES_NONE || attributes->act > COPES_SOFTMAX)
-        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: act is %d; it must be COPES_NONE (0) to COPES_SOFTMAX (%d)", op,
-                          (int)attributes->act, COPES_SOFTMAX);
+    if (attributes->variant == COPES_LRPE_COSINE && attributes->pairing != COPES_LRPE_HALF)
+        return copes_fail(COPES_ERROR_ATTRIBUTE,
+                          "%s: pairing is %d; for variant cosine, which pairs nothing, it must be COPES_LRPE_HALF (0)",
+                          op, (int)attributes->pairing);
+    if (attributes->act < COPES_ACT_NONE || attributes->act > COPES_ACT_SOFTMAX)
+        return copes_fail(COPES_ERROR_ATTRIBUTE,
+                          "%s: act is %d; it must be COPES_ACT_NONE (0) to COPES_ACT_SOFTMAX (%d)", op,
+                          (int)attributes->act, COPES_ACT_SOFTMAX);
     if (axis_of(attributes->dim) == COPES_NO_SOFTMAX)
         return copes_fail(COPES_ERROR_ATTRIBUTE,
                           "%s: dim is %d; it must be 3, -1 or 0 for the features, or 1 or -3 for the sequence", op,
@@ -69,7 +71,7 @@ static copes_status check_enums(const copes_call *call)
 
 copes_softmax_axis copes_lrpe_softmax_axis(const copes_lrpe_attributes *attributes)
 {
-    return attributes->act == COPES_SOFTMAX ? axis_of(attributes->dim) : COPES_NO_SOFTMAX;
+    return attributes->act == COPES_ACT_SOFTMAX ? axis_of(attributes->dim) : COPES_NO_SOFTMAX;
 }
 
 /* x's shape as (B, N, H, D), from x itself or, for a backward without x, from grad_o. */
@@ -82,7 +84,7 @@ static copes_status read_shape(const copes_call *call, copes_lrpe_shape *shape)
         return copes_fail(COPES_ERROR_SHAPE, "%s: %s has shape %s; it must be (B, N, H, D) or (B, N, D)",
                           call->info->name, lead->name, copes_shape_text(lead->rank, lead->shape, text));
     }
-    const bool doubled = call->info->backward && attributes->variant == COPES_COSINE;
+    const bool doubled = call->info->backward && attributes->variant == COPES_LRPE_COSINE;
     *shape = (copes_lrpe_shape){.rank = lead->rank,
                                 .b = lead->shape[0],
                                 .n = lead->shape[1],
@@ -101,14 +103,14 @@ static copes_status read_angles(const copes_call *call, copes_lrpe_shape *shape)
 {
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
     const int64_t rotary_dim = attributes->rotary_dim == 0 ? shape->d : attributes->rotary_dim;
-    if (attributes->variant == COPES_COSINE && attributes->rotary_dim != 0 && rotary_dim != shape->d)
+    if (attributes->variant == COPES_LRPE_COSINE && attributes->rotary_dim != 0 && rotary_dim != shape->d)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: rotary_dim is %lld; for variant cosine it must be 0",
                           call->info->name, (long long)rotary_dim);
-    if (attributes->variant == COPES_ROTATE && (rotary_dim < 0 || rotary_dim > shape->d || rotary_dim % 2 != 0))
+    if (attributes->variant == COPES_LRPE_ROTATE && (rotary_dim < 0 || rotary_dim > shape->d || rotary_dim % 2 != 0))
         return copes_fail(COPES_ERROR_ATTRIBUTE,
                           "%s: rotary_dim is %lld; with %lld features it must be even and 0 to %lld", call->info->name,
                           (long long)rotary_dim, (long long)shape->d, (long long)shape->d);
-    shape->k = attributes->variant == COPES_COSINE ? shape->d : rotary_dim / 2;
+    shape->k = attributes->variant == COPES_LRPE_COSINE ? shape->d : rotary_dim / 2;
     return COPES_OK;
 }
 
@@ -207,7 +209,8 @@ static copes_status check_width(const copes_call *call, const copes_lrpe_shape *
                           "%s: theta has shape %s; with %lld angles (%s) E must be %lld, or 1 for all of them; "
                           "pad_theta allows fewer, and those past E are then 0",
                           call->info->name, text, (long long)k,
-                          attributes->variant == COPES_COSINE ? "one per feature" : "half of rotary_dim", (long long)k);
+                          attributes->variant == COPES_LRPE_COSINE ? "one per feature" : "half of rotary_dim",
+                          (long long)k);
     const int64_t least = m > 1 ? (k + m - 1) / m : 1;
     if (e < least || e > k)
         return copes_fail(COPES_ERROR_SHAPE,
@@ -241,7 +244,7 @@ static copes_status check_optional(copes_call *call, const copes_lrpe_shape *sha
     const copes_softmax_axis softmax = copes_lrpe_softmax_axis(&call->op->lrpe);
     if (call->info->backward) {
         const copes_tensor *grad = &call->in[COPES_LRPE_GRAD_O];
-        if (call->op->lrpe.act == COPES_NONE) {
+        if (call->op->lrpe.act == COPES_ACT_NONE) {
             x->name = NULL;
         } else {
             const int64_t four[4] = {shape->b, shape->n, shape->h, shape->d}, three[3] = {shape->b, shape->n, shape->d};

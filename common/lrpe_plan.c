@@ -6,7 +6,7 @@ static copes_status check(copes_call *call)
     copes_lrpe_shape shape = {0};
     COPES_TRY(copes_lrpe_read(call, &shape));
     const copes_dtype dtype = call->in[call->info->backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X].dtype;
-    const bool doubled = !call->info->backward && call->op->lrpe.variant == COPES_COSINE;
+    const bool doubled = !call->info->backward && call->op->lrpe.variant == COPES_LRPE_COSINE;
     const int64_t features = doubled ? copes_multiply(shape.d, 2) : shape.d;
     if (features < 0)
         return copes_fail(COPES_ERROR_SIZE, "%s: x has %lld features; o's 2D must fit 63 bits", call->info->name,

@@ -36,8 +36,8 @@ typedef struct copes_segment {
 } copes_segment;
 
 typedef struct copes_lrpe_problem {
-    copes_variant variant;
-    copes_pairing pairing;
+    copes_lrpe_variant variant;
+    copes_lrpe_pairing pairing;
     copes_act act;
     copes_softmax_axis softmax;
     int backward;
@@ -101,7 +101,7 @@ static inline int64_t copes_dtype_size(copes_dtype dtype)
 /* Bytes that an lrpe problem reads and writes, angles aside: about, as strides of 0 make more of them than 63 bits hold. */
 static inline double copes_lrpe_bytes(const copes_lrpe_problem *problem)
 {
-    const int features = (problem->variant == COPES_COSINE ? 3 : 2) + (problem->x.data != NULL);
+    const int features = (problem->variant == COPES_LRPE_COSINE ? 3 : 2) + (problem->x.data != NULL);
     return (double)problem->b * (double)problem->n * (double)problem->h * (double)problem->d * features *
            (double)copes_dtype_size(problem->dtype);
 }

@@ -65,7 +65,7 @@ static bool same_shape(const oracle_tensor *a, const oracle_tensor *b)
 static int check_files(const safetensors_file *in, const safetensors_file *out)
 {
     check_type type = CHECK_F32, theta_type = CHECK_F32, o_type = CHECK_TYPES;
-    const copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.variant = COPES_ROTATE, .act = COPES_SILU}};
+    const copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.variant = COPES_LRPE_ROTATE, .act = COPES_ACT_SILU}};
     oracle_tensor x = widen(in, "x", &type), theta = widen(in, "theta", &theta_type), o = widen(out, "o", &o_type);
     oracle_args args = {.in = {[COPES_LRPE_X] = &x, [COPES_LRPE_THETA] = &theta}};
     args.tiny = check_type_of(type == CHECK_F64 ? CHECK_F64 : CHECK_F32)->normal;

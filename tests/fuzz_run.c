@@ -89,8 +89,8 @@ static void take_numbers(reader *from, int64_t *values, int count)
 static void take_lrpe(reader *from, copes_lrpe_attributes *lrpe)
 {
     const uint8_t given = take(from); /* which attributes are not their default, so that many calls are good */
-    lrpe->variant = (copes_variant)(take(from) % 3);
-    lrpe->pairing = (copes_pairing)(take(from) % 3);
+    lrpe->variant = (copes_lrpe_variant)(take(from) % 3);
+    lrpe->pairing = (copes_lrpe_pairing)(take(from) % 3);
     lrpe->act = (copes_act)(take(from) % 6);
     lrpe->dim = narrow(take_number(from)) % 5;
     if (given & 1) {

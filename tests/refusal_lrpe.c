@@ -5,7 +5,7 @@ static const int64_t shape[4] = {2, 12, 3, 8}, theta[2] = {3, 4}, lse[3] = {2, 3
 
 void call_rotate(call_case *call)
 {
-    call->op = (copes_op){.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_SILU}};
+    call->op = (copes_op){.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SILU}};
     call_add(call, COPES_LRPE_X, float32, 4, shape);
     call_add(call, COPES_LRPE_THETA, float32, 2, theta);
     call_add(call, OUT, float32, 4, shape);
@@ -15,7 +15,7 @@ void call_rotate(call_case *call)
 void call_grid(call_case *call)
 {
     call_rotate(call);
-    call->op.lrpe = (copes_lrpe_attributes){.act = COPES_SOFTMAX,
+    call->op.lrpe = (copes_lrpe_attributes){.act = COPES_ACT_SOFTMAX,
                                             .dim = 1,
                                             .grid_rank = 2,
                                             .grid = {2, 5},

@@ -44,7 +44,7 @@ END_TEST
 /* Calls that share kernels, but not how much shared memory these take. */
 static const bench_case alike[] = {
     {.op = BENCH_ACT,
-     .act = COPES_SOFTMAX,
+     .act = COPES_ACT_SOFTMAX,
      .over_tokens = true,
      .batch = 12,
      .head = 12,
@@ -52,7 +52,7 @@ static const bench_case alike[] = {
      .n = 1024,
      .type = CHECK_F32},
     {.op = BENCH_ACT,
-     .act = COPES_SOFTMAX,
+     .act = COPES_ACT_SOFTMAX,
      .over_tokens = true,
      .batch = 2,
      .head = 1,

@@ -60,7 +60,7 @@ static void run(const copes_op *op, check_type type, copes_context *context, con
 {
     bool lrpe = op->kind == COPES_LRPE_FORWARD || op->kind == COPES_LRPE_BACKWARD;
     bool backward = op->kind == COPES_ACT_BACKWARD || op->kind == COPES_LRPE_BACKWARD;
-    bool doubled = lrpe && op->lrpe.variant == COPES_COSINE;
+    bool doubled = lrpe && op->lrpe.variant == COPES_LRPE_COSINE;
     int64_t wide[4] = {shape[0], shape[1], shape[2], doubled ? 2 * shape[3] : shape[3]}, rates[4] = {1, 1, shape[2], 2};
     repeated x, grad, theta;
     make(&x, type, shape, shift);
@@ -72,7 +72,7 @@ static void run(const copes_op *op, check_type type, copes_context *context, con
     fill(&theta, CHECK_F32, 3);
     theta.tensor.ndim = 2;
     theta.tensor.shape = theta.shape + 2;
-    copes_args args = {.in = {backward && op->act.act == COPES_SOFTMAX && !lrpe ? NULL : &x.tensor},
+    copes_args args = {.in = {backward && op->act.act == COPES_ACT_SOFTMAX && !lrpe ? NULL : &x.tensor},
                        .out = {&out->tensor}};
     args.in[1] = lrpe ? &theta.tensor : backward ? &grad.tensor : NULL;
     args.in[2] = lrpe && backward ? &grad.tensor : NULL;
@@ -110,10 +110,11 @@ static void expect_repeats(copes_op op, check_type type, int64_t features, size_
 /* Rows that end on vectors, and rows that do not at an address that does not start on one. */
 START_TEST(act_streams)
 {
-    expect_repeats((copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_SILU}}, CHECK_F32, 128, 0);
-    expect_repeats((copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_SOFTMAX, .dim = -1}}, CHECK_BF16, 130,
-                   6);
-    expect_repeats((copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_SOFTMAX, .dim = 1}}, CHECK_BF16, 128, 2);
+    expect_repeats((copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SILU}}, CHECK_F32, 128, 0);
+    expect_repeats((copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = -1}}, CHECK_BF16,
+                   130, 6);
+    expect_repeats((copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = 1}}, CHECK_BF16, 128,
+                   2);
 }
 END_TEST
 
@@ -121,13 +122,13 @@ START_TEST(lrpe_streams)
 {
     copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.offset = {9}, .pad_theta = 1}};
     expect_repeats(op, CHECK_BF16, 128, 0);
-    op.lrpe.pairing = COPES_INTERLEAVED;
+    op.lrpe.pairing = COPES_LRPE_INTERLEAVED;
     expect_repeats(op, CHECK_F32, 130, 4);
-    op.lrpe.act = COPES_SOFTMAX;
+    op.lrpe.act = COPES_ACT_SOFTMAX;
     op.lrpe.dim = 1;
     expect_repeats(op, CHECK_BF16, 130, 6);
     op.kind = COPES_LRPE_BACKWARD;
-    op.lrpe = (copes_lrpe_attributes){.variant = COPES_COSINE, .act = COPES_SILU, .pad_theta = 1};
+    op.lrpe = (copes_lrpe_attributes){.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SILU, .pad_theta = 1};
     expect_repeats(op, CHECK_BF16, 128, 0);
 }
 END_TEST

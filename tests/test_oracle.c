@@ -69,20 +69,20 @@ START_TEST(activations_have_their_known_values)
     static room x, out;
     const double values[] = {0, 1, -2, INFINITY, -INFINITY, NAN, -100};
     oracle_tensor *t = filled(&x, 1, (int64_t[]){7}, values);
-    const double *o = act(COPES_SIGMOID, 0, t, &out);
+    const double *o = act(COPES_ACT_SIGMOID, 0, t, &out);
     expect_near(o[0], 0.5);
     expect_near(o[1], 0.73105857863000487925);
     expect_near(o[2], 0.11920292202211755594);
     ck_assert(o[3] == 1 && o[4] == 0 && isnan(o[5]));
     ck_assert_double_eq_tol(o[6], 3.7200759760208359630e-44, 1e-58);
     ck_assert(out.term[6] == o[6]); /* no larger for being denormal as a float */
-    o = act(COPES_SILU, 0, t, &out);
+    o = act(COPES_ACT_SILU, 0, t, &out);
     ck_assert(o[0] == 0 && o[3] == INFINITY);
     expect_near(o[1], 0.73105857863000487925);
     expect_near(o[2], -0.23840584404423511188);
-    o = act(COPES_RELU, 0, t, &out);
+    o = act(COPES_ACT_RELU, 0, t, &out);
     ck_assert(o[0] == 0 && o[1] == 1 && o[2] == 0 && o[3] == INFINITY && o[4] == 0 && isnan(o[5]));
-    o = act(COPES_NONE, 0, t, &out);
+    o = act(COPES_ACT_NONE, 0, t, &out);
     ck_assert(memcmp(o, values, sizeof values) == 0);
 }
 END_TEST
@@ -92,16 +92,16 @@ START_TEST(softmax_runs_along_its_axis)
     static room x, out;
     const double ln2 = 0.69314718055994530942;
     oracle_tensor *t = filled(&x, 2, (int64_t[]){2, 3}, (double[]){0, ln2, 0, 1000, 1000 + ln2, -INFINITY});
-    const double *o = act(COPES_SOFTMAX, -1, t, &out);
+    const double *o = act(COPES_ACT_SOFTMAX, -1, t, &out);
     const double rows[] = {0.25, 0.5, 0.25, 1. / 3, 2. / 3, 0};
     for (int i = 0; i < 6; i++) {
         ck_assert_double_eq_tol(o[i], rows[i], 1e-13); /* 1000 + ln 2 is rounded */
     }
     ck_assert_double_eq_tol(out.term[0], 0.5, 1e-15);
-    o = act(COPES_SOFTMAX, 0, t, &out);
+    o = act(COPES_ACT_SOFTMAX, 0, t, &out);
     ck_assert(o[0] == 0 || o[0] < 1e-300);
     ck_assert(o[3] == 1 && o[2] == 1 && o[5] == 0);
-    o = act(COPES_SOFTMAX, -1, filled(&x, 2, (int64_t[]){1, 2}, (double[]){-INFINITY, -INFINITY}), &out);
+    o = act(COPES_ACT_SOFTMAX, -1, filled(&x, 2, (int64_t[]){1, 2}, (double[]){-INFINITY, -INFINITY}), &out);
     ck_assert(isnan(o[0]) && isnan(o[1]));
 }
 END_TEST
@@ -123,7 +123,7 @@ START_TEST(rotation_follows_grid_and_pairing)
     op.lrpe.rotary_dim = 6;
     oracle_tensor *rates = filled(&theta, 2, (int64_t[]){1, 2}, (double[]){0.25, 0.0625});
     for (int interleaved = 0; interleaved < 2; interleaved++) {
-        op.lrpe.pairing = interleaved ? COPES_INTERLEAVED : COPES_HALF;
+        op.lrpe.pairing = interleaved ? COPES_LRPE_INTERLEAVED : COPES_LRPE_HALF;
         oracle_tensor *t = shaped(&x, 4, shape);
         for (int i = 0; i < 64; i++) {
             int feature = i % 8;
@@ -149,7 +149,7 @@ START_TEST(cosine_follows_heads_and_sections)
     static room x, theta, out;
     copes_op op =
         {.kind = COPES_LRPE_FORWARD,
-         .lrpe = {.variant = COPES_COSINE, .grid_rank = 2, .grid = {1, 2}, .offset = {3, 7}, .sections = {1, 2}}};
+         .lrpe = {.variant = COPES_LRPE_COSINE, .grid_rank = 2, .grid = {1, 2}, .offset = {3, 7}, .sections = {1, 2}}};
     oracle_tensor *t = filled(&x, 4, (int64_t[]){1, 2, 2, 3}, (double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
     oracle_tensor *rates = filled(&theta, 2, (int64_t[]){2, 3}, (double[]){.5, .25, .125, 1, 2, 3});
     const double *o = lrpe(&op, t, rates, &out);
@@ -168,7 +168,7 @@ END_TEST
 START_TEST(theta_may_be_short)
 {
     static room x, theta, out;
-    copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.variant = COPES_COSINE, .offset = {2}}};
+    copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.variant = COPES_LRPE_COSINE, .offset = {2}}};
     oracle_tensor *t = filled(&x, 3, (int64_t[]){1, 1, 3}, (double[]){1, 1, 1});
     const double *o = lrpe(&op, t, filled(&theta, 2, (int64_t[]){1, 2}, (double[]){.5, .25}), &out);
     expect_near(o[0], cos(1.));
@@ -187,20 +187,20 @@ START_TEST(lrpe_activates_first)
     const int64_t shape[] = {2, 3, 2, 4};
     scattered(&x, 4, shape, 0.3);
     filled(&theta, 2, (int64_t[]){1, 1}, (double[]){0});
-    copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_SOFTMAX, .dim = 1, .prefix = 1}};
+    copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = 1, .prefix = 1}};
     oracle_args args = {.in = {&x.tensor, &theta.tensor}};
     shaped(&lse, 0, NULL);
     oracle_infer(&op, &args, COPES_OUT_LSE, &lse.tensor);
     ck_assert(lse.tensor.rank == 3 && lse.tensor.shape[0] == 2 && lse.tensor.shape[1] == 2 && lse.tensor.shape[2] == 4);
     args.out[COPES_OUT_LSE] = &lse.tensor;
-    const double *o = run_one(&op, &args, &out), *wanted = act(COPES_SOFTMAX, 1, &x.tensor, &plain);
+    const double *o = run_one(&op, &args, &out), *wanted = act(COPES_ACT_SOFTMAX, 1, &x.tensor, &plain);
     for (int i = 0; i < 48; i++) {
         expect_near(o[i], wanted[i]);
         expect_near(exp(x.value[i] - lse.value[i / 24 * 8 + i % 8]), wanted[i]);
     }
-    op.lrpe = (copes_lrpe_attributes){.act = COPES_SILU};
+    op.lrpe = (copes_lrpe_attributes){.act = COPES_ACT_SILU};
     o = lrpe(&op, &x.tensor, &theta.tensor, &out);
-    wanted = act(COPES_SILU, 0, &x.tensor, &plain);
+    wanted = act(COPES_ACT_SILU, 0, &x.tensor, &plain);
     ck_assert(memcmp(o, wanted, 48 * sizeof *o) == 0);
 }
 END_TEST

@@ -82,11 +82,11 @@ static void check_act(copes_act which, int dim)
 
 START_TEST(act)
 {
-    for (int which = COPES_NONE; which < COPES_SOFTMAX; which++) {
+    for (int which = COPES_ACT_NONE; which < COPES_ACT_SOFTMAX; which++) {
         check_act((copes_act)which, -1);
     }
     for (int dim = -3; dim < 3; dim++) {
-        check_act(COPES_SOFTMAX, dim);
+        check_act(COPES_ACT_SOFTMAX, dim);
     }
 }
 END_TEST
@@ -102,7 +102,7 @@ static void check_lrpe(copes_lrpe_attributes attributes, int64_t heads, int64_t 
     shape_room(&o, 4, shape);
     oracle_infer(&forward, &args, COPES_OUT, &o.tensor);
     scatter(&w, 4, o.tensor.shape, 2.9);
-    int over_sequence = attributes.act == COPES_SOFTMAX && attributes.dim == 1;
+    int over_sequence = attributes.act == COPES_ACT_SOFTMAX && attributes.dim == 1;
     shape_room(&lse, 3, (int64_t[]){2, 2, 6});
     args.out[COPES_OUT_LSE] = over_sequence ? &lse.tensor : NULL;
     run(&forward, &args);
@@ -123,7 +123,7 @@ static void check_lrpe(copes_lrpe_attributes attributes, int64_t heads, int64_t 
 
 static void check_lrpe_acts(copes_lrpe_attributes attributes, int64_t heads, int64_t width)
 {
-    for (int which = COPES_NONE; which <= COPES_SOFTMAX; which++) {
+    for (int which = COPES_ACT_NONE; which <= COPES_ACT_SOFTMAX; which++) {
         attributes.act = (copes_act)which;
         attributes.dim = 3;
         check_lrpe(attributes, heads, width);
@@ -135,16 +135,19 @@ static void check_lrpe_acts(copes_lrpe_attributes attributes, int64_t heads, int
 START_TEST(lrpe_rotate)
 {
     check_lrpe_acts((copes_lrpe_attributes){.offset = {100000}}, 2, 3);
-    check_lrpe_acts((copes_lrpe_attributes){.pairing = COPES_INTERLEAVED, .rotary_dim = 4, .prefix = 1}, 1, 2);
+    check_lrpe_acts((copes_lrpe_attributes){.pairing = COPES_LRPE_INTERLEAVED, .rotary_dim = 4, .prefix = 1}, 1, 2);
     check_lrpe_acts((copes_lrpe_attributes){.grid_rank = 2, .grid = {3, 2}, .suffix = 1, .sections = {2, 1}}, 2, 3);
 }
 END_TEST
 
 START_TEST(lrpe_cosine)
 {
-    check_lrpe_acts((copes_lrpe_attributes){.variant = COPES_COSINE, .offset = {-3}}, 2, 1);
-    check_lrpe_acts((copes_lrpe_attributes){.variant = COPES_COSINE, .grid_rank = 3, .grid = {1, 3, 2}, .prefix = 1}, 1,
-                    2);
+    check_lrpe_acts((copes_lrpe_attributes){.variant = COPES_LRPE_COSINE, .offset = {-3}}, 2, 1);
+    check_lrpe_acts((copes_lrpe_attributes){.variant = COPES_LRPE_COSINE,
+                                            .grid_rank = 3,
+                                            .grid = {1, 3, 2},
+                                            .prefix = 1},
+                    1, 2);
 }
 END_TEST
 

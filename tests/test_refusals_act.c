@@ -12,14 +12,14 @@ static const int64_t shape[3] = {2, 3, 8};
 
 static void forward(call_case *call)
 {
-    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {COPES_SILU, -1}};
+    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {COPES_ACT_SILU, -1}};
     call_add(call, X, float32, 3, shape);
     call_add(call, OUT, float32, 3, shape);
 }
 
 static void backward(call_case *call)
 {
-    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {COPES_SILU, -1}};
+    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {COPES_ACT_SILU, -1}};
     call_add(call, X, float32, 3, shape);
     call_add(call, GRAD, float32, 3, shape);
     call_add(call, OUT, float32, 3, shape);
@@ -27,7 +27,7 @@ static void backward(call_case *call)
 
 static void softmax_backward(call_case *call)
 {
-    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {COPES_SOFTMAX, 1}};
+    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {COPES_ACT_SOFTMAX, 1}};
     call_add(call, SAVED, float32, 3, shape);
     call_add(call, GRAD, float32, 3, shape);
     call_add(call, OUT, float32, 3, shape);
@@ -195,18 +195,18 @@ static const refusal forward_rows[] = {
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, ACT, 0, 5, 0}},
-     "act_forward: act is 5; it must be COPES_NONE (0) to COPES_SOFTMAX (4)"},
+     "act_forward: act is 5; it must be COPES_ACT_NONE (0) to COPES_ACT_SOFTMAX (4)"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, ACT, 0, -1, 0}},
-     "act_forward: act is -1; it must be COPES_NONE (0) to COPES_SOFTMAX (4)"},
+     "act_forward: act is -1; it must be COPES_ACT_NONE (0) to COPES_ACT_SOFTMAX (4)"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
-     {{SET32, ACT, 0, COPES_SOFTMAX, 0}, {SET32, DIM, 0, 3, 0}},
+     {{SET32, ACT, 0, COPES_ACT_SOFTMAX, 0}, {SET32, DIM, 0, 3, 0}},
      "act_forward: dim is 3; with tensors of rank 3 it must be -3 to 2"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
-     {{SET32, ACT, 0, COPES_SOFTMAX, 0}, {SET32, DIM, 0, -4, 0}},
+     {{SET32, ACT, 0, COPES_ACT_SOFTMAX, 0}, {SET32, DIM, 0, -4, 0}},
      "act_forward: dim is -4; with tensors of rank 3 it must be -3 to 2"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
@@ -260,7 +260,7 @@ static const refusal backward_rows[] = {
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, ACT, 0, 1000, 0}},
-     "act_backward: act is 1000; it must be COPES_NONE (0) to COPES_SOFTMAX (4)"},
+     "act_backward: act is 1000; it must be COPES_ACT_NONE (0) to COPES_ACT_SOFTMAX (4)"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, DIM, 0, -4, 0}},

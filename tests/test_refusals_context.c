@@ -13,7 +13,7 @@ static const int64_t shape[2] = {2, 3};
 static void make(call_case *call)
 {
     memset(call, 0, sizeof *call);
-    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {COPES_RELU, -1}};
+    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {COPES_ACT_RELU, -1}};
     call_add(call, COPES_ACT_X, float32, 2, shape);
     call_add(call, OUT, float32, 2, shape);
 }
@@ -137,7 +137,7 @@ static void make_long_rows(long_rows *call)
     call->in = (DLTensor){.device = cpu, .ndim = 4, .dtype = {kDLBfloat, 16, 1}, .shape = call->shape[0]};
     call->out = (DLTensor){.device = cpu, .ndim = 4, .dtype = {kDLBfloat, 16, 1}, .shape = call->shape[1]};
     call->angles = (DLTensor){.device = cpu, .ndim = 2, .dtype = float32, .shape = call->shape[2]};
-    call->op = (copes_op){.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_SOFTMAX}};
+    call->op = (copes_op){.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX}};
     call->args = (copes_args){.in = {&call->in, &call->angles}, .out = {&call->out}};
     ck_assert_int_eq(copes_workspace_size(call_context(), &call->op, &call->args, &call->size), COPES_OK);
     ck_assert_uint_gt(call->size, 1024);
@@ -226,7 +226,8 @@ START_TEST(descriptions_that_overlap)
     DLTensor theta = {.device = cpu, .ndim = 2, .dtype = float32, .shape = lengths[1]};
     DLTensor o = {.shape = made[0]}, lse = {.shape = made[1]};
     const DLTensor x_before = x, o_before = o;
-    const copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.variant = COPES_COSINE, .act = COPES_SOFTMAX, .dim = 1}};
+    const copes_op op = {.kind = COPES_LRPE_FORWARD,
+                         .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = 1}};
     copes_args args = {.in = {&x, &theta}, .out = {&x, &lse}};
     expect_description_refusal(&op, &args, "DLTensor of o overlaps the DLTensor of x");
     args.out[1] = args.out[0] = &o;

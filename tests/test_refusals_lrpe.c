@@ -13,8 +13,8 @@ static const int64_t shape[4] = {2, 12, 3, 8}, doubled[4] = {2, 12, 3, 16}, lse[
 static void cosine_backward(call_case *call)
 {
     static const int64_t wide[2] = {1, 8};
-    call->op =
-        (copes_op){.kind = COPES_LRPE_BACKWARD, .lrpe = {.variant = COPES_COSINE, .act = COPES_SOFTMAX, .dim = 1}};
+    call->op = (copes_op){.kind = COPES_LRPE_BACKWARD,
+                          .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = 1}};
     call_add(call, X, float32, 4, shape);
     call_add(call, THETA, float32, 2, wide);
     call_add(call, GRAD, float32, 4, doubled);
@@ -112,11 +112,11 @@ static const refusal rotate_rows[] = {
      "lrpe_forward: o has shape (2, 12, 3, 16); it must be (2, 12, 3, 8), as x; cosine: 2D features"},
     {COPES_ERROR_SHAPE,
      BY_SIZE_AND_RUN,
-     {{SET32, AT(variant), 0, COPES_COSINE, 0}, {LENGTH, THETA, 1, 8, 0}},
+     {{SET32, AT(variant), 0, COPES_LRPE_COSINE, 0}, {LENGTH, THETA, 1, 8, 0}},
      "lrpe_forward: o has shape (2, 12, 3, 8); it must be (2, 12, 3, 16), as x; cosine: 2D features"},
     {COPES_ERROR_SIZE,
      BY_INFER,
-     {{SET32, AT(variant), 0, COPES_COSINE, 0}, {LENGTH, X, 3, INT64_C(1) << 54, 0}, {LENGTH, THETA, 1, 1, 0}},
+     {{SET32, AT(variant), 0, COPES_LRPE_COSINE, 0}, {LENGTH, X, 3, INT64_C(1) << 54, 0}, {LENGTH, THETA, 1, 1, 0}},
      "lrpe_forward: o is to have shape (2, 12, 3, 36028797018963968) of float32; its size in bytes must fit 63 bits"},
     {COPES_ERROR_STRIDE,
      BY_SIZE_AND_RUN,
@@ -228,11 +228,11 @@ static const refusal backward_rows[] = {
      "lrpe_backward: theta has shape (1, 4); with 8 angles (one per feature) E must be 8, or 1 for all of them; pad_theta allows fewer, and those past E are then 0"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
-     {{SET32, AT(pairing), 0, COPES_INTERLEAVED, 0}},
-     "lrpe_backward: pairing is 1; for variant cosine, which pairs nothing, it must be COPES_HALF (0)"},
+     {{SET32, AT(pairing), 0, COPES_LRPE_INTERLEAVED, 0}},
+     "lrpe_backward: pairing is 1; for variant cosine, which pairs nothing, it must be COPES_LRPE_HALF (0)"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
-     {{SET32, AT(act), 0, COPES_NONE, 0}},
+     {{SET32, AT(act), 0, COPES_ACT_NONE, 0}},
      "lrpe_backward: lse is given; it must be NULL but for softmax over the sequence"},
     {COPES_ERROR_ALIAS,
      BY_SIZE_AND_RUN,
@@ -273,7 +273,7 @@ START_TEST(empty_succeeds)
     static const int lse_dim[4] = {0, -1, 1, 2}, theta_dim[4] = {-1, -1, 0, 1};
     memset(&call, 0, sizeof call);
     call_grid(&call);
-    call.op.lrpe = (copes_lrpe_attributes){.act = COPES_SOFTMAX, .dim = 1};
+    call.op.lrpe = (copes_lrpe_attributes){.act = COPES_ACT_SOFTMAX, .dim = 1};
     call.shape[X][_i] = call.shape[OUT][_i] = 0;
     if (lse_dim[_i] >= 0)
         call.shape[LSE][lse_dim[_i]] = 0;

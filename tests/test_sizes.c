@@ -153,9 +153,9 @@ START_TEST(lrpe_of_all_lengths)
         for (int backward = 0; backward < 2; backward++)
             for (int softmax = 0; softmax < 3; softmax++) {
                 const int64_t d = INT64_C(1) << power;
-                sized_call call = {
-                    .op = {.kind = backward ? COPES_LRPE_BACKWARD : COPES_LRPE_FORWARD,
-                           .lrpe = {.act = softmax > 0 ? COPES_SOFTMAX : COPES_SILU, .dim = softmax == 2 ? 1 : 3}}};
+                sized_call call = {.op = {.kind = backward ? COPES_LRPE_BACKWARD : COPES_LRPE_FORWARD,
+                                          .lrpe = {.act = softmax > 0 ? COPES_ACT_SOFTMAX : COPES_ACT_SILU,
+                                                   .dim = softmax == 2 ? 1 : 3}}};
                 ADD(&call, COPES_LRPE_X, 16, 1, 3, 1, d);
                 ADD(&call, COPES_LRPE_THETA, 32, 1, 1);
                 if (backward)
@@ -172,7 +172,7 @@ START_TEST(act_of_all_lengths)
 {
     for (int power = 0; power <= 53; power++)
         for (int dim = -2; dim < 0; dim++) {
-            sized_call call = {.op = {.kind = COPES_ACT_FORWARD, .act = {COPES_SOFTMAX, dim}}};
+            sized_call call = {.op = {.kind = COPES_ACT_FORWARD, .act = {COPES_ACT_SOFTMAX, dim}}};
             ADD(&call, COPES_ACT_X, 16, 3, INT64_C(1) << power);
             ADD(&call, OUT + COPES_OUT, 16, 3, INT64_C(1) << power);
             ck_assert_int_eq(check(&call, 0, "act"), 0);

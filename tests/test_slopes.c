@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 static const check_type types[] = {CHECK_F16, CHECK_BF16};
-static const copes_act acts[] = {COPES_SIGMOID, COPES_SILU};
+static const copes_act acts[] = {COPES_ACT_SIGMOID, COPES_ACT_SILU};
 
 /* The neighbour of a 16-bit number that is larger in magnitude, or smaller. */
 static double neighbour(check_type type, double number, bool larger)
@@ -71,7 +71,7 @@ static void hold_slopes(copes_context *context, const char *name, DLDevice devic
             worst = fmax(worst, worst_error(&c, context, device));
         const double bound = check_bound_of(&c.op, COPES_OUT, type, device).term_ulps;
         printf("%-4s %-4s %-7s off by %.3f ulp of float32 or more; the bound is %g\n", name, check_type_of(type)->name,
-               acts[i % 2] == COPES_SILU ? "silu" : "sigmoid", worst, bound);
+               acts[i % 2] == COPES_ACT_SILU ? "silu" : "sigmoid", worst, bound);
         ck_assert_msg(worst <= bound, "%s: %.3f ulp past a bound of %g", name, worst, bound);
     }
 }

@@ -30,12 +30,12 @@ static void activate_all(copes_act act, const void *x, void *y, size_t count)
 
 static void sigmoid_all(const void *x, void *y, size_t count)
 {
-    activate_all(COPES_SIGMOID, x, y, count);
+    activate_all(COPES_ACT_SIGMOID, x, y, count);
 }
 
 static void silu_all(const void *x, void *y, size_t count)
 {
-    activate_all(COPES_SILU, x, y, count);
+    activate_all(COPES_ACT_SILU, x, y, count);
 }
 
 static void sincos_all(const void *phase, void *sine, void *cosine, size_t count)

@@ -45,7 +45,7 @@ static cJSON *add_shape(cJSON *entry, const bench_case *c)
     cJSON_AddStringToObject(entry, "mode", c->backward ? "backward" : "forward");
     if (c->op != BENCH_TPA)
         cJSON_AddStringToObject(entry, "act", bench_act_name(c->act));
-    if (c->act == COPES_SOFTMAX)
+    if (c->act == COPES_ACT_SOFTMAX)
         cJSON_AddStringToObject(entry, "axis", c->over_tokens ? "sequence" : "features");
     cJSON_AddStringToObject(entry, "dtype", check_type_of(c->type)->name);
     cJSON_AddNumberToObject(entry, "batch", (double)c->batch);

@@ -105,7 +105,7 @@ static int64_t count_angles(const request *wish, int64_t features)
 {
     const copes_lrpe_attributes *lrpe = &wish->op.lrpe;
     int64_t rotary_dim = lrpe->rotary_dim > 0 && lrpe->rotary_dim < features ? lrpe->rotary_dim : features;
-    const int64_t angles = lrpe->variant == COPES_COSINE ? features : rotary_dim / 2;
+    const int64_t angles = lrpe->variant == COPES_LRPE_COSINE ? features : rotary_dim / 2;
     bool shared = lrpe->grid_rank > 1;
     for (int i = 0; i < COPES_MAX_GRID; i++)
         shared = shared && lrpe->sections[i] == 0;
@@ -121,7 +121,7 @@ static int make_theta(job *work, int index)
     tensor *slot = &work->in[index];
     if (lead->view.ndim == 0)
         return 0; /* the library says what is wrong with it */
-    const bool doubled = wish->info->backward != 0 && wish->op.lrpe.variant == COPES_COSINE;
+    const bool doubled = wish->info->backward != 0 && wish->op.lrpe.variant == COPES_LRPE_COSINE;
     const int64_t angles = count_angles(wish, lead->shape[lead->view.ndim - 1] / (doubled ? 2 : 1));
     float *theta = angles <= 1 << 24 ? malloc((size_t)angles * sizeof *theta) : NULL;
     if (theta == NULL)

@@ -33,18 +33,18 @@ struct caller_state {
     bool changed = false;
 
     /* Makes the device's context current, unless one of the device is: a green one has what the caller wants used. */
-    copes_status enter(const queue &to)
+    copes_status enter(const gpu_queue &queue)
     {
         CUcontext current = nullptr;
         int device = -1;
         COPES_TRY(get_current.call("device", &current));
-        if (current == to.home)
+        if (current == queue.home)
             return COPES_OK;
         if (current != nullptr)
             COPES_TRY(status_of(cudaGetDevice(&device), "device"));
-        if (device == to.device)
+        if (device == queue.id)
             return COPES_OK;
-        COPES_TRY(push_current.call("device", static_cast<CUcontext>(to.home)));
+        COPES_TRY(push_current.call("device", static_cast<CUcontext>(queue.home)));
         changed = true;
         return COPES_OK;
     }

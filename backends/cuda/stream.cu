@@ -11,7 +11,7 @@ static __global__ void fill_multiprocessor()
 {
 }
 
-static int clusters_at_once(const queue &to, int size)
+static int clusters_at_once(const gpu_queue &queue, int size)
 {
     const void *kernel = reinterpret_cast<const void *>(fill_multiprocessor);
     cudaLaunchAttribute cluster = {};
@@ -20,12 +20,12 @@ static int clusters_at_once(const queue &to, int size)
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)size);
     config.blockDim = dim3(32);
-    config.dynamicSmemBytes = (size_t)to.shared_memory;
-    config.stream = to.stream;
+    config.dynamicSmemBytes = (size_t)queue.shared_memory;
+    config.stream = queue.stream;
     config.attrs = &cluster;
     config.numAttrs = 1;
     int count = 0;
-    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, to.shared_memory) == cudaSuccess &&
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, queue.shared_memory) == cudaSuccess &&
         cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess &&
         cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess)
         return count;
@@ -33,16 +33,16 @@ static int clusters_at_once(const queue &to, int size)
     return 0;
 }
 
-void count_clusters(queue *to)
+void count_clusters(gpu_queue *queue)
 {
     for (int size = 1; size <= MOST_CLUSTER; size++)
-        to->clusters[size] = to->architecture >= 90 ? clusters_at_once(*to, size) : 0;
+        queue->clusters[size] = queue->architecture >= 90 ? clusters_at_once(*queue, size) : 0;
 }
 
 #if CUDA_VERSION >= 12040 /* before that there are no green contexts */
 /* What the current context has, which is what the default stream has: to ask about that stream would spoil another's
  * capture. Contexts are told apart by numbers that are never given again. */
-static copes_status ask_context(const queue &before, queue *to, const void **part, CUdevResource *has)
+static copes_status ask_context(const gpu_queue &before, gpu_queue *queue, const void **part, CUdevResource *has)
 {
     static constinit driver_function<decltype(cuCtxGetId)> get_id("cuCtxGetId", 12000);
     static constinit driver_function<decltype(cuCtxGetCurrent)> get_context("cuCtxGetCurrent", 12000);
@@ -53,11 +53,11 @@ static copes_status ask_context(const queue &before, queue *to, const void **par
     COPES_TRY(find_in_driver(&found, get_id, get_context, get_resource));
     if (!found)
         return COPES_OK;
-    COPES_TRY(get_id.call("context", current, &to->context));
-    if (to->context == before.context) {
-        const cudaStream_t stream = to->stream;
-        *to = before;
-        to->stream = stream;
+    COPES_TRY(get_id.call("context", current, &queue->context));
+    if (queue->context == before.context) {
+        const cudaStream_t stream = queue->stream;
+        *queue = before;
+        queue->stream = stream;
         return COPES_OK;
     }
     COPES_TRY(get_context.call("context", &context));
@@ -66,7 +66,7 @@ static copes_status ask_context(const queue &before, queue *to, const void **par
     return COPES_OK;
 }
 
-static copes_status ask_stream(const queue &to, const void **part, CUdevResource *has)
+static copes_status ask_stream(const gpu_queue &queue, const void **part, CUdevResource *has)
 {
     static constinit driver_function<decltype(cuStreamGetGreenCtx)> get_context("cuStreamGetGreenCtx", 12040);
     static constinit driver_function<decltype(cuGreenCtxGetDevResource)> get_resource("cuGreenCtxGetDevResource",
@@ -76,33 +76,33 @@ static copes_status ask_stream(const queue &to, const void **part, CUdevResource
     COPES_TRY(find_in_driver(&found, get_context, get_resource));
     if (!found)
         return COPES_OK;
-    COPES_TRY(get_context.call("stream", to.stream, &context));
+    COPES_TRY(get_context.call("stream", queue.stream, &context));
     if (context != nullptr)
         COPES_TRY(get_resource.call("stream", context, has, CU_DEV_RESOURCE_TYPE_SM));
     *part = context;
     return COPES_OK;
 }
 
-copes_status find_part(const queue &before, queue *to)
+copes_status find_part(const gpu_queue &before, gpu_queue *queue)
 {
     const bool by_default =
-        to->stream == nullptr || to->stream == cudaStreamLegacy || to->stream == cudaStreamPerThread;
+        queue->stream == nullptr || queue->stream == cudaStreamLegacy || queue->stream == cudaStreamPerThread;
     const void *part = nullptr;
     CUdevResource has = {};
-    COPES_TRY(by_default ? ask_context(before, to, &part, &has) : ask_stream(*to, &part, &has));
+    COPES_TRY(by_default ? ask_context(before, queue, &part, &has) : ask_stream(*queue, &part, &has));
     const int multiprocessors = (int)has.sm.smCount;
-    if (part == nullptr || multiprocessors >= to->multiprocessors)
+    if (part == nullptr || multiprocessors >= queue->multiprocessors)
         return COPES_OK;
-    to->part = part;
-    to->multiprocessors = multiprocessors;
+    queue->part = part;
+    queue->multiprocessors = multiprocessors;
     if (part == before.part && multiprocessors == before.multiprocessors)
-        std::copy_n(before.clusters, MOST_CLUSTER + 1, to->clusters); /* to count takes microseconds */
+        std::copy_n(before.clusters, MOST_CLUSTER + 1, queue->clusters); /* to count takes microseconds */
     else
-        count_clusters(to);
+        count_clusters(queue);
     return COPES_OK;
 }
 #else
-copes_status find_part(const queue &, queue *)
+copes_status find_part(const gpu_queue &, gpu_queue *)
 {
     return COPES_OK;
 }

@@ -21,7 +21,7 @@ class device_guard
   public:
     const copes_status status;
 
-    explicit device_guard(const queue &to) : status(caller.enter(to))
+    explicit device_guard(const gpu_queue &queue) : status(caller.enter(queue))
     {
     }
     device_guard(const device_guard &) = delete;
@@ -78,25 +78,25 @@ static void summary(int32_t device, char *text, size_t size)
 
 /* A context: a device as a whole, and what the stream has of it. */
 struct gpu_state {
-    queue whole, to;
+    gpu_queue whole, part;
 };
 
-static copes_status read_device(int32_t device, queue *to)
+static copes_status read_device(int32_t device, gpu_queue *queue)
 {
     device_properties properties;
     int code = 0;
-    to->device = device;
-    COPES_TRY(find_home(device, &to->home));
-    const device_guard guard(*to);
+    queue->id = device;
+    COPES_TRY(find_home(device, &queue->home));
+    const device_guard guard(*queue);
     COPES_TRY(guard.status);
     COPES_TRY(status_of(GPU(GetDeviceProperties)(&properties, device), "context"));
     COPES_TRY(status_of(find_code(&code), "context"));
-    to->capability = properties.major * 10 + properties.minor;
-    to->architecture = std::min(to->capability, code);
-    to->shared_memory = most_shared_memory(properties);
-    to->meets = BLOCKS_MEET && properties.cooperativeLaunch != 0;
-    to->multiprocessors = properties.multiProcessorCount;
-    count_clusters(to);
+    queue->capability = properties.major * 10 + properties.minor;
+    queue->architecture = std::min(queue->capability, code);
+    queue->shared_memory = most_shared_memory(properties);
+    queue->cooperative = BLOCKS_MEET && properties.cooperativeLaunch != 0;
+    queue->multiprocessors = properties.multiProcessorCount;
+    count_clusters(queue);
     return COPES_OK;
 }
 
@@ -105,10 +105,10 @@ static copes_status set_stream(void *state, void *stream)
     gpu_state &of = *static_cast<gpu_state *>(state);
     const device_guard guard(of.whole);
     COPES_TRY(guard.status);
-    queue to = of.whole;
-    to.stream = static_cast<GPU(Stream_t)>(stream);
-    COPES_TRY(find_part(of.to, &to));
-    of.to = to;
+    gpu_queue queue = of.whole;
+    queue.stream = static_cast<GPU(Stream_t)>(stream);
+    COPES_TRY(find_part(of.part, &queue));
+    of.part = queue;
     return COPES_OK;
 }
 
@@ -132,46 +132,46 @@ static void close_state(void *state)
     free(state);
 }
 
-template <typename T> static int64_t workspace_of(const queue &to, const copes_problem &problem)
+template <typename T> static int64_t workspace_of(const gpu_queue &queue, const copes_problem &problem)
 {
     switch (problem.kind) {
     case COPES_ACT_FORWARD:
-    case COPES_ACT_BACKWARD: return act_workspace<T>(to, problem.act);
+    case COPES_ACT_BACKWARD: return act_workspace<T>(queue, problem.act);
     case COPES_LRPE_FORWARD:
-    case COPES_LRPE_BACKWARD: return lrpe_workspace<T>(to, problem.lrpe);
+    case COPES_LRPE_BACKWARD: return lrpe_workspace<T>(queue, problem.lrpe);
     case COPES_TPA_DECODE: break;
     }
-    return tpa_workspace<T>(to, problem.tpa);
+    return tpa_workspace<T>(queue, problem.tpa);
 }
 
-template <typename T> static copes_status run_of(const queue &to, const copes_problem &problem, void *workspace)
+template <typename T> static copes_status run_of(const gpu_queue &queue, const copes_problem &problem, void *workspace)
 {
     switch (problem.kind) {
     case COPES_ACT_FORWARD:
-    case COPES_ACT_BACKWARD: return run_act<T>(to, problem.act, workspace);
+    case COPES_ACT_BACKWARD: return run_act<T>(queue, problem.act, workspace);
     case COPES_LRPE_FORWARD:
-    case COPES_LRPE_BACKWARD: return run_lrpe<T>(to, problem.lrpe, workspace);
+    case COPES_LRPE_BACKWARD: return run_lrpe<T>(queue, problem.lrpe, workspace);
     case COPES_TPA_DECODE: break;
     }
-    return run_tpa<T>(to, problem.tpa, workspace);
+    return run_tpa<T>(queue, problem.tpa, workspace);
 }
 
 static int64_t workspace_size(const void *state, const copes_problem *problem)
 {
-    const queue &to = static_cast<const gpu_state *>(state)->to;
+    const gpu_queue &queue = static_cast<const gpu_state *>(state)->part;
     switch (copes_problem_dtype(problem)) {
-    case COPES_F16: return workspace_of<f16>(to, *problem);
-    case COPES_BF16: return workspace_of<bf16>(to, *problem);
-    default: return workspace_of<f32>(to, *problem);
+    case COPES_F16: return workspace_of<f16>(queue, *problem);
+    case COPES_BF16: return workspace_of<bf16>(queue, *problem);
+    default: return workspace_of<f32>(queue, *problem);
     }
 }
 
-static copes_status run_on(const queue &to, const copes_problem &problem, void *workspace)
+static copes_status run_on(const gpu_queue &queue, const copes_problem &problem, void *workspace)
 {
     switch (copes_problem_dtype(&problem)) {
-    case COPES_F16: return run_of<f16>(to, problem, workspace);
-    case COPES_BF16: return run_of<bf16>(to, problem, workspace);
-    default: return run_of<f32>(to, problem, workspace);
+    case COPES_F16: return run_of<f16>(queue, problem, workspace);
+    case COPES_BF16: return run_of<bf16>(queue, problem, workspace);
+    default: return run_of<f32>(queue, problem, workspace);
     }
 }
 
@@ -181,15 +181,15 @@ static copes_status run_on(const queue &to, const copes_problem &problem, void *
  * would have gone before this one. */
 static copes_status run(void *state, const copes_problem *problem, void *workspace)
 {
-    const queue &to = static_cast<const gpu_state *>(state)->to;
-    const device_guard guard(to);
+    const gpu_queue &queue = static_cast<const gpu_state *>(state)->part;
+    const device_guard guard(queue);
     COPES_TRY(guard.status);
-    to.refused = false;
-    const copes_status status = run_on(to, *problem, workspace);
-    if (!to.refused)
+    queue.refused = false;
+    const copes_status status = run_on(queue, *problem, workspace);
+    if (!queue.refused)
         return status;
-    queue apart = to;
-    apart.meets = false;
+    gpu_queue apart = queue;
+    apart.cooperative = false;
     return run_on(apart, *problem, workspace);
 }
 

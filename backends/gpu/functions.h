@@ -125,12 +125,12 @@ template <bool PRECISE> DEVICE float sigmoidal_gradient(bool silu, float g, floa
 DEVICE float activate(copes_act act, float x)
 {
     switch (act) {
-    case COPES_RELU: return x < 0 ? 0 : x; /* a NaN is not less than 0, and stays */
-    case COPES_SIGMOID:
-    case COPES_SILU: {
+    case COPES_ACT_RELU: return x < 0 ? 0 : x; /* a NaN is not less than 0, and stays */
+    case COPES_ACT_SIGMOID:
+    case COPES_ACT_SILU: {
         const decay d = exp_exactly(-fabsf(x), x < 0); /* in the tail 1 + e^x is 1, and 1 + e as well */
         const logistic l = logistic_of(x, d.e);
-        return in_two_steps(act == COPES_SILU ? silu(x, l) : l.s + l.rest, d.octaves);
+        return in_two_steps(act == COPES_ACT_SILU ? silu(x, l) : l.s + l.rest, d.octaves);
     }
     default: return x;
     }
@@ -140,12 +140,12 @@ DEVICE float activate(copes_act act, float x)
 DEVICE float activation_gradient(copes_act act, float g, float x)
 {
     switch (act) {
-    case COPES_RELU: return x > 0 ? g : 0;
-    case COPES_SIGMOID:
-    case COPES_SILU: {
-        const decay d = exp_exactly(-fabsf(x), act == COPES_SIGMOID || x < 0);
+    case COPES_ACT_RELU: return x > 0 ? g : 0;
+    case COPES_ACT_SIGMOID:
+    case COPES_ACT_SILU: {
+        const decay d = exp_exactly(-fabsf(x), act == COPES_ACT_SIGMOID || x < 0);
         const logistic l = logistic_of(x, d.e);
-        return in_two_steps(sigmoidal_gradient<true>(act == COPES_SILU, g, x, l), d.octaves);
+        return in_two_steps(sigmoidal_gradient<true>(act == COPES_ACT_SILU, g, x, l), d.octaves);
     }
     default: return g;
     }
@@ -194,25 +194,25 @@ template <typename T, bool PRECISE> DEVICE float activate_usual(copes_act act, f
     if constexpr (sizeof(T) == 4) {
         const exponential e = exp_usually(-fabsf(x));
         if (!PRECISE)
-            return act == COPES_SILU ? x * plain_logistic(x, e.value) : plain_logistic(x, e.value);
+            return act == COPES_ACT_SILU ? x * plain_logistic(x, e.value) : plain_logistic(x, e.value);
         const logistic l = logistic_of(x, e);
-        return act == COPES_SILU ? fmaf(x, l.s, x * l.rest) : l.s + l.rest;
+        return act == COPES_ACT_SILU ? fmaf(x, l.s, x * l.rest) : l.s + l.rest;
     } else {
         const half_exponential<T> e(x);
         const float s = reciprocal(fmaf(e.rough, fmaf(x, -e.lower, 1), 1));
-        return act == COPES_SILU ? x * s : s;
+        return act == COPES_ACT_SILU ? x * s : s;
     }
 }
 
 template <typename T, bool PRECISE> DEVICE float activation_gradient_usual(copes_act act, float g, float x)
 {
     if constexpr (sizeof(T) == 4) {
-        return sigmoidal_gradient<PRECISE>(act == COPES_SILU, g, x, logistic_of(x, exp_usually(-fabsf(x))));
+        return sigmoidal_gradient<PRECISE>(act == COPES_ACT_SILU, g, x, logistic_of(x, exp_usually(-fabsf(x))));
     } else {
         const half_exponential<T> exponential(x);
         const float rest = x * -exponential.lower;
         const float e = fmaf(exponential.rough, rest, exponential.rough), s = reciprocal(1 + e);
-        return g * (act == COPES_SILU ? fmaf(x, e * s * s, s) : e * s * s);
+        return g * (act == COPES_ACT_SILU ? fmaf(x, e * s * s, s) : e * s * s);
     }
 }
 
@@ -263,7 +263,7 @@ DEVICE void activation_gradient_all_rarely(copes_act act, float (&g)[ROOM][V], f
 template <typename T, bool PRECISE, int COUNT, int ROOM, int V>
 DEVICE void activate_all(copes_act act, const raw<T, V> *vectors, float (&x)[ROOM][V])
 {
-    if (act != COPES_SILU && act != COPES_SIGMOID) {
+    if (act != COPES_ACT_SILU && act != COPES_ACT_SIGMOID) {
 #pragma unroll
         for (int i = 0; i < COUNT * V; i++)
             x[i / V][i % V] = activate(act, x[i / V][i % V]);
@@ -280,7 +280,7 @@ DEVICE void activate_all(copes_act act, const raw<T, V> *vectors, float (&x)[ROO
 template <typename T, bool PRECISE, int COUNT, int ROOM, int V>
 DEVICE void activation_gradient_all(copes_act act, const raw<T, V> *vectors, float (&g)[ROOM][V], float (&x)[ROOM][V])
 {
-    if (act != COPES_SILU && act != COPES_SIGMOID) {
+    if (act != COPES_ACT_SILU && act != COPES_ACT_SIGMOID) {
 #pragma unroll
         for (int i = 0; i < COUNT * V; i++)
             g[i / V][i % V] = activation_gradient(act, g[i / V][i % V], x[i / V][i % V]);

@@ -18,12 +18,12 @@ struct caller_state {
     bool changed = false;
     int before = 0;
 
-    copes_status enter(const queue &to)
+    copes_status enter(const gpu_queue &queue)
     {
         COPES_TRY(status_of(hipGetDevice(&before), "device"));
-        if (before != to.device)
-            COPES_TRY(status_of(hipSetDevice(to.device), "device"));
-        changed = before != to.device;
+        if (before != queue.id)
+            COPES_TRY(status_of(hipSetDevice(queue.id), "device"));
+        changed = before != queue.id;
         return COPES_OK;
     }
     void leave() const

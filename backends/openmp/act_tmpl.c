@@ -116,14 +116,14 @@ static void read_part(const storage *row, int64_t stride, int64_t begin, int64_t
 {
     if (stride != 1)
         gather(row + begin * stride, stride, line, count);
-    forward_reals(COPES_NONE, stride == 1 ? row + begin : line, y, count, ahead);
+    forward_reals(COPES_ACT_NONE, stride == 1 ? row + begin : line, y, count, ahead);
     pad_row(y, count, fill);
 }
 
 static void write_part(storage *row, int64_t stride, int64_t begin, int64_t count, const real *y, bool stream,
                        storage *line)
 {
-    backward_reals(COPES_NONE, y, NULL, stride == 1 ? row + begin : line, count, stream, 0);
+    backward_reals(COPES_ACT_NONE, y, NULL, stride == 1 ? row + begin : line, count, stream, 0);
     if (stride != 1)
         scatter(line, row + begin * stride, stride, count);
 }

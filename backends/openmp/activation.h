@@ -81,21 +81,21 @@ static ALWAYS_INLINE vreal vsilu_gradient(bool exactly, vreal g, vreal x, vlogis
 static ALWAYS_INLINE vreal sigmoidal(copes_act act, vreal x, vexponential e)
 {
     const vlogistic_parts l = vlogistic(x < 0, e);
-    return act == COPES_SILU ? vsilu(x, l) : vwhole(l);
+    return act == COPES_ACT_SILU ? vsilu(x, l) : vwhole(l);
 }
 
 static ALWAYS_INLINE vreal sigmoidal_gradient(copes_act act, bool exactly, vreal g, vreal x, vexponential e)
 {
     const vlogistic_pair l = vlogistic_with_slope(exactly, x, e);
-    return act == COPES_SILU ? vsilu_gradient(exactly, g, x, l) : g * vwhole(l.slope);
+    return act == COPES_ACT_SILU ? vsilu_gradient(exactly, g, x, l) : g * vwhole(l.slope);
 }
 
 static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
 {
     const vreal below = -vabs(x);
-    if (act == COPES_RELU)
+    if (act == COPES_ACT_RELU)
         return vselect(x < 0, vset(0), x); /* a NaN is not less than 0, and stays */
-    if (act != COPES_SIGMOID && act != COPES_SILU)
+    if (act != COPES_ACT_SIGMOID && act != COPES_ACT_SILU)
         return x;
     if (!vexp_has_tail(below))
         return sigmoidal(act, x, vexp_before_tail(below));
@@ -109,13 +109,13 @@ static ALWAYS_INLINE vreal act_backward(copes_act act, bool summed, vreal g, vre
 {
     const bool exactly = FULL_WIDTH && summed;
     const vreal below = -vabs(x);
-    if (act == COPES_RELU)
+    if (act == COPES_ACT_RELU)
         return vselect(x > 0, g, vset(0));
-    if (act != COPES_SIGMOID && act != COPES_SILU)
+    if (act != COPES_ACT_SIGMOID && act != COPES_ACT_SILU)
         return g;
     if (!vexp_has_tail(below))
         return sigmoidal_gradient(act, exactly, g, x, vexp_before_tail(below));
-    const vdecay decay = vexp_with_tail(below, act == COPES_SILU ? x < 0 : ~(vint){0});
+    const vdecay decay = vexp_with_tail(below, act == COPES_ACT_SILU ? x < 0 : ~(vint){0});
     return vexp_in_units(sigmoidal_gradient(act, exactly, g, x, decay.e), decay);
 }
 

@@ -57,7 +57,7 @@ static void angles_open(angles *a, const copes_lrpe_problem *problem, int64_t fi
 {
     const int64_t stride = whole_pairs(problem->k);
     *a = (angles){.first = first, .heads = heads, .rows = rows, .count = problem->k, .stride = stride, .finite = true};
-    a->split = problem->variant == COPES_COSINE || problem->pairing == COPES_HALF;
+    a->split = problem->variant == COPES_LRPE_COSINE || problem->pairing == COPES_LRPE_HALF;
     a->cosine = memory;
     a->sine = a->cosine + rows * stride;
     a->high = (phase_word *)(a->sine + rows * stride);

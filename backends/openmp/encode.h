@@ -26,9 +26,9 @@ typedef struct row_layout {
 static inline row_layout layout_of(const copes_lrpe_problem *problem)
 {
     row_layout layout = {.parts = 1, .begin = {0, problem->d}};
-    if (problem->variant == COPES_ROTATE && problem->pairing == COPES_HALF)
+    if (problem->variant == COPES_LRPE_ROTATE && problem->pairing == COPES_LRPE_HALF)
         layout = (row_layout){.parts = 3, .begin = {0, problem->k, 2 * problem->k, problem->d}};
-    else if (problem->variant == COPES_ROTATE)
+    else if (problem->variant == COPES_LRPE_ROTATE)
         layout = (row_layout){.parts = 2, .begin = {0, 2 * problem->k, problem->d}};
     for (int i = 0; i < layout.parts; i++)
         layout.at[i + 1] = layout.at[i] + whole_pairs(layout.begin[i + 1] - layout.begin[i]);
@@ -82,8 +82,8 @@ static inline void write_gradient(const row_layout *layout, copes_act act, const
 
 /* What to do with `count` rows of features. */
 typedef struct encoding {
-    copes_variant variant;
-    copes_pairing pairing;
+    copes_lrpe_variant variant;
+    copes_lrpe_pairing pairing;
     int64_t count, d;
     const angles *angles;
     const row_layout *layout;
@@ -200,7 +200,7 @@ static ALWAYS_INLINE encoded_row row_of(const encoding *e, int64_t i, bool from_
     const int64_t at = e->angles->rows == 1 ? 0 : i * e->angles->stride;
     encoded_row row = {.cosine = e->angles->cosine + at, .sine = e->angles->sine + at, .ahead = from.ahead};
     for (int part = 0; part < 3; part++) {
-        const int64_t feature = e->variant == COPES_COSINE ? part * e->d : layout->begin[part];
+        const int64_t feature = e->variant == COPES_LRPE_COSINE ? part * e->d : layout->begin[part];
         row.from[part] = from_reals ? (const void *)((const real *)from.data + i * from.stride + layout->at[part])
                                     : (const void *)((const storage *)from.data + i * from.stride + feature);
         row.to[part] = to_reals ? (void *)((real *)to.data + i * to.stride + layout->at[part])
@@ -217,9 +217,9 @@ static ALWAYS_INLINE void encode_any(const encoding *e, bool transposed, bool fr
     const int64_t turned = 2 * e->angles->count, rest = e->d - turned;
     for (int64_t i = 0; i < e->count; i++) {
         const encoded_row row = row_of(e, i, from_reals, from, to_reals, to);
-        if (e->variant == COPES_COSINE) {
+        if (e->variant == COPES_LRPE_COSINE) {
             walk(transposed ? CONTRACT_COSINE : EXPAND_COSINE, 0, from_reals, to_reals, &row, 1, e->d, e->stream);
-        } else if (e->pairing == COPES_HALF) {
+        } else if (e->pairing == COPES_LRPE_HALF) {
             walk(TURN_HALF, 0, from_reals, to_reals, &row, sign, turned / 2, e->stream);
             walk(COPY_REST, 2, from_reals, to_reals, &row, sign, rest, e->stream);
         } else {

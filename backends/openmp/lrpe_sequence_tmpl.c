@@ -64,13 +64,13 @@ static const storage *take_row(const slab *s, const copes_view *view, int64_t en
 
 static void read_x(const slab *s, const copes_view *view, int64_t entry, int64_t token, real *x)
 {
-    read_row(&s->layout, COPES_NONE, take_row(s, view, entry, token, s->problem->d), x, -(real)INFINITY,
+    read_row(&s->layout, COPES_ACT_NONE, take_row(s, view, entry, token, s->problem->d), x, -(real)INFINITY,
              TOKENS_AHEAD * view->stride[1]);
 }
 
 static void read_g(const slab *s, int64_t entry, int64_t token, real *g)
 {
-    const int64_t width = s->problem->variant == COPES_COSINE ? 2 * s->problem->d : s->problem->d;
+    const int64_t width = s->problem->variant == COPES_LRPE_COSINE ? 2 * s->problem->d : s->problem->d;
     const storage *row = take_row(s, &s->problem->src, entry, token, width);
     decode_reals(&s->encoding, (row_block){(storage *)(uintptr_t)row, 0, TOKENS_AHEAD * s->problem->src.stride[1]},
                  (row_block){g, s->stride, 0});
@@ -140,7 +140,7 @@ static void read_columns(slab *s)
 static void write_row(const slab *s, int64_t entry, int64_t token)
 {
     const copes_lrpe_problem *problem = s->problem;
-    const int64_t wide = problem->variant == COPES_COSINE ? 2 * problem->d : problem->d;
+    const int64_t wide = problem->variant == COPES_LRPE_COSINE ? 2 * problem->d : problem->d;
     const bool compact = problem->dst.stride[3] == 1;
     storage *row = row_at(s, &problem->dst, entry, token), *out = compact ? row : s->out;
     read_x(s, problem->backward ? &problem->x : &problem->src, entry, token, s->x);
@@ -150,7 +150,7 @@ static void write_row(const slab *s, int64_t entry, int64_t token)
     } else {
         read_g(s, entry, token, s->g);
         columns_gradient(&s->columns[entry], s->x, s->g);
-        write_gradient(&s->layout, COPES_NONE, s->g, NULL, out, s->encoding.stream, 0);
+        write_gradient(&s->layout, COPES_ACT_NONE, s->g, NULL, out, s->encoding.stream, 0);
     }
     if (!compact)
         scatter(out, row, problem->dst.stride[3], problem->backward ? problem->d : wide);

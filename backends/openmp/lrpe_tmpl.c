@@ -78,7 +78,7 @@ int64_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
 static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory,
                          row_block src, row_block dst)
 {
-    if (problem->act == COPES_NONE) {
+    if (problem->act == COPES_ACT_NONE) {
         encode_storage(e, src, dst);
         return;
     }
@@ -94,14 +94,14 @@ static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, c
 static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory,
                           row_block src, row_block x, row_block dst)
 {
-    if (problem->act == COPES_NONE) {
+    if (problem->act == COPES_ACT_NONE) {
         decode_storage(e, src, dst);
         return;
     }
     decode_reals(e, src, (row_block){memory->g, memory->stride, 0});
     if (problem->softmax == COPES_OVER_FEATURES) {
         for (int64_t i = 0; i < e->count; i++)
-            read_row(&memory->layout, COPES_NONE, (const storage *)x.data + i * x.stride,
+            read_row(&memory->layout, COPES_ACT_NONE, (const storage *)x.data + i * x.stride,
                      memory->y + i * memory->stride, -(real)INFINITY, x.ahead);
         rows_softmax(memory->y, e->count, memory->stride);
         rows_gradient(memory->y, memory->g, e->count, memory->stride);
@@ -144,7 +144,7 @@ static inline int64_t view_at(const copes_view *view, block_place at)
 static void run_block(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory, block_place at,
                       block_place step)
 {
-    const int64_t wide = problem->variant == COPES_COSINE ? 2 * problem->d : problem->d;
+    const int64_t wide = problem->variant == COPES_LRPE_COSINE ? 2 * problem->d : problem->d;
     const int64_t src_width = problem->backward ? wide : problem->d, dst_width = problem->backward ? problem->d : wide;
     const int64_t dst_at = view_at(&problem->dst, at);
     const row_block src = take_rows(&problem->src, memory->axis, view_at(&problem->src, at), e->count, src_width,

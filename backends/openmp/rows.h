@@ -80,10 +80,10 @@ static ALWAYS_INLINE void forward_any(copes_act act, const storage *x, bool to_r
                                       bool stream, int64_t ahead)
 {
     switch (act) {
-    case COPES_RELU: forward_row(COPES_RELU, x, to_reals, o, count, stream, ahead); break;
-    case COPES_SIGMOID: forward_row(COPES_SIGMOID, x, to_reals, o, count, stream, ahead); break;
-    case COPES_SILU: forward_row(COPES_SILU, x, to_reals, o, count, stream, ahead); break;
-    default: forward_row(COPES_NONE, x, to_reals, o, count, stream, ahead);
+    case COPES_ACT_RELU: forward_row(COPES_ACT_RELU, x, to_reals, o, count, stream, ahead); break;
+    case COPES_ACT_SIGMOID: forward_row(COPES_ACT_SIGMOID, x, to_reals, o, count, stream, ahead); break;
+    case COPES_ACT_SILU: forward_row(COPES_ACT_SILU, x, to_reals, o, count, stream, ahead); break;
+    default: forward_row(COPES_ACT_NONE, x, to_reals, o, count, stream, ahead);
     }
 }
 
@@ -102,7 +102,7 @@ static ALWAYS_INLINE void backward_part(copes_act act, bool from_reals, const vo
                                         int64_t i, int64_t n, bool stream)
 {
     const vpair d = load_from(from_reals, g, i, n);
-    const vpair v = act == COPES_NONE ? d : load_from(false, x, i, n);
+    const vpair v = act == COPES_ACT_NONE ? d : load_from(false, x, i, n);
     store_to(false, o, i, n,
              (vpair){act_backward(act, from_reals, d.low, v.low), act_backward(act, from_reals, d.high, v.high)},
              stream);
@@ -115,7 +115,7 @@ static ALWAYS_INLINE void backward_row(copes_act act, bool from_reals, const voi
     for (; i + PAIR <= count; i += PAIR) {
         if (!from_reals)
             prefetch(g, i, ahead);
-        if (act != COPES_NONE)
+        if (act != COPES_ACT_NONE)
             prefetch(x, i, ahead);
         backward_part(act, from_reals, g, x, o, i, PAIR, stream);
     }
@@ -128,10 +128,10 @@ static ALWAYS_INLINE void backward_any(copes_act act, bool from_reals, const voi
                                        int64_t count, bool stream, int64_t ahead)
 {
     switch (act) {
-    case COPES_RELU: backward_row(COPES_RELU, from_reals, g, x, o, count, stream, ahead); break;
-    case COPES_SIGMOID: backward_row(COPES_SIGMOID, from_reals, g, x, o, count, stream, ahead); break;
-    case COPES_SILU: backward_row(COPES_SILU, from_reals, g, x, o, count, stream, ahead); break;
-    default: backward_row(COPES_NONE, from_reals, g, x, o, count, stream, ahead);
+    case COPES_ACT_RELU: backward_row(COPES_ACT_RELU, from_reals, g, x, o, count, stream, ahead); break;
+    case COPES_ACT_SIGMOID: backward_row(COPES_ACT_SIGMOID, from_reals, g, x, o, count, stream, ahead); break;
+    case COPES_ACT_SILU: backward_row(COPES_ACT_SILU, from_reals, g, x, o, count, stream, ahead); break;
+    default: backward_row(COPES_ACT_NONE, from_reals, g, x, o, count, stream, ahead);
     }
 }
 

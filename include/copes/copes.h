@@ -90,9 +90,15 @@ typedef enum copes_kind {
     COPES_TPA_DECODE
 } copes_kind;
 
-typedef enum copes_act { COPES_NONE = 0, COPES_RELU, COPES_SIGMOID, COPES_SILU, COPES_SOFTMAX } copes_act;
-typedef enum copes_variant { COPES_ROTATE = 0, COPES_COSINE } copes_variant;
-typedef enum copes_pairing { COPES_HALF = 0, COPES_INTERLEAVED } copes_pairing;
+typedef enum copes_act {
+    COPES_ACT_NONE = 0,
+    COPES_ACT_RELU,
+    COPES_ACT_SIGMOID,
+    COPES_ACT_SILU,
+    COPES_ACT_SOFTMAX
+} copes_act;
+typedef enum copes_lrpe_variant { COPES_LRPE_ROTATE = 0, COPES_LRPE_COSINE } copes_lrpe_variant;
+typedef enum copes_lrpe_pairing { COPES_LRPE_HALF = 0, COPES_LRPE_INTERLEAVED } copes_lrpe_pairing;
 
 /* The slots: indices into copes_args.in and .out. A kind takes those that its comment below lists. */
 enum { COPES_ACT_X = 0, COPES_ACT_GRAD_O, COPES_ACT_O };
@@ -149,8 +155,8 @@ typedef struct copes_act_attributes {
  *           (k, k + rotary_dim / 2) for pairing half, (2k, 2k + 1) for interleaved; features at and past rotary_dim are y.
  * Backward is the transpose, then the activation's gradient. */
 typedef struct copes_lrpe_attributes {
-    copes_variant variant;
-    copes_pairing pairing; /* rotate only; cosine: half */
+    copes_lrpe_variant variant;
+    copes_lrpe_pairing pairing; /* rotate only; cosine: half */
     copes_act act;
     int32_t dim; /* softmax's axis: 3, -1 or 0 the features, 1 or -3 the sequence, also at rank 3; others are refused */
     int32_t grid_rank;                /* m; 0: one dimension of length N - prefix - suffix */

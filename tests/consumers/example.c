@@ -23,7 +23,7 @@ int main(void)
     DLTensor o_view = {.data = o, .device = cpu, .ndim = 4, .dtype = f32, .shape = shape};
 
     const copes_op op = {.kind = COPES_LRPE_FORWARD,
-                         .lrpe = {.variant = COPES_ROTATE, .act = COPES_SILU, .offset = {4096}}};
+                         .lrpe = {.variant = COPES_LRPE_ROTATE, .act = COPES_ACT_SILU, .offset = {4096}}};
     const copes_args args = {.in = {[COPES_LRPE_X] = &x_view, [COPES_LRPE_THETA] = &theta_view},
                              .out = {[COPES_OUT] = &o_view}};
 

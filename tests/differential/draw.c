@@ -60,7 +60,7 @@ check_case draw_case(uint64_t seed)
     case 0: draw_act(&c, room, &state); break;
     case 3: draw_attention(&c, room, &state); break;
     default:
-        c.op.lrpe.variant = family == 1 ? COPES_ROTATE : COPES_COSINE;
+        c.op.lrpe.variant = family == 1 ? COPES_LRPE_ROTATE : COPES_LRPE_COSINE;
         draw_lrpe(&c, room, &state);
         break;
     }

@@ -40,10 +40,10 @@ static int64_t draw_grid(copes_lrpe_attributes *a, int64_t room, uint64_t *state
 /* The angles of a head. An odd number of features cannot all turn. */
 static int64_t draw_angles(copes_lrpe_attributes *a, int64_t *d, uint64_t *state)
 {
-    if (a->variant == COPES_COSINE)
+    if (a->variant == COPES_LRPE_COSINE)
         return *d;
     *d += *d == 1;
-    a->pairing = (copes_pairing)check_below(state, 2);
+    a->pairing = (copes_lrpe_pairing)check_below(state, 2);
     if (*d % 2 != 0 || draw_chance(state, 2))
         a->rotary_dim = 2 * draw_between(state, 1, *d / 2);
     return (a->rotary_dim > 0 ? a->rotary_dim : *d) / 2;
@@ -78,9 +78,9 @@ static void draw_activation(check_case *c, uint64_t *state)
 {
     static const int32_t axes[] = {0, 3, -1, 1, -3};
     c->op.kind = draw_chance(state, 2) ? COPES_LRPE_FORWARD : COPES_LRPE_BACKWARD;
-    c->op.lrpe.act = (copes_act)check_below(state, COPES_SOFTMAX + 1);
+    c->op.lrpe.act = (copes_act)check_below(state, COPES_ACT_SOFTMAX + 1);
     c->op.lrpe.dim = axes[check_below(state, 5)];
-    const bool over_sequence = c->op.lrpe.act == COPES_SOFTMAX && (c->op.lrpe.dim == 1 || c->op.lrpe.dim == -3);
+    const bool over_sequence = c->op.lrpe.act == COPES_ACT_SOFTMAX && (c->op.lrpe.dim == 1 || c->op.lrpe.dim == -3);
     c->lse = over_sequence && (c->op.kind == COPES_LRPE_FORWARD || draw_chance(state, 2));
 }
 

@@ -91,7 +91,7 @@ static bool can_be_in_place(const trial *t)
 {
     const copes_op *op = op_of(t);
     const bool has_form = op->kind == COPES_ACT_FORWARD || op->kind == COPES_ACT_BACKWARD ||
-                          (op->kind != COPES_TPA_DECODE && op->lrpe.variant == COPES_ROTATE);
+                          (op->kind != COPES_TPA_DECODE && op->lrpe.variant == COPES_LRPE_ROTATE);
     return has_form && t->c.repeats[check_lead_slot(op)] == 0;
 }
 

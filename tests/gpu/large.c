@@ -9,12 +9,12 @@
 
 /* Cases whose output has more than 2^31 elements: what comes out at its end must be what the last tokens alone give. */
 static const bench_case large[] = {
-    {.op = BENCH_ACT, .act = COPES_SILU, .batch = 1, .head = 3, .dim = 128, .n = 5600000, .type = CHECK_BF16},
-    {.op = BENCH_ACT, .act = COPES_SOFTMAX, .batch = 1, .head = 3, .dim = 128, .n = 5600000, .type = CHECK_BF16},
-    {.op = BENCH_ACT, .act = COPES_RELU, .batch = 1, .head = 3, .dim = 127, .n = 5650000, .type = CHECK_BF16},
-    {.op = BENCH_ROTATE, .act = COPES_NONE, .batch = 1, .head = 2, .dim = 128, .n = 8400000, .type = CHECK_BF16},
-    {.op = BENCH_ROTATE, .act = COPES_SILU, .batch = 2, .head = 2, .dim = 128, .n = 4200000, .type = CHECK_BF16},
-    {.op = BENCH_ROTATE, .act = COPES_NONE, .batch = 1, .head = 2, .dim = 126, .n = 8600000, .type = CHECK_BF16},
+    {.op = BENCH_ACT, .act = COPES_ACT_SILU, .batch = 1, .head = 3, .dim = 128, .n = 5600000, .type = CHECK_BF16},
+    {.op = BENCH_ACT, .act = COPES_ACT_SOFTMAX, .batch = 1, .head = 3, .dim = 128, .n = 5600000, .type = CHECK_BF16},
+    {.op = BENCH_ACT, .act = COPES_ACT_RELU, .batch = 1, .head = 3, .dim = 127, .n = 5650000, .type = CHECK_BF16},
+    {.op = BENCH_ROTATE, .act = COPES_ACT_NONE, .batch = 1, .head = 2, .dim = 128, .n = 8400000, .type = CHECK_BF16},
+    {.op = BENCH_ROTATE, .act = COPES_ACT_SILU, .batch = 2, .head = 2, .dim = 128, .n = 4200000, .type = CHECK_BF16},
+    {.op = BENCH_ROTATE, .act = COPES_ACT_NONE, .batch = 1, .head = 2, .dim = 126, .n = 8600000, .type = CHECK_BF16},
 };
 enum { LARGE = sizeof large / sizeof large[0], TAIL = 5 }; /* tokens */
 

@@ -17,8 +17,8 @@ static bool stores_short(check_type type)
 static bool takes_slopes(const copes_op *op)
 {
     const bool act = op->kind == COPES_ACT_BACKWARD, lrpe = op->kind == COPES_LRPE_BACKWARD;
-    const copes_act by = act ? op->act.act : lrpe ? op->lrpe.act : COPES_NONE;
-    return by == COPES_SIGMOID || by == COPES_SILU;
+    const copes_act by = act ? op->act.act : lrpe ? op->lrpe.act : COPES_ACT_NONE;
+    return by == COPES_ACT_SIGMOID || by == COPES_ACT_SILU;
 }
 
 check_bound check_bound_of(const copes_op *op, int slot, check_type type, DLDevice device)

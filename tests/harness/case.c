@@ -68,8 +68,8 @@ bool check_makes_sense(const check_case *c)
         c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL || c->fill == CHECK_EVERY;
     const bool infinite = c->fill == CHECK_MASKED || c->fill == CHECK_LATE;
     switch (c->op.kind) {
-    case COPES_ACT_BACKWARD: return c->op.act.act != COPES_SOFTMAX || !huge || c->type == CHECK_F16;
-    case COPES_LRPE_BACKWARD: return c->op.lrpe.act <= COPES_RELU || !(huge || infinite) || c->type == CHECK_F16;
+    case COPES_ACT_BACKWARD: return c->op.act.act != COPES_ACT_SOFTMAX || !huge || c->type == CHECK_F16;
+    case COPES_LRPE_BACKWARD: return c->op.lrpe.act <= COPES_ACT_RELU || !(huge || infinite) || c->type == CHECK_F16;
     case COPES_ACT_FORWARD:
     case COPES_LRPE_FORWARD:
     case COPES_TPA_DECODE: break;
@@ -104,7 +104,7 @@ static void say_list(line *l, const char *name, int count, const int64_t *values
 static void say_act(line *l, copes_act act, int dim)
 {
     say(l, " act=%s", acts[act]);
-    if (act == COPES_SOFTMAX) {
+    if (act == COPES_ACT_SOFTMAX) {
         say(l, ":%d", dim);
     }
 }
@@ -122,8 +122,8 @@ static void say_lrpe(line *l, const check_case *c)
     if (a->sections[0] + a->sections[1] + a->sections[2] + a->sections[3] > 0) {
         say_list(l, "sections", m, a->sections);
     }
-    if (a->variant == COPES_ROTATE) {
-        say(l, " rotary_dim=%lld %s", (long long)a->rotary_dim, a->pairing == COPES_HALF ? "half" : "interleaved");
+    if (a->variant == COPES_LRPE_ROTATE) {
+        say(l, " rotary_dim=%lld %s", (long long)a->rotary_dim, a->pairing == COPES_LRPE_HALF ? "half" : "interleaved");
     }
 }
 

@@ -56,7 +56,7 @@ static void add_fills(case_list *list, copes_kind kind, copes_act act, check_typ
     static const form row = {1, {257}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form rows = {2, {67, 5}, CHECK_DENSE, CHECK_DENSE, false, false};
     for (int fill = CHECK_NORMAL + 1; fill < CHECK_FILLS; fill++) {
-        check_case c = form_case(act == COPES_SOFTMAX ? &rows : &row, kind, act, -1, type);
+        check_case c = form_case(act == COPES_ACT_SOFTMAX ? &rows : &row, kind, act, -1, type);
         c.fill = (check_fill)fill;
         if (check_makes_sense(&c)) {
             add(list, c);
@@ -91,7 +91,7 @@ static void add_long(case_list *list, copes_kind kind, copes_act act, check_type
     static const form columns = {3, {2, 3001, 13}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form vectors = {3, {2, 3001, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form stray_columns = {3, {2, 1024, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
-    if (act != COPES_SOFTMAX) {
+    if (act != COPES_ACT_SOFTMAX) {
         add(list, form_case(&row, kind, act, 0, type));
         return;
     }
@@ -119,15 +119,15 @@ static void add_shared_by_many(case_list *list, copes_kind kind, check_type type
     static const form wide = {3, {2, 4099, 768}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form longer = {3, {2, 32771, 128}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const check_fill other[] = {[CHECK_F32] = CHECK_WIDE, [CHECK_F16] = CHECK_LARGE, [CHECK_BF16] = CHECK_WIDE};
-    check_case c = form_case(&slabs, kind, COPES_SOFTMAX, 1, type);
+    check_case c = form_case(&slabs, kind, COPES_ACT_SOFTMAX, 1, type);
     c.large = true;
     add(list, c);
     c.fill = other[type];
     add(list, c);
-    c = form_case(&wide, kind, COPES_SOFTMAX, 1, type);
+    c = form_case(&wide, kind, COPES_ACT_SOFTMAX, 1, type);
     c.large = true;
     add(list, c);
-    c = form_case(&longer, kind, COPES_SOFTMAX, 1, type);
+    c = form_case(&longer, kind, COPES_ACT_SOFTMAX, 1, type);
     c.large = true;
     add(list, c);
 }
@@ -135,19 +135,20 @@ static void add_shared_by_many(case_list *list, copes_kind kind, check_type type
 static void add_all(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        int first = act == COPES_SOFTMAX ? -forms[i].rank : 0, last = act == COPES_SOFTMAX ? forms[i].rank - 1 : 0;
+        int first = act == COPES_ACT_SOFTMAX ? -forms[i].rank : 0,
+            last = act == COPES_ACT_SOFTMAX ? forms[i].rank - 1 : 0;
         for (int dim = first; dim <= last; dim += forms[i].rank > 4 ? 3 : 1) {
             add(list, form_case(&forms[i], kind, act, dim, type));
         }
     }
     add_fills(list, kind, act, type);
-    if (act == COPES_SIGMOID || act == COPES_SILU) {
+    if (act == COPES_ACT_SIGMOID || act == COPES_ACT_SILU) {
         add_every(list, kind, act, type);
     }
     if (type == CHECK_F32 || type == CHECK_BF16) {
         add_long(list, kind, act, type);
     }
-    if (act == COPES_SOFTMAX && type != CHECK_F64) {
+    if (act == COPES_ACT_SOFTMAX && type != CHECK_F64) {
         add_shared_by_many(list, kind, type);
     }
 }
@@ -159,14 +160,14 @@ static void add_rows(case_list *list, copes_kind kind, check_type type)
     static const int64_t lengths[] = {8, 16, 32, 56, 128, 248, 512, 800};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         const form rows = {2, {5, lengths[i]}, CHECK_DENSE, CHECK_DENSE, false, false};
-        add(list, form_case(&rows, kind, COPES_SOFTMAX, -1, type));
+        add(list, form_case(&rows, kind, COPES_ACT_SOFTMAX, -1, type));
     }
 }
 
 void check_act_table(case_list *list)
 {
     for (int kind = COPES_ACT_FORWARD; kind <= COPES_ACT_BACKWARD; kind++) {
-        for (int act = COPES_NONE; act <= COPES_SOFTMAX; act++) {
+        for (int act = COPES_ACT_NONE; act <= COPES_ACT_SOFTMAX; act++) {
             for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
                 add_all(list, (copes_kind)kind, (copes_act)act, float_types[t]);
             }

@@ -215,11 +215,11 @@ static void set_angles(check_case *c, const sketch *s, int64_t angles)
     }
 }
 
-static check_case drawn(const sketch *s, copes_variant variant)
+static check_case drawn(const sketch *s, copes_lrpe_variant variant)
 {
-    check_case c = {.family = variant == COPES_ROTATE ? "lrpe_rotate" : "lrpe_cosine",
+    check_case c = {.family = variant == COPES_LRPE_ROTATE ? "lrpe_rotate" : "lrpe_cosine",
                     .rank = s->rank == 0 ? 4 : s->rank};
-    int64_t d = variant == COPES_ROTATE && s->d == 1 ? 2 : s->d, rotary = s->rotary_dim;
+    int64_t d = variant == COPES_LRPE_ROTATE && s->d == 1 ? 2 : s->d, rotary = s->rotary_dim;
     c.op.lrpe = (copes_lrpe_attributes){.variant = variant,
                                         .grid_rank = s->grid_rank,
                                         .prefix = s->prefix,
@@ -230,21 +230,21 @@ static check_case drawn(const sketch *s, copes_variant variant)
         c.op.lrpe.grid[j] = s->grid_rank > 0 ? s->grid[j] : 0;
         c.op.lrpe.offset[j] = s->offset[j];
     }
-    if (variant == COPES_ROTATE) {
+    if (variant == COPES_LRPE_ROTATE) {
         rotary = rotary == 0 && d % 2 == 1 ? d - 1 : rotary;
         c.op.lrpe.rotary_dim = rotary;
-        c.op.lrpe.pairing = s->interleaved ? COPES_INTERLEAVED : COPES_HALF;
+        c.op.lrpe.pairing = s->interleaved ? COPES_LRPE_INTERLEAVED : COPES_LRPE_HALF;
     }
     int64_t shape[] = {s->b, s->prefix + length + s->suffix, s->h, d};
     shape[c.rank - 1] = d;
     memcpy(c.shape, shape, sizeof shape);
-    set_angles(&c, s, variant == COPES_COSINE ? d : (rotary == 0 ? d : rotary) / 2);
+    set_angles(&c, s, variant == COPES_LRPE_COSINE ? d : (rotary == 0 ? d : rotary) / 2);
     c.theta_type = s->theta_type;
     c.angles = s->angles;
     c.in_layout = s->in;
     c.out_layout = s->out;
     c.mixed = s->mixed;
-    c.in_place = s->in_place && variant == COPES_ROTATE;
+    c.in_place = s->in_place && variant == COPES_LRPE_ROTATE;
     c.fill = s->fill;
     c.large = s->large;
     return c;
@@ -254,29 +254,29 @@ static void add(case_list *list, const sketch *s, check_case c, copes_act act, i
 {
     c.op.lrpe.act = act;
     c.op.lrpe.dim = dim;
-    c.lse = s->lse && act == COPES_SOFTMAX && (dim == 1 || dim == -3);
+    c.lse = s->lse && act == COPES_ACT_SOFTMAX && (dim == 1 || dim == -3);
     c.seed = list->count + 1;
     if (check_makes_sense(&c)) {
         case_list_add(list, &c);
     }
 }
 
-static void add_acts(case_list *list, const sketch *s, copes_variant variant, check_type type)
+static void add_acts(case_list *list, const sketch *s, copes_lrpe_variant variant, check_type type)
 {
     check_case c = drawn(s, variant);
     c.type = type;
     for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
         c.op.kind = (copes_kind)kind;
-        for (int act = COPES_NONE; act < COPES_SOFTMAX; act++) {
+        for (int act = COPES_ACT_NONE; act < COPES_ACT_SOFTMAX; act++) {
             add(list, s, c, (copes_act)act, 0);
         }
         static const int features[] = {3, -1, 0}, sequence[] = {1, -3};
-        add(list, s, c, COPES_SOFTMAX, features[list->count % 3]);
-        add(list, s, c, COPES_SOFTMAX, sequence[list->count % 2]);
+        add(list, s, c, COPES_ACT_SOFTMAX, features[list->count % 3]);
+        add(list, s, c, COPES_ACT_SOFTMAX, sequence[list->count % 2]);
     }
 }
 
-static void add_table(case_list *list, copes_variant variant)
+static void add_table(case_list *list, copes_lrpe_variant variant)
 {
     for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
         for (size_t i = 0; i < sizeof sketches / sizeof *sketches; i++) {
@@ -291,25 +291,25 @@ static void add_table(case_list *list, copes_variant variant)
         check_case c = drawn(s, variant);
         c.type = CHECK_F32;
         c.op.kind = (copes_kind)kind;
-        add(list, s, c, COPES_SOFTMAX, 1);
+        add(list, s, c, COPES_ACT_SOFTMAX, 1);
     }
 }
 
-static void add_shared_by_many(case_list *list, copes_variant variant)
+static void add_shared_by_many(case_list *list, copes_lrpe_variant variant)
 {
     static const check_type types[] = {CHECK_F32, CHECK_BF16, CHECK_F16};
     for (size_t i = 0; i < sizeof shared_by_many / sizeof *shared_by_many; i++) {
         for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
             check_case c = drawn(&shared_by_many[i], variant);
-            c.type = types[(i + (size_t)kind + (variant == COPES_COSINE)) % 3];
+            c.type = types[(i + (size_t)kind + (variant == COPES_LRPE_COSINE)) % 3];
             c.op.kind = (copes_kind)kind;
             c.large = true;
-            add(list, &shared_by_many[i], c, COPES_SOFTMAX, 1);
+            add(list, &shared_by_many[i], c, COPES_ACT_SOFTMAX, 1);
         }
     }
 }
 
-static void add_many_rows(case_list *list, copes_variant variant)
+static void add_many_rows(case_list *list, copes_lrpe_variant variant)
 {
     for (size_t i = 0; i < sizeof many_rows / sizeof *many_rows; i++) {
         add_acts(list, &many_rows[i], variant, CHECK_F16);
@@ -319,16 +319,16 @@ static void add_many_rows(case_list *list, copes_variant variant)
 
 void check_rotate_table(case_list *list)
 {
-    add_table(list, COPES_ROTATE);
-    add_shared_by_many(list, COPES_ROTATE);
-    add_many_rows(list, COPES_ROTATE);
+    add_table(list, COPES_LRPE_ROTATE);
+    add_shared_by_many(list, COPES_LRPE_ROTATE);
+    add_many_rows(list, COPES_LRPE_ROTATE);
 }
 
 void check_cosine_table(case_list *list)
 {
-    add_table(list, COPES_COSINE);
-    add_shared_by_many(list, COPES_COSINE);
-    add_many_rows(list, COPES_COSINE);
+    add_table(list, COPES_LRPE_COSINE);
+    add_shared_by_many(list, COPES_LRPE_COSINE);
+    add_many_rows(list, COPES_LRPE_COSINE);
 }
 
 static int64_t random_offset(int64_t length, uint64_t *state)
@@ -357,7 +357,7 @@ static void draw_grid(sketch *s, uint64_t *state)
     s->pad = check_random(state) & 1;
 }
 
-static check_case random_case(uint64_t seed, copes_variant variant)
+static check_case random_case(uint64_t seed, copes_lrpe_variant variant)
 {
     uint64_t state = seed;
     sketch s = {.b = 1 + check_below(&state, 3), .h = 1 + check_below(&state, 4)};
@@ -378,7 +378,7 @@ static check_case random_case(uint64_t seed, copes_variant variant)
     c.op.kind = check_random(&state) & 1 ? COPES_LRPE_FORWARD : COPES_LRPE_BACKWARD;
     c.op.lrpe.act = (copes_act)check_below(&state, 5);
     c.op.lrpe.dim = check_random(&state) & 1 ? 1 : 3;
-    c.lse = check_random(&state) & 1 && c.op.lrpe.act == COPES_SOFTMAX && c.op.lrpe.dim == 1;
+    c.lse = check_random(&state) & 1 && c.op.lrpe.act == COPES_ACT_SOFTMAX && c.op.lrpe.dim == 1;
     c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
     c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;
     c.seed = seed;
@@ -388,10 +388,10 @@ static check_case random_case(uint64_t seed, copes_variant variant)
 
 check_case check_rotate_random(uint64_t seed)
 {
-    return random_case(seed, COPES_ROTATE);
+    return random_case(seed, COPES_LRPE_ROTATE);
 }
 
 check_case check_cosine_random(uint64_t seed)
 {
-    return random_case(seed, COPES_COSINE);
+    return random_case(seed, COPES_LRPE_COSINE);
 }

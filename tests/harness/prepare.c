@@ -90,10 +90,10 @@ static int prepare_act(check_problem *p, uint64_t *state)
     if (c->any_gradient) {
         check_fill_finite(&p->in[COPES_ACT_GRAD_O], c->type, state);
     }
-    if (act == COPES_SOFTMAX) {
+    if (act == COPES_ACT_SOFTMAX) {
         return save_softmax(p, state);
     }
-    return act == COPES_NONE ? 0 : fill_input(p, COPES_ACT_X, c->type, c->rank, c->shape, c->fill, state);
+    return act == COPES_ACT_NONE ? 0 : fill_input(p, COPES_ACT_X, c->type, c->rank, c->shape, c->fill, state);
 }
 
 /* The log sum exp that the forward would have saved. */
@@ -127,7 +127,7 @@ static int prepare_lrpe(check_problem *p, uint64_t *state)
     }
     check_fill_angles(theta, c->theta_type, c->angles, check_repeats_of(c, COPES_LRPE_THETA), state);
     bool backward = c->op.kind == COPES_LRPE_BACKWARD;
-    if (!backward || c->op.lrpe.act != COPES_NONE) {
+    if (!backward || c->op.lrpe.act != COPES_ACT_NONE) {
         if (fill_input(p, COPES_LRPE_X, c->type, c->rank, c->shape, c->fill, state) != 0) {
             return -1;
         }
@@ -137,7 +137,7 @@ static int prepare_lrpe(check_problem *p, uint64_t *state)
     }
     int64_t shape[COPES_MAX_RANK];
     memcpy(shape, c->shape, sizeof shape);
-    shape[c->rank - 1] *= c->op.lrpe.variant == COPES_COSINE ? 2 : 1;
+    shape[c->rank - 1] *= c->op.lrpe.variant == COPES_LRPE_COSINE ? 2 : 1;
     if (fill_input(p, COPES_LRPE_GRAD_O, c->type, c->rank, shape, c->fill, state) != 0) {
         return -1;
     }

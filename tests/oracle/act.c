@@ -14,17 +14,17 @@ static oracle_number activate(copes_act act, real x)
     oracle_number y = {x, fabsl(x), 0};
     real s = sigmoid(x);
     switch (act) {
-    case COPES_NONE:
-    case COPES_SOFTMAX: break;
-    case COPES_RELU:
+    case COPES_ACT_NONE:
+    case COPES_ACT_SOFTMAX: break;
+    case COPES_ACT_RELU:
         y.value = x < 0 ? 0 : x;
         y.term = fabsl(y.value);
         break;
-    case COPES_SIGMOID:
+    case COPES_ACT_SIGMOID:
         y.value = s;
         y.term = s;
         break;
-    case COPES_SILU:
+    case COPES_ACT_SILU:
         y.value = x * s;
         y.term = fabsl(y.value);
         break;
@@ -54,7 +54,7 @@ static void softmax_row(const double *x, int64_t length, int64_t stride, oracle_
 
 void oracle_activate(copes_act act, oracle_axis axis, const double *x, oracle_number *y)
 {
-    if (act != COPES_SOFTMAX) {
+    if (act != COPES_ACT_SOFTMAX) {
         for (int64_t i = 0; i < axis.outer * axis.length * axis.inner; i++) {
             y[i] = activate(act, (real)x[i]);
         }
@@ -76,11 +76,11 @@ static oracle_number derivative(copes_act act, real tiny, real x, oracle_number 
     int open = isinf(g.value) && (s < tiny || rest < tiny);
     oracle_number d = {0, 0, 0};
     switch (act) {
-    case COPES_NONE:
-    case COPES_SOFTMAX: return g;
-    case COPES_RELU: return x > 0 ? g : (oracle_number){0, 0, 0};
-    case COPES_SIGMOID: d = (oracle_number){g.value * s * rest, g.term * s * rest, g.turn * s * rest}; break;
-    case COPES_SILU:
+    case COPES_ACT_NONE:
+    case COPES_ACT_SOFTMAX: return g;
+    case COPES_ACT_RELU: return x > 0 ? g : (oracle_number){0, 0, 0};
+    case COPES_ACT_SIGMOID: d = (oracle_number){g.value * s * rest, g.term * s * rest, g.turn * s * rest}; break;
+    case COPES_ACT_SILU:
         d = (oracle_number){g.value * s * (1 + x * rest), oracle_larger(g.term * s, g.term * s * fabsl(x) * rest),
                             g.turn * fabsl(s * (1 + x * rest))};
         break;
@@ -144,12 +144,12 @@ static void run_backward(const copes_op *op, const oracle_args *args, oracle_axi
     for (int64_t i = 0; i < count; i++) {
         g[i] = (oracle_number){(real)grad->value[i], fabsl((real)grad->value[i]), 0};
     }
-    if (op->act.act == COPES_SOFTMAX) {
+    if (op->act.act == COPES_ACT_SOFTMAX) {
         for (int64_t i = 0; i < count; i++) {
             y[i] = (oracle_number){(real)args->in[COPES_ACT_O]->value[i], 0, 0};
         }
         oracle_softmax_gradient(axis, y, g);
-    } else if (op->act.act != COPES_NONE) {
+    } else if (op->act.act != COPES_ACT_NONE) {
         oracle_gradient(op->act.act, count, (real)args->tiny, args->in[COPES_ACT_X]->value, g);
     }
 }

@@ -22,9 +22,9 @@ static encoding describe(const copes_op *op, const oracle_args *args)
     c.b = wide->shape[0];
     c.n = wide->shape[1];
     c.h = wide->rank == 4 ? wide->shape[2] : 1;
-    c.d = wide->shape[wide->rank - 1] / (c.backward && op->lrpe.variant == COPES_COSINE ? 2 : 1);
+    c.d = wide->shape[wide->rank - 1] / (c.backward && op->lrpe.variant == COPES_LRPE_COSINE ? 2 : 1);
     int64_t rotary = op->lrpe.rotary_dim == 0 ? c.d : op->lrpe.rotary_dim;
-    c.angles = op->lrpe.variant == COPES_COSINE ? c.d : rotary / 2;
+    c.angles = op->lrpe.variant == COPES_LRPE_COSINE ? c.d : rotary / 2;
     c.length = c.n - op->lrpe.prefix - op->lrpe.suffix;
     int over_sequence = op->lrpe.dim == 1 || op->lrpe.dim == -3;
     c.axis = over_sequence ? (oracle_axis){c.b, c.n, c.h * c.d} : (oracle_axis){c.b * c.n * c.h, c.d, 1};
@@ -78,7 +78,7 @@ static real angle_of(const encoding *c, int64_t token, int64_t head, int64_t i)
 static oracle_number turned(const encoding *c, oracle_number a, real cosine, oracle_number b, real sine)
 {
     oracle_number r = {a.value * cosine + b.value * sine, 0, hypotl(a.value, b.value)};
-    int by_row = c->op->act == COPES_SOFTMAX && !c->backward;
+    int by_row = c->op->act == COPES_ACT_SOFTMAX && !c->backward;
     r.term = by_row ? oracle_larger(a.term, b.term)
                     : oracle_larger(oracle_larger(a.term * fabsl(cosine), b.term * fabsl(sine)), fabsl(r.value));
     return r;
@@ -89,8 +89,8 @@ static void rotate_head(const encoding *c, int64_t token, int64_t head, real dir
 {
     for (int64_t i = 0; i < c->angles; i++) {
         real angle = direction * angle_of(c, token, head, i), cosine = cosl(angle), sine = sinl(angle);
-        oracle_number *first = c->op->pairing == COPES_HALF ? y + i : y + 2 * i;
-        oracle_number *second = c->op->pairing == COPES_HALF ? y + i + c->angles : first + 1;
+        oracle_number *first = c->op->pairing == COPES_LRPE_HALF ? y + i : y + 2 * i;
+        oracle_number *second = c->op->pairing == COPES_LRPE_HALF ? y + i + c->angles : first + 1;
         oracle_number a = *first, b = *second;
         *first = turned(c, a, cosine, b, -sine);
         *second = turned(c, b, cosine, a, sine);
@@ -121,7 +121,7 @@ static void encode(const encoding *c, oracle_number *from, oracle_number *to)
 {
     for (int64_t row = 0; row < c->b * c->n * c->h; row++) {
         int64_t token = row / c->h % c->n, head = row % c->h;
-        if (c->op->variant == COPES_ROTATE) {
+        if (c->op->variant == COPES_LRPE_ROTATE) {
             rotate_head(c, token, head, c->backward ? -1 : 1, from + row * c->d);
         } else if (c->backward) {
             cosine_head_transpose(c, token, head, from + row * 2 * c->d, to + row * c->d);
@@ -160,18 +160,18 @@ static void restore_softmax(const encoding *c, const double *x, const double *ls
 
 static void activation_backward(const encoding *c, const oracle_args *args, oracle_number *g, oracle_number *y)
 {
-    if (c->op->act == COPES_NONE) {
+    if (c->op->act == COPES_ACT_NONE) {
         return;
     }
     const double *x = args->in[COPES_LRPE_X]->value;
-    if (c->op->act != COPES_SOFTMAX) {
+    if (c->op->act != COPES_ACT_SOFTMAX) {
         oracle_gradient(c->op->act, c->b * c->n * c->h * c->d, (real)args->tiny, x, g);
         return;
     }
     if (args->in[COPES_LRPE_LSE] != NULL) {
         restore_softmax(c, x, args->in[COPES_LRPE_LSE]->value, y);
     } else {
-        oracle_activate(COPES_SOFTMAX, c->axis, x, y);
+        oracle_activate(COPES_ACT_SOFTMAX, c->axis, x, y);
     }
     oracle_softmax_gradient(c->axis, y, g);
 }
@@ -185,7 +185,7 @@ int oracle_run_lrpe(const copes_op *op, const oracle_args *args)
         return -1;
     }
     oracle_number *wide = narrow + count, *spare = wide + 2 * count; /* `wide` has room for cosine's two halves */
-    int in_place = op->lrpe.variant == COPES_ROTATE;
+    int in_place = op->lrpe.variant == COPES_LRPE_ROTATE;
     if (!c.backward) {
         oracle_activate(op->lrpe.act, c.axis, args->in[COPES_LRPE_X]->value, narrow);
         encode(&c, narrow, wide);
@@ -222,5 +222,5 @@ void oracle_infer_lrpe(const copes_op *op, const oracle_args *args, int slot, or
     for (int i = 0; i < like->rank; i++) {
         out->shape[i] = like->shape[i];
     }
-    out->shape[like->rank - 1] = op->lrpe.variant == COPES_COSINE && !c.backward ? 2 * c.d : c.d;
+    out->shape[like->rank - 1] = op->lrpe.variant == COPES_LRPE_COSINE && !c.backward ? 2 * c.d : c.d;
 }

@@ -20,9 +20,9 @@ oracle_rule oracle_rule_of(const copes_op *op, int slot)
     }
     switch (op->kind) {
     case COPES_ACT_FORWARD:
-    case COPES_ACT_BACKWARD: return op->act.act == COPES_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
+    case COPES_ACT_BACKWARD: return op->act.act == COPES_ACT_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
     case COPES_LRPE_FORWARD:
-    case COPES_LRPE_BACKWARD: return op->lrpe.act == COPES_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
+    case COPES_LRPE_BACKWARD: return op->lrpe.act == COPES_ACT_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
     case COPES_TPA_DECODE: break;
     }
     return ORACLE_BY_ATTENTION;

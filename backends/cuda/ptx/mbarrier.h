@@ -1,0 +1,87 @@
+/* mbarriers: barriers in shared memory whose phase ends with its last arrival and, where bytes are expected, with the last
+ * of these. The first phase has parity 0. A barrier is named by its shared address. */
+#ifndef COPES_BACKENDS_CUDA_PTX_MBARRIER_H
+#define COPES_BACKENDS_CUDA_PTX_MBARRIER_H
+
+#include "vendor.h"
+
+namespace COPES_GPU::ptx
+{
+
+DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+/* The same, and known to the other blocks of the cluster and to bulk copies before anything the thread does next. */
+DEVICE void mbarrier_init_cluster(uint32_t barrier, uint32_t arrivals)
+{
+    mbarrier_init(barrier, arrivals);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+DEVICE void mbarrier_arrive(uint32_t barrier)
+{
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(barrier) : "memory");
+}
+
+/* Arrives, and makes the phase wait for so many bytes of asynchronous copies besides. */
+DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+/* Arrives once the thread's cp.async so far have landed. */
+DEVICE void cp_async_mbarrier_arrive(uint32_t barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Has the phase of this parity ended? */
+DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity)
+{
+    uint32_t done;
+#if __CUDA_ARCH__ < 900 /* which has no wait that sleeps */
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+#else
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+#endif
+    return done != 0;
+}
+
+/* The same, and what other blocks of the cluster wrote before they arrived is seen then: the multiprocessor drops what
+ * its L1 cache has of global memory. */
+DEVICE bool mbarrier_try_wait_cluster(uint32_t barrier, uint32_t parity)
+{
+    uint32_t done;
+    asm volatile(
+        "{\n\t.reg .pred p;\n\t"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, p;\n\t}"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return done != 0;
+}
+
+DEVICE void mbarrier_wait(uint32_t barrier, uint32_t parity)
+{
+    while (!mbarrier_try_wait(barrier, parity))
+        ;
+}
+
+DEVICE void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity)
+{
+    while (!mbarrier_try_wait_cluster(barrier, parity))
+        ;
+}
+
+} // namespace COPES_GPU::ptx
+
+#endif

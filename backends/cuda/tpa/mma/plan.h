@@ -1,0 +1,124 @@
+/* How the host plans tpa_decode for the tensor-core kernel: among how many blocks a query token's heads are shared out,
+ * warps and stages of a block, and the cut of its keys. */
+#ifndef COPES_BACKENDS_CUDA_TPA_MMA_PLAN_H
+#define COPES_BACKENDS_CUDA_TPA_MMA_PLAN_H
+
+#include "backends/cuda/tpa/mma/combine.h"
+
+namespace COPES_GPU
+{
+
+enum {
+    MOST_WARPS = 12,
+    MOST_COPIERS = 4,
+    MOST_STAGES = 16,
+    UNIT = 16, /* keys that begin a part: coefficients begin at 16 bytes there */
+    BARRIER_BYTES = 2 * MOST_STAGES * 8,
+    STATE_BYTES = MOST_WARPS * WARP_HEADS * 8 /* of all warps' rows */
+};
+
+/* Warps of a block, as far as registers reach: 168 or, for rows of 256 features, 255 a thread. */
+__host__ __device__ constexpr int most_warps(int width)
+{
+    return width <= 128 ? (int)MOST_WARPS : 8;
+}
+
+/* A block's warps are (key groups, head tiles), the head tiles innermost, and after them those that copy. All of the
+ * key groups form the query, and the first `readers` of them read keys. */
+struct mma_plan {
+    int width;
+    int head_groups; /* blocks, or clusters of them, that a query token's heads are shared out among */
+    int head_tiles;  /* of a block */
+    int key_groups, readers, copiers;
+    cluster_cut cut;
+    stage_ring ring;
+    int query_parts;
+    bool pairs; /* neighbours of the output are written as one word */
+    int shared; /* bytes */
+    divider by_tile;
+};
+
+inline int largest_power(int64_t most)
+{
+    int power = 1;
+    while (power * 2 <= most)
+        power *= 2;
+    return power;
+}
+
+template <typename T> inline stage_ring ring_of(const copes_tpa_problem &problem, int width)
+{
+    const int64_t size = sizeof(T), row = width * size, keys = keys_of_stage((int)row);
+    const auto coefficients = [=](int64_t rank) { return divide_up(keys * problem.h * rank * size, 128) * 128; };
+    stage_ring ring = {};
+    ring.av = (int)coefficients(problem.rk);
+    ring.bk = (int)(ring.av + coefficients(problem.rv));
+    ring.bv = (int)(ring.bk + keys * problem.rk * row);
+    ring.bytes = (int)(ring.bv + keys * problem.rv * row);
+    return ring;
+}
+
+inline int head_tiles_of(const copes_tpa_problem &problem)
+{
+    return (int)divide_up(problem.h, WARP_HEADS);
+}
+
+/* Warps and stages. Every slot of the ring has one key group and one copier for good, so that each sees all its phases:
+ * their numbers are powers of 2 and divide the number of slots. */
+template <typename T>
+inline bool plan_block(const gpu_device &device, const copes_tpa_problem &problem, int head_groups, mma_plan *plan)
+{
+    const int64_t size = problem.d > problem.e ? problem.d : problem.e;
+    plan->width = size <= 64 ? 64 : size <= 128 ? 128 : 256;
+    const int warps = most_warps(plan->width);
+    plan->head_groups = head_groups;
+    plan->head_tiles = head_tiles_of(problem) / head_groups;
+    plan->query_parts = parts_of_query<T>(problem.lse.data != nullptr);
+    plan->ring = ring_of<T>(problem, plan->width);
+    const int before = BARRIER_BYTES + 2 * STATE_BYTES,
+              fixed = before + plan->head_tiles * query_bytes(plan->width, plan->query_parts);
+    const int stages = (device.shared_memory - fixed) / plan->ring.bytes;
+    if (plan->head_tiles >= warps || stages < 2)
+        return false;
+    plan->ring.stages = largest_power(stages < MOST_STAGES ? stages : MOST_STAGES);
+    const int groups = warps * 3 / 4 / plan->head_tiles;
+    plan->key_groups = largest_power(groups < plan->ring.stages ? groups : plan->ring.stages);
+    const int copiers = warps - plan->head_tiles * plan->key_groups;
+    plan->copiers = largest_power(copiers < MOST_COPIERS ? copiers : MOST_COPIERS);
+    if (plan->copiers > plan->ring.stages)
+        plan->copiers = plan->ring.stages;
+    const int staging = fixed + plan->ring.stages * plan->ring.bytes;
+    const int merging = before + block_outputs_bytes(plan->width, plan->key_groups, plan->head_tiles);
+    plan->shared = staging > merging ? staging : merging;
+    return plan->shared <= device.shared_memory;
+}
+
+/* Cuts a problem for blocks as planned. Returns what that costs. */
+template <typename T>
+inline double plan_blocks(const gpu_device &device, const copes_tpa_problem &problem, mma_plan *plan)
+{
+    const int stage = keys_of_stage(plan->width * (int)sizeof(T));
+    const double bytes = bytes_of_key<T>(problem), ranks = (double)(2 * problem.rk + problem.rv);
+    const cut_cost cost = {
+        (double)(problem.b * problem.n * plan->head_groups),
+        (double)device.multiprocessors,
+        bytes,
+        /* measured: 26 clocks a key at two head tiles of 128 features and rank 1, where its bytes take 35 */
+        (is_single<T> ? 3.5 : 0.625) * plan->head_tiles * plan->width * ranks / bytes,
+        plan->ring.stages > plan->key_groups ? 1 : 1.3,
+        20.0 * plan->head_tiles, /* measured: some 700 clocks a tile */
+        problem.m,
+        (int64_t)plan->key_groups * stage,
+    };
+    const double price = choose_cut(device, problem, cost, UNIT, &plan->cut);
+    const int64_t stages = divide_up(plan->cut.cache.part / plan->cut.cluster, stage);
+    plan->by_tile = divider(plan->head_tiles);
+    plan->readers = plan->key_groups;
+    while (plan->readers > 1 && plan->readers / 2 >= stages)
+        plan->readers /= 2;
+    return price;
+}
+
+} // namespace COPES_GPU
+
+#endif

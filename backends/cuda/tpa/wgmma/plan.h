@@ -1,0 +1,182 @@
+/* How the host plans tpa_decode for Hopper's tensor cores: what a block has, and the cut of a query token's keys. */
+#ifndef COPES_BACKENDS_CUDA_TPA_WGMMA_PLAN_H
+#define COPES_BACKENDS_CUDA_TPA_WGMMA_PLAN_H
+
+#include "backends/cuda/tpa/float32/query.h"
+
+namespace COPES_GPU
+{
+
+inline constexpr int THREADS = READERS + 32;
+
+/* Float32 has more in registers than so many threads may have, and a whole group of which one warp copies, since only a
+ * group can give registers away. */
+template <typename T> inline constexpr int LAUNCHED = is_single<T> ? READERS + 128 : THREADS;
+inline constexpr int MOST_RANKS = 64, MOST_ALONG_GRID = 65535; /* blocks, along y or z */
+
+struct wgmma_plan {
+    query_source query; /* first, as a block reads it first */
+    key_range keys;     /* and near to it what tells the copies where to begin */
+    cluster_cut cut;
+    int head_groups; /* blocks, or clusters of them, that a query token's heads are shared out among */
+    divider by_group;
+    int tiles;     /* of 32 heads, of a block: one for both warpgroups, or one each */
+    int row_share; /* rows that a block of a cluster finishes */
+    int slots;     /* of the ring */
+    int shared;    /* bytes */
+    bool flat;     /* ranks, or heads, that boxes of coefficients do not have */
+    bool pairs;    /* neighbours of the output are written as one word */
+};
+
+/* A block's shared memory: barriers, rows, bq; then, from a multiple of 1024 on, the query and the ring of stages. Float32,
+ * whose stages are large, has its rows where the query was and bq where its weights are to be, between the two. */
+template <typename T, int WIDTH, int PARTS> struct block_layout {
+    static constexpr int BARRIERS = 256;
+    static constexpr int QUERY = WIDTH / 64 * (is_single<T> ? SINGLE_PIECE : (PARTS - 1) * QUERY_PIECE); /* of a tile */
+    static constexpr int WEIGHTS = SINGLE_PIECE; /* of a group */
+    int tiles, ranks;
+
+    __host__ __device__ constexpr int rows_bytes() const
+    {
+        return tiles * TILE_HEADS * (WIDTH + 8) * 4;
+    }
+    /* Of bq, and of aq in float32. */
+    __host__ __device__ constexpr int factors_bytes() const
+    {
+        return (ranks + 15) / 16 * 16 * (FEATURE_ROW<T, WIDTH> + (is_single<T> ? coefficient_row(tiles) : 0));
+    }
+
+    /* Before the query. */
+    __host__ __device__ constexpr int fixed() const
+    {
+        return BARRIERS + (is_single<T> ? GROUPS * EXCHANGE : rows_bytes() + factors_bytes());
+    }
+    /* Between it and the stages. */
+    __host__ __device__ constexpr int weights() const
+    {
+        const int most = GROUPS * WEIGHTS > factors_bytes() ? GROUPS * WEIGHTS : factors_bytes();
+        return is_single<T> ? (most + 1023) / 1024 * 1024 : 0;
+    }
+    __host__ __device__ constexpr int before_stages() const
+    {
+        return fixed() + 1023 + tiles * QUERY + weights();
+    }
+};
+
+inline bool is_narrow(const copes_tpa_problem &problem)
+{
+    return problem.d <= 64 && problem.e <= 64;
+}
+
+/* A view's stride in bytes; that of an axis of one element, which is not to be had, is 0. */
+template <typename T> inline int32_t step_of(const copes_view &view, int axis, int64_t extent)
+{
+    return extent > 1 ? (int32_t)(view.stride[axis] * (int64_t)sizeof(T)) : 0;
+}
+
+template <typename T> inline query_source source_of(const copes_tpa_problem &p)
+{
+    const int64_t ranks[] = {p.b, p.n, p.rq, p.d};
+    const auto aq = [&](int axis, int64_t extent) { return step_of<T>(p.aq, axis, extent); };
+    const auto bq = [&](int axis, int64_t extent) { return step_of<T>(p.bq, axis, extent); };
+    return {static_cast<const char *>(p.aq.data),
+            static_cast<const char *>(p.bq.data),
+            aq(0, p.b),
+            aq(1, p.n),
+            aq(2, p.h),
+            aq(3, p.rq),
+            bq(0, p.b),
+            bq(1, p.n),
+            bq(2, p.rq),
+            (int32_t)p.rq,
+            (int32_t)p.d,
+            (int32_t)p.h,
+            score_scale(p),
+            in_vectors<T>(p.bq, ranks, 4)};
+}
+
+template <typename T, int WIDTH, bool FLAT>
+__host__ __device__ __forceinline__ stage_layout<T, WIDTH, FLAT> layout_of(const copes_tpa_problem &problem, int tiles)
+{
+    const int ranks = (int)(problem.rk > problem.rv ? problem.rk : problem.rv);
+    return {tiles, ranks, (int)problem.h * ranks * (int)sizeof(T)};
+}
+
+/* False: a block's shared memory does not suffice. */
+template <typename T, int WIDTH, bool FLAT>
+inline bool plan_of(const gpu_device &device, const copes_tpa_problem &problem, wgmma_plan *plan)
+{
+    const bool thirds = parts_of_query<T>(problem.lse.data != nullptr) > 2;
+    plan->tiles = problem.h > TILE_HEADS ? 2 : 1;
+    plan->head_groups = (int)divide_up(problem.h, plan->tiles * TILE_HEADS);
+    plan->by_group = divider(plan->head_groups);
+    const int slot = layout_of<T, WIDTH, FLAT>(problem, plan->tiles).slot(), ranks = (int)problem.rq;
+    const int before = thirds ? block_layout<T, WIDTH, 3>{plan->tiles, ranks}.before_stages()
+                              : block_layout<T, WIDTH, 2>{plan->tiles, ranks}.before_stages();
+    const int slots = (device.shared_memory - before) / slot;
+    plan->slots = slots < MOST_SLOTS ? slots : MOST_SLOTS;
+    plan->shared = before + plan->slots * slot;
+    const double bytes = bytes_of_key<T>(problem);
+    const cut_cost cost = {
+        (double)(problem.b * problem.n * plan->head_groups),
+        (double)device.multiprocessors,
+        bytes,
+        /* measured: 14 clocks a key of 128 features and one tile, whose bytes take 35; in float32 52 to 57, and they 67 */
+        (is_single<T> ? 4.25 : 1) * (WIDTH * 0.5 * (double)(problem.rk + problem.rv) + 128) * plan->tiles / bytes,
+        1,
+        (is_single<T> ? 1.7e5 : 1e5) / bytes, /* measured: 9,000 and 5,500 clocks, for its query and its outputs */
+        problem.m,
+        plan->tiles == 1 ? GROUPS * BOX_KEYS : BOX_KEYS,
+    };
+    choose_cut(device, problem, cost, BOX_KEYS, &plan->cut);
+    plan->row_share = (int)divide_up(plan->tiles * TILE_HEADS, plan->cut.cluster);
+    return plan->slots >= (is_single<T> && plan->tiles == 1 ? 3 : 2); /* a group's next one is at most so many on */
+}
+
+template <typename T, bool FLAT>
+inline bool plan_of(const gpu_device &device, const copes_tpa_problem &p, wgmma_plan *plan)
+{
+    plan->flat = FLAT;
+    return is_narrow(p) ? plan_of<T, 64, FLAT>(device, p, plan) : plan_of<T, 128, FLAT>(device, p, plan);
+}
+
+/* Are the strides of ranks, keys and batch entries such as maps have? */
+inline bool in_boxes(const copes_tpa_problem &problem, const copes_view &view, int64_t ranks)
+{
+    const auto fits = [](int64_t stride, int64_t extent) {
+        return extent == 1 || (stride > 0 && stride < (int64_t)1 << 38);
+    };
+    return fits(view.stride[2], ranks) && fits(view.stride[1], problem.m) && fits(view.stride[0], problem.b);
+}
+
+/* Can boxes bring coefficients, which are in one piece? */
+template <typename T> inline bool has_boxes_of_heads(const copes_tpa_problem &p)
+{
+    return p.rk == 1 && p.rv == 1 && p.h % vector_length<T> == 0 && in_boxes(p, p.ak, 1) && in_boxes(p, p.av, 1);
+}
+
+/* Are the steps of the query's factors such as query_source has? */
+inline bool has_short_steps(const copes_tpa_problem &problem)
+{
+    const auto fits = [](int64_t stride, int64_t extent) {
+        return extent == 1 || (stride > INT32_MIN / 4 && stride < INT32_MAX / 4);
+    };
+    const int64_t *aq = problem.aq.stride, *bq = problem.bq.stride;
+    return fits(aq[0], problem.b) && fits(aq[1], problem.n) && fits(aq[2], problem.h) && fits(aq[3], problem.rq) &&
+           fits(bq[0], problem.b) && fits(bq[1], problem.n) && fits(bq[2], problem.rq);
+}
+
+/* What devices, maps, a grid and the kernel's arithmetic hold. */
+template <typename T> inline bool takes_boxes(const gpu_device &device, const copes_tpa_problem &p, wgmma_plan *plan)
+{
+    if (!COPES_WGMMA || device.capability != 90 || p.rq > MOST_RANKS || p.d > 128 || p.e > 128 ||
+        p.b > MOST_ALONG_GRID || !has_short_steps(p) || !in_boxes(p, p.bk, p.rk) || !in_boxes(p, p.bv, p.rv))
+        return false;
+    const bool fits = has_boxes_of_heads<T>(p) ? plan_of<T, false>(device, p, plan)
+                                               : is_single<T> && plan_of<T, true>(device, p, plan);
+    return fits && p.n * plan->head_groups <= MOST_ALONG_GRID;
+}
+
+} // namespace COPES_GPU
+
+#endif

@@ -1,0 +1,51 @@
+/* Finding an element of an act problem: offsets in its three tensors from an index over some of its dimensions. */
+#ifndef COPES_BACKENDS_GPU_ACT_STRIDES_H
+#define COPES_BACKENDS_GPU_ACT_STRIDES_H
+
+#include "vendor.h"
+
+#include "common/problem.h"
+
+namespace COPES_GPU
+{
+
+/* Dimensions as an index counts them, the last one fastest, with the strides of a step in elements. */
+struct act_strides {
+    int rank = 0;
+    int64_t count = 1; /* the product of the lengths */
+    int64_t length[COPES_MAX_RANK];
+    int64_t src[COPES_MAX_RANK], saved[COPES_MAX_RANK], dst[COPES_MAX_RANK];
+
+    /* Adds a dimension of the problem, of which a step takes `unit` elements. */
+    void add(const copes_act_problem &problem, int dimension, int unit)
+    {
+        length[rank] = problem.shape[dimension] / unit;
+        src[rank] = problem.src.stride[dimension] * unit;
+        saved[rank] = problem.saved.stride[dimension] * unit;
+        dst[rank] = problem.dst.stride[dimension] * unit;
+        count *= length[rank++];
+    }
+};
+
+struct act_offsets {
+    int64_t src, saved, dst;
+};
+
+/* Index: an unsigned type that holds the count. */
+template <typename Index> DEVICE act_offsets find_offsets(const act_strides &s, Index index)
+{
+    act_offsets at = {0, 0, 0};
+    for (int i = s.rank - 1; i >= 0; i--) {
+        const Index length = (Index)s.length[i], above = i == 0 ? 0 : index / length;
+        const int64_t here = index - above * length;
+        index = above;
+        at.src += here * s.src[i];
+        at.saved += here * s.saved[i];
+        at.dst += here * s.dst[i];
+    }
+    return at;
+}
+
+} // namespace COPES_GPU
+
+#endif

@@ -1,0 +1,189 @@
+/* lrpe token by token for tensors that the other kernels do not take: any strides, any alignment, any number of features.
+ * Thirty-two threads share a row and go over its pairs of features one element at a time, each with an angle of its own
+ * making; a softmax goes over them more than once. Bound by that arithmetic, not by memory. */
+#include "backends/gpu/angles.h"
+#include "backends/gpu/kernels.h"
+#include "backends/gpu/lrpe/rows.h"
+
+namespace COPES_GPU
+{
+
+enum { LANES = 32, ROWS = 4 };
+
+/* A row of every tensor. */
+template <typename T> struct any_row {
+    const copes_lrpe_problem &problem;
+    int64_t b, n, h;
+    int32_t position[COPES_MAX_GRID];
+    bool turned, live; /* live: it is to be written */
+
+    __device__ __forceinline__ T *element(const copes_view &view, int64_t feature) const
+    {
+        return static_cast<T *>(view.data) + b * view.stride[0] + n * view.stride[1] + h * view.stride[2] +
+               feature * view.stride[3];
+    }
+    __device__ __forceinline__ float read(const copes_view &view, int64_t feature) const
+    {
+        return read_scalar<T>(element(view, feature));
+    }
+};
+
+/* A unit of one angle: up to two features before the encoding, and up to two after it. */
+struct any_unit {
+    int64_t plain[2], encoded[2]; /* below 0: there is none */
+    turn turns[1];
+    bool turned;
+};
+
+DEVICE int64_t count_units(const copes_lrpe_problem &problem)
+{
+    return problem.variant == COPES_LRPE_COSINE ? problem.d : problem.d - problem.k;
+}
+
+template <typename T> DEVICE any_unit find_any_unit(const any_row<T> &row, int64_t k)
+{
+    const copes_lrpe_problem &problem = row.problem;
+    any_unit unit = {{k, -1}, {k, -1}, {{1, 0}}, k < problem.k};
+    if (problem.variant == COPES_LRPE_COSINE) {
+        unit.encoded[1] = problem.d + k;
+    } else if (k >= problem.k) {
+        unit.plain[0] = unit.encoded[0] = problem.k + k;
+    } else {
+        const bool half = problem.pairing == COPES_LRPE_HALF;
+        unit.plain[0] = unit.encoded[0] = half ? k : 2 * k;
+        unit.plain[1] = unit.encoded[1] = half ? k + problem.k : 2 * k + 1;
+    }
+    const int j = row.turned && unit.turned ? dimension_of(problem, k) : -1;
+    if (j >= 0)
+        unit.turns[0] = turn_at<true>(step_of(problem, row.h, k, j), position_in(row.position, j));
+    return unit;
+}
+
+/* Both features of a unit, from a tensor in their plain or encoded places. */
+template <typename T>
+DEVICE void read_pair(const any_row<T> &row, const copes_view &view, const int64_t (&place)[2], float (&x)[2][1])
+{
+    for (int i = 0; i < 2; i++)
+        x[i][0] = place[i] >= 0 ? row.read(view, place[i]) : 0;
+}
+
+template <typename T> DEVICE void write_pair(const any_row<T> &row, const int64_t (&place)[2], const float (&x)[2][1])
+{
+    for (int i = 0; i < 2; i++)
+        if (place[i] >= 0 && row.live)
+            write_scalar<T>(row.element(row.problem.dst, place[i]), x[i][0]);
+}
+
+/* The softmax of a row: its largest, and one over its sum. */
+struct row_softmax {
+    float most, scale;
+
+    __device__ __forceinline__ float of(float x) const
+    {
+        return softmax_term(x, most) * scale;
+    }
+};
+
+template <typename T> DEVICE row_softmax find_softmax(const any_row<T> &row, const copes_view &x, int lane)
+{
+    float most = -INFINITY;
+    long_sum sum;
+    for (int64_t i = lane; i < row.problem.d; i += LANES)
+        most = fmaxf(most, row.read(x, i));
+    most = max_of_lanes(most, LANES);
+    for (int64_t i = lane; i < row.problem.d; i += LANES)
+        sum.add(softmax_term(row.read(x, i), most));
+    return {most, 1 / sum_of_lanes(sum.sum, LANES)};
+}
+
+/* The gradient of a unit's plain features, the encoding undone. */
+template <typename T> DEVICE void read_gradient(const any_row<T> &row, const any_unit &unit, float (&g)[2][1])
+{
+    read_pair(row, row.problem.src, unit.encoded, g);
+    if (row.problem.variant == COPES_LRPE_COSINE)
+        decode<encoding::cosine>(g, unit.turns, true);
+    else
+        decode<encoding::half>(g, unit.turns, unit.turned);
+}
+
+template <typename T> DEVICE void forward_row(const any_row<T> &row, int lane)
+{
+    const copes_lrpe_problem &problem = row.problem;
+    const bool softmax = problem.softmax == COPES_OVER_FEATURES;
+    const row_softmax statistics = softmax ? find_softmax(row, problem.src, lane) : row_softmax{0, 0};
+    for (int64_t k = lane; k < count_units(problem); k += LANES) {
+        const any_unit unit = find_any_unit(row, k);
+        float x[2][1];
+        read_pair(row, problem.src, unit.plain, x);
+        for (int i = 0; i < 2; i++)
+            x[i][0] = softmax ? statistics.of(x[i][0]) : activate(problem.act, x[i][0]);
+        if (problem.variant == COPES_LRPE_COSINE)
+            encode<encoding::cosine>(x, unit.turns, true);
+        else
+            encode<encoding::half>(x, unit.turns, unit.turned);
+        write_pair(row, unit.encoded, x);
+    }
+}
+
+/* The sum of a row's softmax times its gradient. */
+template <typename T> DEVICE float softmax_dot(const any_row<T> &row, const row_softmax &statistics, int lane)
+{
+    long_sum dot;
+    for (int64_t k = lane; k < count_units(row.problem); k += LANES) {
+        const any_unit unit = find_any_unit(row, k);
+        float g[2][1];
+        read_gradient(row, unit, g);
+        for (int i = 0; i < 2; i++)
+            if (unit.plain[i] >= 0)
+                dot.add(statistics.of(row.read(row.problem.x, unit.plain[i])) * g[i][0]);
+    }
+    return sum_of_lanes(dot.sum, LANES);
+}
+
+template <typename T> DEVICE void backward_row(const any_row<T> &row, int lane)
+{
+    const copes_lrpe_problem &problem = row.problem;
+    const bool softmax = problem.softmax == COPES_OVER_FEATURES, kept = problem.x.data != nullptr;
+    const row_softmax statistics = softmax ? find_softmax(row, problem.x, lane) : row_softmax{0, 0};
+    const float dot = softmax ? softmax_dot(row, statistics, lane) : 0;
+    for (int64_t k = lane; k < count_units(problem); k += LANES) {
+        const any_unit unit = find_any_unit(row, k);
+        float g[2][1], x[2][1] = {{0}, {0}};
+        read_gradient(row, unit, g);
+        if (kept)
+            read_pair(row, problem.x, unit.plain, x);
+        for (int i = 0; i < 2; i++)
+            g[i][0] =
+                softmax ? statistics.of(x[i][0]) * (g[i][0] - dot) : activation_gradient(problem.act, g[i][0], x[i][0]);
+        write_pair(row, unit.plain, g);
+    }
+}
+
+template <typename T> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem argument)
+{
+    const copes_lrpe_problem &problem = first_argument(argument);
+    const int lane = (int)threadIdx.x % LANES;
+    const int64_t rows = problem.b * problem.n * problem.h, step = (int64_t)gridDim.x * ROWS;
+    for (int64_t first = (int64_t)blockIdx.x * ROWS; first < rows; first += step) {
+        const int64_t wanted = first + threadIdx.x / LANES, i = wanted < rows ? wanted : rows - 1;
+        any_row<T> row = {problem,      i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false,
+                          wanted < rows};
+        row.turned = find_positions(problem, row.n, row.position);
+        if (problem.backward)
+            backward_row(row, lane);
+        else
+            forward_row(row, lane);
+    }
+}
+
+template <typename T> copes_status run_lrpe_any(const gpu_queue &queue, const copes_lrpe_problem &problem)
+{
+    const int64_t wanted = (problem.b * problem.n * problem.h + ROWS - 1) / ROWS;
+    return launch(queue, lrpe_any<T>, blocks_of(wanted, ROWS * LANES), ROWS * LANES, 0, problem);
+}
+
+template copes_status run_lrpe_any<f32>(const gpu_queue &, const copes_lrpe_problem &);
+template copes_status run_lrpe_any<f16>(const gpu_queue &, const copes_lrpe_problem &);
+template copes_status run_lrpe_any<bf16>(const gpu_queue &, const copes_lrpe_problem &);
+
+} // namespace COPES_GPU

@@ -1,0 +1,146 @@
+/* lrpe where batch entries share their angles, or heads, which then stand in for them (lrpe.cu). Bound by memory. A
+ * block has a few tokens of a head in every batch entry, or in some, and makes their sines and cosines once in shared
+ * memory while its loads are under way; a thread has one pair of vectors (cosine: one, and a pair on the other side) of
+ * several tokens, over which what it finds out once is spread. Small blocks won on an H200: what a block waits for at
+ * its barrier is then hidden by the many others of the multiprocessor. */
+#include "backends/gpu/kernels.h"
+#include "backends/gpu/lrpe/block_rotations.h"
+#include "backends/gpu/lrpe/rows.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace COPES_GPU
+{
+
+enum { MANY_ENTRIES = 16, MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block */
+
+/* Tokens of a thread: as many as its registers hold without keeping other blocks out. */
+template <typename T, encoding E, activation A, bool BACKWARD>
+inline constexpr int shares = BACKWARD                                  ? (A == activation::none ? 3 : 2)
+                              : sizeof(T) == 4 || E == encoding::cosine ? 4
+                                                                        : 3;
+
+/* Do a token's batch entries lie side by side, as heads do? */
+static bool are_near(const copes_lrpe_problem &problem)
+{
+    return std::abs(problem.dst.stride[0]) < std::abs(problem.dst.stride[1]);
+}
+
+/* Batch entries that a block has, or a few more. Memory that is read and written at fewer places at a time is up to 3 %
+ * faster where the tensors do not fit the caches. A block makes more turns for its rows then, for which arithmetic leaves
+ * the less room the more there is of it: least with a grid's divisions, or backward with twice the turns of rotate. */
+template <typename T, encoding E, activation A> int entries_wanted(const copes_lrpe_problem &problem)
+{
+    constexpr bool exact = sizeof(T) == 4, softmax = A == activation::softmax, none = A == activation::none;
+    const bool line = problem.grid_rank == 1, cosine = E == encoding::cosine;
+    const bool heavy = problem.backward && cosine && !none && !exact;
+    const double large = line ? 200e6 : 1e9; /* bytes */
+    if (heavy || are_near(problem) || copes_lrpe_bytes(&problem) < large)
+        return MANY_ENTRIES;
+    if (line && (none || softmax || (exact && cosine && !problem.backward)))
+        return 2;
+    return problem.grid_rank > 2 || (exact && !softmax) ? 6 : 4;
+}
+
+struct batch_tiling {
+    turn_plan turns;
+    block_order order;
+    row_shape shape;
+    uint32_t next_group, next_entry; /* batch entries from a block's first to the next block's, and to its own next */
+};
+
+template <typename T, encoding E, activation A, bool BACKWARD>
+__global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PARAMETER tensor_rows x,
+                           GPU_PARAMETER tensor_rows dst, GPU_PARAMETER batch_tiling tiling)
+{
+    constexpr int V = vector_length<T>, SHARES = shares<T, E, A, BACKWARD>;
+    block_place place = find_block(tiling.order);
+    place.token *= tiling.turns.tokens;
+    const uint32_t entry = (uint32_t)place.entry * tiling.next_group + threadIdx.z * tiling.next_entry;
+    const bool exists = entry < (uint32_t)tiling.shape.b;
+    place.entry = exists ? (int)entry : 0;
+    const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, tiling.shape.units, (int)threadIdx.x);
+    const int left = min(tiling.turns.tokens, tiling.shape.n - place.token) - 1; /* the block's last token */
+    const T *const src_row = first_row<const T>(src, place), *const x_row = first_row<const T>(x, place);
+    row_words<T, E, A, BACKWARD> words[SHARES];
+#pragma unroll
+    for (int i = 0; i < SHARES; i++) {
+        const int token = min((int)threadIdx.y + i * (int)blockDim.y, left);
+        words[i].src.read(src_row, token * src.n, BACKWARD ? at.encoded : at.plain);
+        words[i].x.read(x_row, token * x.n, at.plain);
+    }
+    const block_turns<V> made(tiling.turns, dynamic_shared());
+    make_turns<sizeof(T) == 4, A == activation::softmax && sizeof(T) == 2>(tiling.turns, made, place.head, place.token);
+    T *const dst_row = first_row<T>(dst, place);
+    const bool live = at.there && exists;
+#pragma unroll
+    for (int i = 0; i < SHARES; i++) {
+        const int token = (int)threadIdx.y + i * (int)blockDim.y;
+        turn turns[V];
+        made.read((unsigned)token, at.there ? threadIdx.x : 0, turns);
+        transform_row(act, words[i], at, true, live && token <= left, turns, tiling.shape.lanes, dst_row,
+                      token * dst.n);
+    }
+}
+
+/* Batch entries of a block, `most` at most: as many as wanted, or up to twice that if it leaves fewer of the last group
+ * idle. */
+static int choose_entries(int b, int wanted, int most)
+{
+    int best = std::min(wanted, most);
+    for (int entries = best; entries < 2 * wanted && entries <= most; entries++)
+        if ((int64_t)times(b, entries) * entries < (int64_t)times(b, best) * best)
+            best = entries;
+    return best;
+}
+
+/* The number of blocks; 0: this kernel does not take the problem. Batch entries share a block's angles, and tokens fill
+ * it up until there is a thread for every angle. */
+static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, int wanted, batch_tiling *tiling,
+                           dim3 *threads)
+{
+    const row_shape &shape = tiling->shape;
+    const int entries = choose_entries(shape.b, std::min(wanted, shape.b), MOST_THREADS / shape.lanes);
+    const int64_t bytes = (int64_t)share * shape.units * v * (int64_t)sizeof(turn); /* for a thread's tokens */
+    int together = times(v, entries);
+    while (together > 1 && (together * entries * shape.lanes > MOST_THREADS || together * bytes > MOST_BYTES))
+        --together;
+    *threads = dim3((unsigned)shape.lanes, (unsigned)together, (unsigned)entries);
+    const int tokens = together * share, tiles = times(shape.n, tokens), groups = times(shape.b, entries);
+    const bool side_by_side = are_near(problem); /* else as far apart as can be, as memory is faster so */
+    tiling->next_group = side_by_side ? (uint32_t)entries : 1;
+    tiling->next_entry = side_by_side ? 1 : (uint32_t)groups;
+    tiling->turns = turn_plan(problem, shape.units, v);
+    tiling->turns.tokens = tokens;
+    tiling->order = block_order(problem, tiles);
+    const bool near = is_near(problem.src, tokens) && is_near(problem.x, tokens) && is_near(problem.dst, tokens);
+    const double blocks = (double)tiles * groups * (double)problem.h;
+    const bool fits = block_turns_bytes(tiling->turns) <= MOST_BYTES && blocks <= INT32_MAX;
+    return near && fits ? (int64_t)blocks : 0;
+}
+
+template <typename T, encoding E, activation A>
+bool run_lrpe_batch(const gpu_queue &queue, const copes_lrpe_problem &problem, copes_status *status)
+{
+    batch_tiling tiling;
+    if (!find_shape<T, E>(problem, A == activation::softmax, &tiling.shape) || !turn_plan::fits(problem))
+        return false;
+    dim3 threads;
+    const int64_t blocks =
+        find_tiling(problem, vector_length<T>, problem.backward ? shares<T, E, A, true> : shares<T, E, A, false>,
+                    entries_wanted<T, E, A>(problem), &tiling, &threads);
+    if (blocks == 0)
+        return false;
+    *status = launch(queue, problem.backward ? lrpe_batch<T, E, A, true> : lrpe_batch<T, E, A, false>, (unsigned)blocks,
+                     threads, block_turns_bytes(tiling.turns), problem.act, tensor_rows(problem.src),
+                     tensor_rows(problem.x), tensor_rows(problem.dst), tiling);
+    return true;
+}
+
+#define LRPE_INSTANTIATE(T, E, A)                                                                                      \
+    template bool run_lrpe_batch<T, encoding::E, activation::A>(const gpu_queue &, const copes_lrpe_problem &,         \
+                                                                copes_status *);
+#include "backends/gpu/lrpe/instantiate.h"
+
+} // namespace COPES_GPU

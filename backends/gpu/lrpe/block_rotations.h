@@ -1,0 +1,192 @@
+/* Sines and cosines of a block's tokens, made once in shared memory for all of its rows. What a thread needs for one is
+ * kept few operations long, since at small batch they bind: sizes are 32 bits wide, divisions are multiplications, and
+ * a thread makes one angle of several tokens, so that it finds the angle's step once. */
+#ifndef COPES_BACKENDS_GPU_LRPE_BLOCK_ROTATIONS_H
+#define COPES_BACKENDS_GPU_LRPE_BLOCK_ROTATIONS_H
+
+#include "backends/gpu/angles.h"
+#include "backends/gpu/divide.h"
+
+namespace COPES_GPU
+{
+
+/* How angles come of tokens, for a problem whose sizes are below 2^31. */
+struct turn_plan {
+    const void *theta;
+    copes_dtype theta_dtype;
+    bool plain;                 /* theta is of aligned float32 */
+    int theta_head, theta_step; /* strides */
+    int prefix, length, grid_rank;
+    int end[COPES_MAX_GRID], theta_shift[COPES_MAX_GRID]; /* of the segments; from an angle to its theta */
+    int offset[COPES_MAX_GRID];
+    divider grid[COPES_MAX_GRID], inner[COPES_MAX_GRID]; /* inner: tokens from one place of a dimension to the next */
+    divider angles;                                      /* a token's, in shared memory: V a unit */
+    divider firsts;                                      /* of which 16 bytes of every unit come first */
+    int tokens;                                          /* of a block */
+
+    static bool fits(const copes_lrpe_problem &problem)
+    {
+        const int64_t head = problem.theta.stride[0], step = problem.theta.stride[1];
+        return (head < 0 ? -head : head) * problem.h + (step < 0 ? -step : step) * problem.k <= INT32_MAX;
+    }
+
+    /* The step of angle k, which dimension j turns. */
+    __device__ __forceinline__ angle_step step(int head, int k, int j) const
+    {
+        const int at = head * theta_head + (k + theta_shift[j]) * theta_step;
+        return step_of(plain ? static_cast<const float *>(theta)[at] : read_narrow(theta_dtype, theta, at));
+    }
+
+    turn_plan() = default;
+    turn_plan(const copes_lrpe_problem &problem, int units, int v)
+        : theta(problem.theta.data), theta_dtype(problem.theta_dtype),
+          plain(theta_dtype == COPES_F32 && reinterpret_cast<uintptr_t>(theta) % 4 == 0),
+          theta_head((int)problem.theta.stride[0]), theta_step((int)problem.theta.stride[1]),
+          prefix((int)problem.prefix), length((int)problem.length), grid_rank(problem.grid_rank), angles(units * v),
+          firsts(units * (16 / (int)sizeof(turn))), tokens(1)
+    {
+        int64_t tokens_of_place = 1;
+        for (int j = grid_rank - 1; j >= 0; j--) {
+            const int64_t places = problem.length > 0 ? problem.grid[j] : 1; /* one without tokens may be huge */
+            end[j] = (int)problem.segment[j].end;
+            theta_shift[j] = (int)(problem.segment[j].theta_begin - problem.segment[j].begin);
+            offset[j] = (int)problem.offset[j];
+            grid[j] = divider(places);
+            inner[j] = divider(tokens_of_place);
+            tokens_of_place *= places;
+        }
+    }
+};
+
+/* The turns of a block's tokens, each token's in an order in which a warp's reads of units meet no bank twice. */
+template <int V> struct block_turns {
+    static constexpr int N = 16 / (int)sizeof(turn);
+    turn *turns;
+    unsigned units;
+
+    __device__ __forceinline__ block_turns(const turn_plan &plan, char *memory)
+        : turns(reinterpret_cast<turn *>(memory)), units(plan.angles.divisor / V)
+    {
+    }
+    __device__ __forceinline__ void read(unsigned token, unsigned unit, turn (&to)[V]) const
+    {
+        const float4 *from = reinterpret_cast<const float4 *>(turns + unit_place<V, N>(units, token, unit, 0u));
+#pragma unroll
+        for (unsigned i = 0; i < V; i += N, from += units) {
+            const float4 both = *from;
+            to[i] = turn{both.x, both.y};
+            to[i + 1] = turn{both.z, both.w};
+        }
+    }
+    /* The angle that has place `at` of a token's. */
+    __device__ __forceinline__ unsigned angle_at(const turn_plan &plan, unsigned at) const
+    {
+        uint32_t rest;
+        const unsigned first = divide(at, plan.firsts, &rest) * N;
+        return rest / N * V + first + rest % N;
+    }
+};
+
+inline size_t block_turns_bytes(const turn_plan &plan)
+{
+    return (size_t)plan.tokens * plan.angles.divisor * sizeof(turn);
+}
+
+/* The dimension of the grid that turns angle k; the grid's rank: none does, and the angle is 0. */
+DEVICE int dimension_of(const turn_plan &plan, int k)
+{
+    int j = k < plan.end[0] ? 0 : 1;
+#pragma unroll 1
+    while (j > 0 && j < plan.grid_rank && k >= plan.end[j])
+        j++;
+    return j;
+}
+
+/* A dimension of the grid. */
+struct turn_dimension {
+    divider inner, places;
+    int offset;
+
+    __device__ __forceinline__ turn_dimension(const turn_plan &plan, int j)
+        : inner(plan.inner[j]), places(plan.grid[j]), offset(plan.offset[j])
+    {
+    }
+    /* The position of the token that is `rest` after the grid's first. */
+    __device__ __forceinline__ int32_t position_of(uint32_t rest) const
+    {
+        uint32_t here;
+        divide(rest / inner, places, &here);
+        return offset + (int32_t)here;
+    }
+};
+
+/* Makes the turns of tokens `token`, `token` + `together` .. of the block, whose phases begin at `phase` and are `way`
+ * apart. BY_PRODUCT: two of three come of the third by products, which are exact to an ulp or so of 1. */
+template <bool EXACTLY, bool BY_PRODUCT>
+DEVICE void make_turns_on_line(const turn_plan &plan, uint64_t phase, uint64_t way, float poison, int token,
+                               int together, turn *to)
+{
+    const int apart = together * (int)plan.angles.divisor;
+    const auto turn_at_phase = [&](uint64_t at) { return turn_of<EXACTLY>(ZERO_PHASE + (uint32_t)(at >> 32), poison); };
+    if (!BY_PRODUCT || plan.tokens <= 2 * together) {
+        for (int t = token; t < plan.tokens; t += together, to += apart, phase += way)
+            *to = turn_at_phase(phase);
+        return;
+    }
+    const turn on = turn_at_phase(way), back = {on.cosine, -on.sine};
+    for (int t = token; t < plan.tokens; t += 3 * together, to += 3 * apart, phase += 3 * way) {
+        const turn middle = turn_at_phase(phase + way);
+        to[0] = middle * back;
+        if (t + together < plan.tokens)
+            to[apart] = middle;
+        if (t + 2 * together < plan.tokens)
+            to[2 * apart] = middle * on;
+    }
+}
+
+/* Makes one angle's turns of tokens `token`, `token` + `together` .. of the block, whose first is `first`, beginning at
+ * `to`. */
+template <bool EXACTLY, bool BY_PRODUCT>
+DEVICE void make_turns_of_angle(const turn_plan &plan, const angle_step &step, int j, int first, int token,
+                                int together, turn *to)
+{
+    const uint32_t begin = (uint32_t)(first - plan.prefix), length = (uint32_t)plan.length;
+    if (plan.grid_rank == 1 && j == 0 && begin < length && plan.tokens <= (int)(length - begin)) {
+        const uint64_t turns = (uint64_t)step.high << 32 | step.low, way = turns * (uint32_t)together;
+        const uint64_t phase = turns * (uint64_t)(int64_t)(plan.offset[0] + (int)begin + token);
+        make_turns_on_line<EXACTLY, BY_PRODUCT>(plan, phase, way, step.poison, token, together, to);
+        return;
+    }
+    const int apart = together * (int)plan.angles.divisor;
+    const turn_dimension dimension(plan, min(j, plan.grid_rank - 1));
+#pragma unroll 1
+    for (int t = token; t < plan.tokens; t += together, to += apart) {
+        const uint32_t rest = begin + (uint32_t)t;
+        const bool turned = j < plan.grid_rank && rest < length;
+        *to = turned ? turn_at<EXACTLY>(step, dimension.position_of(rest)) : turn{1, 0};
+    }
+}
+
+/* Fills the block's turns for tokens first .. of a head, and waits for all threads. */
+template <bool EXACTLY, bool BY_PRODUCT, int V>
+DEVICE void make_turns(const turn_plan &plan, const block_turns<V> &turns, int head, int first)
+{
+    const uint32_t thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    const uint32_t threads = blockDim.x * blockDim.y * blockDim.z, angles = plan.angles.divisor;
+    uint32_t begin = thread, token = 0, together = 1;
+    if (plan.tokens > 1 && threads >= angles) {
+        token = divide(thread, plan.angles, &begin);
+        together = threads / plan.angles;
+    }
+    for (uint32_t at = begin; at < angles && token < together; at += threads) {
+        const int k = (int)turns.angle_at(plan, at), j = dimension_of(plan, k);
+        const angle_step step = j < plan.grid_rank ? plan.step(head, k, j) : angle_step{0, 0, 0};
+        make_turns_of_angle<EXACTLY, BY_PRODUCT>(plan, step, j, first, (int)token, (int)together,
+                                                 turns.turns + (token * angles + at));
+    }
+    __syncthreads();
+}
+
+} // namespace COPES_GPU
+
+#endif

@@ -1,0 +1,98 @@
+/* Sines and cosines by a table in shared memory, where each is needed once: a look and some 8 multiplications and
+ * additions instead of two polynomials and their choice of quarters. */
+#ifndef COPES_BACKENDS_GPU_LRPE_SINCOS_TABLE_H
+#define COPES_BACKENDS_GPU_LRPE_SINCOS_TABLE_H
+
+#include "backends/gpu/functions.h"
+
+namespace COPES_GPU
+{
+
+enum { QUARTER_TURNS = 64, ALL_TURNS = 4 * QUARTER_TURNS };
+
+/* The turns of phases a 256th apart, rounded to nearest. */
+struct alignas(16) turn_list {
+    turn turns[ALL_TURNS];
+};
+
+/* By its series: x - x^3 / 3! + .. for x up to pi / 2. */
+constexpr double sine_of(double x)
+{
+    double term = x, sum = 0;
+    for (int i = 2; i < 26; i += 2) {
+        sum += term;
+        term *= -x * x / (i * (i + 1));
+    }
+    return sum;
+}
+
+constexpr turn_list list_turns()
+{
+    turn_list list = {};
+    for (int i = 0; i < ALL_TURNS; i++) {
+        const int rest = i % QUARTER_TURNS;
+        constexpr double STEP = 6.283185307179586477 / (int)ALL_TURNS;
+        const float sine = (float)sine_of(rest * STEP), cosine = (float)sine_of((QUARTER_TURNS - rest) * STEP);
+        const turn quarters[] = {{cosine, sine}, {-sine, cosine}, {-cosine, -sine}, {sine, -cosine}};
+        list.turns[i] = quarters[i / QUARTER_TURNS];
+    }
+    return list;
+}
+
+static __device__ const turn_list all_turns = list_turns();
+
+/* The list in shared memory. The turn of a phase is that of the nearest in the list, turned by the rest, |rest| <= pi / 256,
+ * whose sine is taken to the third power and whose cosine to the second. EXACTLY: for float32 results, to 1.02 units of
+ * 2^-24, and 2 ulp where that is less, near 0; else to 1.51 such units and 2.2 ulp. */
+template <bool EXACTLY> struct turn_table {
+    enum { BYTES = (int)sizeof(turn_list) };
+    turn *turns;
+
+    __device__ __forceinline__ explicit turn_table(char *memory) : turns(reinterpret_cast<turn *>(memory))
+    {
+    }
+
+    __device__ __forceinline__ void fill(int thread, int threads) const
+    {
+        for (int i = thread; i < BYTES / (int)sizeof(uint4); i += threads)
+            reinterpret_cast<uint4 *>(turns)[i] = reinterpret_cast<const uint4 *>(all_turns.turns)[i];
+    }
+    /* Of a phase in units of 2^-32 turn. */
+    __device__ __forceinline__ turn of(uint32_t phase) const
+    {
+        constexpr float RADIANS = 0x1.921fb6p-38f; /* in a unit of the rest's, 2^-40 turn */
+        const uint32_t place = phase + (1u << 23);
+        const turn near = turns[place >> 24];
+        const float rest = (float)(int32_t)multiply_add(place, 1u << 8, 1u << 31), square = rest * rest;
+        const float sine = rest * fmaf(square, -RADIANS * RADIANS * RADIANS / 6, RADIANS);
+        const float less = square * (-RADIANS * RADIANS / 2); /* the rest's cosine, less 1 */
+        if constexpr (EXACTLY)
+            return {near.cosine + fmaf(near.cosine, less, -near.sine * sine),
+                    near.sine + fmaf(near.sine, less, near.cosine * sine)};
+        else
+            return {fmaf(near.cosine, less, fmaf(-near.sine, sine, near.cosine)),
+                    fmaf(near.sine, less, fmaf(near.cosine, sine, near.sine))};
+    }
+};
+
+/* Polynomials in its place. */
+template <bool EXACTLY> struct no_turn_table {
+    enum { BYTES = 0 };
+
+    __device__ __forceinline__ explicit no_turn_table(char *)
+    {
+    }
+
+    __device__ __forceinline__ void fill(int, int) const
+    {
+    }
+
+    __device__ __forceinline__ turn of(uint32_t phase) const
+    {
+        return turn_of<EXACTLY>(ZERO_PHASE + phase, 0);
+    }
+};
+
+} // namespace COPES_GPU
+
+#endif

@@ -1,0 +1,289 @@
+/* lrpe where nothing shares an angle: a batch of one, on a grid of one dimension. Every angle serves one row, so its
+ * arithmetic binds, and is kept to a look into a table, or to a product: a thread goes over several tokens, and a
+ * token's angle is that of the thread's first token plus that of the distance between them, which all threads of the
+ * block share. What is left is hidden behind memory by reading ahead. */
+#include "backends/gpu/kernels.h"
+#include "backends/gpu/lrpe/block_rotations.h"
+#include "backends/gpu/lrpe/rows.h"
+#include "backends/gpu/lrpe/sincos_table.h"
+
+#include <algorithm>
+
+namespace COPES_GPU
+{
+
+enum { THREADS = 128, ENOUGH_BLOCKS = 2 /* a multiprocessor */, MOST_BYTES = 16 << 10 };
+enum { MOST_ROUNDS = 12, LEAST_ROUNDS = 4 }; /* a thread's tokens: a multiple of the latter */
+
+struct token_tiling {
+    turn_plan turns; /* its tokens: those of a thread */
+    block_order order;
+    row_shape shape;
+};
+
+/* Tokens that a thread reads at once, while it works on as many: as its registers allow. */
+constexpr int tokens_ahead(bool cosine, activation act, bool backward)
+{
+    if (act == activation::none)
+        return 4;
+    if (!cosine)
+        return 2;
+    if (act == activation::softmax)
+        return backward ? 1 : 2;
+    return backward ? 2 : 4;
+}
+
+template <encoding E, activation A, bool BACKWARD>
+inline constexpr int ahead = tokens_ahead(E == encoding::cosine, A, BACKWARD);
+
+/* Blocks that registers leave room for on a multiprocessor: more where something is waited for but memory. */
+constexpr int blocks_at_once(bool exactly, bool cosine, activation act, bool backward)
+{
+    if (act == activation::none)
+        return exactly ? 3 : cosine && !backward ? 5 : 4;
+    if (act == activation::softmax)
+        return cosine ? 6 : backward ? 4 : 5;
+    return backward ? 4 : exactly ? 6 : 5;
+}
+
+template <typename T, encoding E, activation A, bool BACKWARD>
+inline constexpr int least_blocks = blocks_at_once(sizeof(T) == 4, E == encoding::cosine, A, BACKWARD);
+
+/* How far an angle turns: in phases, whose sum is exact, so that a sine near 0 is, too. */
+template <typename Table> struct way_by_phase {
+    typedef Table table; /* of which turns come */
+    uint32_t phase;
+
+    DEVICE way_by_phase of(uint32_t phase, float)
+    {
+        return {phase};
+    }
+    __device__ __forceinline__ turn after(const way_by_phase &first, const table &turns) const
+    {
+        return turns.of(first.phase + phase);
+    }
+};
+
+/* In turns, whose product is a few operations: for a softmax, whose results are held to the row's largest. */
+template <bool EXACTLY> struct way_by_turn {
+    typedef no_turn_table<EXACTLY> table;
+    turn way;
+
+    DEVICE way_by_turn of(uint32_t phase, float poison)
+    {
+        return {turn_of<EXACTLY>(ZERO_PHASE + phase, poison)};
+    }
+    __device__ __forceinline__ turn after(const way_by_turn &first, const table &) const
+    {
+        return first.way * way;
+    }
+};
+
+/* A table is worth its filling where an activation's operations bind besides. */
+template <encoding E, activation A, bool BACKWARD>
+inline constexpr bool by_table = A != activation::none && (!BACKWARD || E == encoding::cosine);
+
+template <typename T, encoding E, activation A, bool BACKWARD, bool EXACTLY = sizeof(T) == 4>
+using way_of = std::conditional_t<
+    A == activation::softmax, way_by_turn<EXACTLY>,
+    way_by_phase<std::conditional_t<by_table<E, A, BACKWARD>, turn_table<EXACTLY>, no_turn_table<EXACTLY>>>>;
+
+/* What a block's threads share: the table, the steps of its head's angles, and the ways from a thread's first token to
+ * all of its tokens. */
+template <typename Way, int V> struct shared_angles {
+    typedef typename Way::table table;
+    static constexpr int N = 16 / sizeof(Way);
+    table turns;
+    int angles; /* of a token */
+    angle_step *steps;
+    Way *ways;
+
+    __device__ __forceinline__ shared_angles(const turn_plan &plan, char *memory)
+        : turns(memory), angles((int)plan.angles.divisor), steps(reinterpret_cast<angle_step *>(memory + table::BYTES)),
+          ways(reinterpret_cast<Way *>(steps + angles))
+    {
+    }
+    static size_t bytes_of(const turn_plan &plan)
+    {
+        return table::BYTES + (size_t)plan.angles.divisor * (sizeof(angle_step) + (size_t)plan.tokens * sizeof(Way));
+    }
+    /* For tokens that are `apart` from one to the next; all threads take part. An angle past the last has a step of 0. */
+    __device__ __forceinline__ void fill(const turn_plan &plan, int head, int apart) const
+    {
+        const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
+        turns.fill(thread, threads);
+        for (int k = thread; k < angles; k += threads) {
+            const angle_step step = k < plan.end[0] ? plan.step(head, k, 0) : angle_step{0, 0, 0};
+            steps[k] = step;
+            const uint64_t way = ((uint64_t)step.high << 32 | step.low) * (uint32_t)apart;
+            uint64_t phase = 0;
+            for (int token = 0; token < plan.tokens; token++, phase += way)
+                ways[unit_place<V, N, unsigned>(angles / V, token, k / V, k % V)] =
+                    Way::of((uint32_t)(phase >> 32), step.poison);
+        }
+        __syncthreads();
+    }
+};
+
+/* The turns of a thread's unit, token by token. Its first may be before the grid. */
+template <typename Way, int V> struct unit_turns {
+    static constexpr int N = shared_angles<Way, V>::N;
+    struct alignas(16) quad {
+        Way way[N];
+    };
+    typename Way::table table;
+    const angle_step *steps;
+    const quad *quads;
+    int units;
+    Way first[V];
+    bool finite; /* no theta is inf or NaN, of which an angle in the grid must tell */
+
+    __device__ __forceinline__ unit_turns(const shared_angles<Way, V> &shared, int unit, int32_t position)
+        : table(shared.turns), steps(shared.steps + unit * V),
+          quads(reinterpret_cast<const quad *>(shared.ways) + unit), units(shared.angles / V), finite(true)
+    {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            first[i] = Way::of(copes_phase_top(steps[i].high, steps[i].low, position), steps[i].poison);
+            finite = finite && steps[i].poison == 0;
+        }
+    }
+    __device__ __forceinline__ void next(turn (&turns)[V])
+    {
+#pragma unroll
+        for (int i = 0; i < V; i += N, quads += units) {
+            const quad here = *quads;
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                turns[i + j] = here.way[j].after(first[i + j], table);
+        }
+        if (finite)
+            return;
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            turns[i] = {turns[i].cosine + steps[i].poison, turns[i].sine + steps[i].poison};
+    }
+};
+
+/* A thread's rows of one tensor, `together` tokens apart. */
+template <typename T> struct row_walk {
+    T *row;
+    int64_t step;
+
+    __device__ __forceinline__ row_walk(const tensor_rows &rows, const block_place &place, int token, int together)
+        : row(first_row<T>(rows, place) + token * rows.n), step((int64_t)together * rows.n)
+    {
+    }
+    __device__ __forceinline__ T *next()
+    {
+        T *const here = row;
+        row += step;
+        return here;
+    }
+};
+
+template <typename T, encoding E, activation A, bool BACKWARD>
+__global__ void LAUNCH_BOUNDS(THREADS, (least_blocks<T, E, A, BACKWARD>))
+    lrpe_tokens(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PARAMETER tensor_rows x,
+                GPU_PARAMETER tensor_rows dst, GPU_PARAMETER token_tiling tiling)
+{
+    constexpr int V = vector_length<T>, AHEAD = ahead<E, A, BACKWARD>;
+    const int together = (int)blockDim.y, rounds = tiling.turns.tokens;
+    block_place place = find_block(tiling.order);
+    place.token *= rounds * together;
+    const int left = tiling.shape.n - place.token - 1; /* tokens after the block's first */
+    const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, tiling.shape.units, (int)threadIdx.x);
+    int token = (int)threadIdx.y, token_ahead = token; /* from the block's first */
+    row_walk<const T> src_rows(src, place, token, together), x_rows(x, place, token, together);
+    row_walk<T> dst_rows(dst, place, token, together);
+    row_words<T, E, A, BACKWARD> next[AHEAD] = {};
+    const auto read_ahead = [&] {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++, token_ahead += together) {
+            const T *const src_row = src_rows.next(), *const x_row = x_rows.next();
+            if (token_ahead > left)
+                continue;
+            next[i].src.read(src_row, 0, BACKWARD ? at.encoded : at.plain);
+            next[i].x.read(x_row, 0, at.plain);
+        }
+    };
+    read_ahead();
+    typedef way_of<T, E, A, BACKWARD> way;
+    const shared_angles<way, V> shared(tiling.turns, dynamic_shared());
+    shared.fill(tiling.turns, place.head, together);
+    const int in_grid = place.token + token - tiling.turns.prefix;
+    unit_turns<way, V> unit(shared, at.there ? (int)threadIdx.x : 0, tiling.turns.offset[0] + in_grid);
+    for (int round = 0; round < rounds; round += AHEAD) {
+        row_words<T, E, A, BACKWARD> words[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            words[i] = next[i];
+        if (round + AHEAD < rounds)
+            read_ahead();
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++, token += together) {
+            turn turns[V];
+            const bool inside = (uint32_t)(place.token + token - tiling.turns.prefix) < (uint32_t)tiling.turns.length;
+            unit.next(turns);
+            transform_row(act, words[i], at, inside, at.there && token <= left, turns, tiling.shape.lanes,
+                          dst_rows.next(), 0);
+        }
+    }
+}
+
+/* The number of blocks; 0: this kernel does not take the problem, among others where a token before the grid would have
+ * a position below any. */
+static int64_t find_tiling(const gpu_queue &queue, const copes_lrpe_problem &problem, int v, size_t bytes_of_angle,
+                           token_tiling *tiling, int *together)
+{
+    const row_shape &shape = tiling->shape;
+    *together = THREADS / shape.lanes;
+    if (*together == 0)
+        return 0;
+    const int64_t rows = (int64_t)shape.n * problem.h / *together,
+                  wanted = rows / ENOUGH_BLOCKS / queue.multiprocessors;
+    const int64_t room = MOST_BYTES / (shape.units * v * (int64_t)bytes_of_angle);
+    const int rounds = (int)std::min({wanted, room, (int64_t)MOST_ROUNDS}) / LEAST_ROUNDS * LEAST_ROUNDS;
+    if (problem.b != 1 || problem.grid_rank != 1 || rounds < LEAST_ROUNDS ||
+        problem.offset[0] - problem.prefix < INT32_MIN)
+        return 0;
+    tiling->turns = turn_plan(problem, shape.units, v);
+    tiling->turns.tokens = rounds;
+    const int tokens = rounds * *together, tiles = times(shape.n, tokens);
+    tiling->order = block_order(problem, tiles);
+    const bool near = is_near(problem.src, tokens) && is_near(problem.x, tokens) && is_near(problem.dst, tokens);
+    const double blocks = (double)tiles * (double)problem.h;
+    return near && blocks <= INT32_MAX ? (int64_t)blocks : 0;
+}
+
+template <typename T, encoding E, activation A, bool BACKWARD>
+static bool run_direction(const gpu_queue &queue, const copes_lrpe_problem &problem, copes_status *status)
+{
+    typedef way_of<T, E, A, BACKWARD> way;
+    token_tiling tiling;
+    int together;
+    if (!find_shape<T, E>(problem, A == activation::softmax, &tiling.shape) || !turn_plan::fits(problem))
+        return false;
+    const int64_t blocks = find_tiling(queue, problem, vector_length<T>, sizeof(way), &tiling, &together);
+    if (blocks == 0)
+        return false;
+    *status = launch(queue, lrpe_tokens<T, E, A, BACKWARD>, (unsigned)blocks,
+                     dim3((unsigned)tiling.shape.lanes, (unsigned)together),
+                     shared_angles<way, vector_length<T>>::bytes_of(tiling.turns), problem.act,
+                     tensor_rows(problem.src), tensor_rows(problem.x), tensor_rows(problem.dst), tiling);
+    return true;
+}
+
+template <typename T, encoding E, activation A>
+bool run_lrpe_tokens(const gpu_queue &queue, const copes_lrpe_problem &problem, copes_status *status)
+{
+    return problem.backward ? run_direction<T, E, A, true>(queue, problem, status)
+                            : run_direction<T, E, A, false>(queue, problem, status);
+}
+
+#define LRPE_INSTANTIATE(T, E, A)                                                                                      \
+    template bool run_lrpe_tokens<T, encoding::E, activation::A>(const gpu_queue &, const copes_lrpe_problem &,        \
+                                                                 copes_status *);
+#include "backends/gpu/lrpe/instantiate.h"
+
+} // namespace COPES_GPU

@@ -1,0 +1,393 @@
+/* tpa_decode by multiply-adds, for any ranks, sizes, strides and alignment. Bound by multiply-adds and by what shared
+ * memory feeds them: a key costs (D Rk + E Rv) of them for each head. A block holds 16 heads of one query token and
+ * walks over a part of the cache in tiles of 32 keys; a thread has 2 heads x 2 keys of the scores and 4 heads x 4
+ * features of the output, so that a 16-byte read of shared memory feeds 4 to 8 multiply-adds. Ranks are walked one by
+ * one, the keys of a tile staying where they are: neither keys nor values are formed.
+ *
+ * Parts leave partial outputs in the workspace, which the same blocks merge once all of them have met, or, where blocks
+ * cannot wait for each other, a second kernel. */
+#include "launch.h"
+
+#include "backends/gpu/kernels.h"
+#include "backends/gpu/tpa/fast.h"
+#include "backends/gpu/tpa/merge.h"
+
+namespace COPES_GPU
+{
+
+enum {
+    THREADS = 128,
+    HEADS = 16,  /* of a block */
+    KEYS = 32,   /* of a tile */
+    WIDTH = 128, /* features in shared memory, of D and of E */
+    PITCH = WIDTH + 4,
+    LEAST_PART = 256,  /* keys, so that partial outputs are few beside the cache */
+    MOST_PART = 16384, /* keys, so that a sum's rounding errors stay few */
+    BLOCKS_WANTED = 6, /* a multiprocessor */
+    AT_ONCE = 3,       /* of them, as far as registers reach */
+    ROW_LANES = THREADS / HEADS,
+};
+
+/* How a problem is cut: tasks are (query token, heads, chunk of E, part of the cache), the part innermost. */
+struct tpa_cut {
+    int64_t groups, chunks, tasks;
+    cache_cut cache;
+};
+
+static tpa_cut cut_of(const gpu_queue &queue, const copes_tpa_problem &problem, bool with_parts)
+{
+    const auto over = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
+    tpa_cut cut = {};
+    cut.groups = over(problem.h, HEADS);
+    cut.chunks = problem.e < 1 ? 1 : over(problem.e, WIDTH);
+    const int64_t rows = problem.b * problem.n * cut.groups * cut.chunks;
+    const int64_t wanted = !with_parts ? 1 : over((int64_t)queue.multiprocessors * BLOCKS_WANTED, rows < 1 ? 1 : rows);
+    int64_t part = over(problem.m, wanted);
+    part = part < LEAST_PART ? (int64_t)LEAST_PART : part < MOST_PART || !with_parts ? part : (int64_t)MOST_PART;
+    cut.cache.part = over(part, KEYS) * KEYS;
+    cut.cache.parts = problem.m < 1 ? 1 : over(problem.m, cut.cache.part);
+    cut.tasks = copes_multiply(rows, cut.cache.parts);
+    return cut;
+}
+
+struct tpa_call {
+    copes_tpa_problem problem;
+    tpa_cut cut;
+    partial_outputs partials;
+};
+
+struct tpa_task {
+    int64_t b, n, part, e; /* e: first of its features */
+    int64_t h;             /* first of its heads */
+    int heads, width;      /* how many heads and features */
+    int64_t begin, end, visible;
+};
+
+DEVICE tpa_task task_of(const tpa_call &argument, int64_t index)
+{
+    const tpa_call &call = first_argument(argument);
+    const copes_tpa_problem &problem = call.problem;
+    const tpa_cut &cut = call.cut;
+    tpa_task task = {};
+    task.part = index % cut.cache.parts;
+    index /= cut.cache.parts;
+    task.e = index % cut.chunks * WIDTH;
+    index /= cut.chunks;
+    task.h = index % cut.groups * HEADS;
+    index /= cut.groups;
+    task.n = index % problem.n;
+    task.b = index / problem.n;
+    task.heads = (int)(problem.h - task.h < HEADS ? problem.h - task.h : (int64_t)HEADS);
+    task.width = (int)(problem.e - task.e < WIDTH ? problem.e - task.e : WIDTH);
+    task.visible = key_range(problem).visible(task.b, task.n);
+    task.begin = task.part * cut.cache.part;
+    task.end = task.begin + cut.cache.part < task.visible ? task.begin + cut.cache.part : task.visible;
+    return task;
+}
+
+/* A block's shared memory. */
+struct tpa_tile {
+    float query[HEADS][PITCH];
+    float features[KEYS][PITCH];
+    float score[KEYS][HEADS];  /* then 2^(score - largest) */
+    float weight[KEYS][HEADS]; /* that times av */
+    float shrink[HEADS];
+    row_state row[HEADS];
+};
+
+/* The part of the query that meets `width` features from d on. */
+template <typename T>
+DEVICE void form_query(const tpa_call &argument, const tpa_task &task, int64_t d, int width, tpa_tile &tile)
+{
+    const copes_tpa_problem &problem = first_argument(argument).problem;
+    const int64_t *as = problem.aq.stride, *bs = problem.bq.stride;
+    const T *aq = static_cast<const T *>(problem.aq.data) + task.b * as[0] + task.n * as[1] + task.h * as[2];
+    const T *bq = static_cast<const T *>(problem.bq.data) + task.b * bs[0] + task.n * bs[1] + d * bs[3];
+    const score_scale scale(problem);
+    const int j = threadIdx.x; /* a feature each */
+#pragma unroll 1
+    for (int h = 0; h < HEADS; h++) {
+        float sum = 0;
+#pragma unroll 2
+        for (int64_t r = 0; r < problem.rq && h < task.heads && j < width; r++)
+            sum = fmaf(read_scalar(aq + h * as[2] + r * as[3]), read_scalar(bq + r * bs[2] + j * bs[3]), sum);
+        const float scaled = scale.apply(sum);
+        tile.query[h][j] = problem.score_exponent == 0 ? scaled : scaled_by(scaled, problem.score_exponent);
+    }
+}
+
+/* `count` rows of `width` features, `row_stride` apart, with zeros around them. */
+template <typename T, int V>
+DEVICE void load_features(const T *from, int64_t row_stride, int64_t stride, int count, int width, tpa_tile &tile)
+{
+    constexpr int columns = WIDTH / V;
+#pragma unroll 2
+    for (int i = threadIdx.x; i < KEYS * columns; i += THREADS) {
+        const int row = i / columns, column = i % columns * V;
+        float x[V] = {};
+        if (row < count && column < width)
+            raw<T, V>::read(from + row * row_stride + column * stride).unpack(x);
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            tile.features[row][column + k] = x[k];
+    }
+}
+
+/* Adds the products of 2 heads and 2 keys, half the heads and half the keys apart. A product has four sums, which keeps
+ * rounding errors few. */
+DEVICE void multiply_features(const tpa_tile &tile, int width, float (&dot)[2][2])
+{
+    const int head = threadIdx.x / (KEYS / 2), key = threadIdx.x % (KEYS / 2);
+    float4 sum[4] = {};
+#pragma unroll 2
+    for (int d = 0; d < width; d += 4) {
+        float4 q[2], k[2];
+        for (int i = 0; i < 2; i++) {
+            q[i] = *reinterpret_cast<const float4 *>(&tile.query[head + i * (HEADS / 2)][d]);
+            k[i] = *reinterpret_cast<const float4 *>(&tile.features[key + i * (KEYS / 2)][d]);
+        }
+        for (int i = 0; i < 4; i++) {
+            const float4 &a = q[i / 2], &b = k[i % 2];
+            sum[i].x = fmaf(a.x, b.x, sum[i].x);
+            sum[i].y = fmaf(a.y, b.y, sum[i].y);
+            sum[i].z = fmaf(a.z, b.z, sum[i].z);
+            sum[i].w = fmaf(a.w, b.w, sum[i].w);
+        }
+    }
+    for (int i = 0; i < 4; i++)
+        dot[i / 2][i % 2] += (sum[i].x + sum[i].y) + (sum[i].z + sum[i].w);
+}
+
+/* Rank r of `count` keys from `first` on, multiplied by the query. */
+template <typename T, int V>
+DEVICE void multiply_rank(const tpa_call &argument, const tpa_task &task, int64_t first, int count, int64_t r,
+                          tpa_tile &tile, float (&dot)[2][2])
+{
+    for (int64_t d = 0; d < first_argument(argument).problem.d; d += WIDTH) {
+        const copes_tpa_problem &problem = first_argument(argument).problem;
+        const int64_t *stride = problem.bk.stride;
+        const T *bk = static_cast<const T *>(problem.bk.data) + task.b * stride[0] + first * stride[1] + r * stride[2];
+        const int width = (int)(problem.d - d < WIDTH ? problem.d - d : WIDTH);
+        __syncthreads(); /* what was in the tile has been used */
+        load_features<T, V>(bk + d * stride[3], stride[1], stride[3], count, width, tile);
+        if (problem.d > WIDTH)
+            form_query<T>(argument, task, d, width, tile);
+        __syncthreads();
+        multiply_features(tile, width, dot);
+    }
+}
+
+/* Scores of `count` keys from `first` on, into the tile; -inf where there is no key. */
+template <typename T, int V>
+DEVICE void score_keys(const tpa_call &argument, const tpa_task &task, int64_t first, int count, tpa_tile &tile)
+{
+    float score[2][2] = {};
+    for (int64_t r = 0; r < first_argument(argument).problem.rk; r++) {
+        float dot[2][2] = {};
+        multiply_rank<T, V>(argument, task, first, count, r, tile, dot);
+        const copes_view &view = first_argument(argument).problem.ak;
+        const int64_t *stride = view.stride;
+        const T *ak = static_cast<const T *>(view.data) + task.b * stride[0] + first * stride[1] + task.h * stride[2];
+        for (int i = 0; i < 4; i++) {
+            const int h = threadIdx.x / (KEYS / 2) + i / 2 * (HEADS / 2),
+                      key = threadIdx.x % (KEYS / 2) + i % 2 * (KEYS / 2);
+            const float a =
+                read_scalar(ak + min(key, count - 1) * stride[1] + min(h, task.heads - 1) * stride[2] + r * stride[3]);
+            score[i / 2][i % 2] = fmaf(a, dot[i / 2][i % 2], score[i / 2][i % 2]);
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        const int h = threadIdx.x / (KEYS / 2) + i / 2 * (HEADS / 2),
+                  key = threadIdx.x % (KEYS / 2) + i % 2 * (KEYS / 2);
+        tile.score[key][h] = key < count ? score[i / 2][i % 2] : -INFINITY;
+    }
+}
+
+/* Scores become powers of 2; a row's state takes them in. ROW_LANES threads have a head. */
+DEVICE void exponentiate(tpa_tile &tile)
+{
+    const int h = threadIdx.x / ROW_LANES, lane = threadIdx.x % ROW_LANES;
+    const row_state before = tile.row[h];
+    float most = before.most, sum = 0;
+    for (int key = lane; key < KEYS; key += ROW_LANES)
+        most = fmaxf(most, tile.score[key][h]);
+    for (int mask = ROW_LANES / 2; mask > 0; mask /= 2)
+        most = fmaxf(most, shuffle_xor(most, mask));
+    for (int key = lane; key < KEYS; key += ROW_LANES) {
+        const float e = exp2_term(tile.score[key][h] - shift_of(most));
+        tile.score[key][h] = e;
+        sum += e;
+    }
+    for (int mask = ROW_LANES / 2; mask > 0; mask /= 2)
+        sum += shuffle_xor(sum, mask);
+    synchronize_warp(); /* all its lanes have read the row's state */
+    if (lane == 0) {
+        const float shrink = exp2_term(before.most - shift_of(most));
+        tile.shrink[h] = shrink;
+        tile.row[h] = {most, fmaf(before.sum, shrink, sum)};
+    }
+}
+
+/* Outputs of a thread: 4 heads from 4 (thread / 32) on and 4 features from 4 (thread % 32) on. */
+struct tpa_outputs {
+    float o[4][4];
+    float carry[4]
+               [4]; /* what the sums over tiles lack of their terms, as a cache may have thousands of tiles (Kahan) */
+};
+
+DEVICE void multiply_weights(const tpa_tile &tile, int count, float (&sum)[4][4])
+{
+    const int head = threadIdx.x / (WIDTH / 4) * 4, feature = threadIdx.x % (WIDTH / 4) * 4;
+#pragma unroll 2
+    for (int key = 0; key < count; key++) {
+        const float4 w = *reinterpret_cast<const float4 *>(&tile.weight[key][head]);
+        const float4 v = *reinterpret_cast<const float4 *>(&tile.features[key][feature]);
+        const float weight[4] = {w.x, w.y, w.z, w.w};
+        for (int i = 0; i < 4; i++) {
+            sum[i][0] = fmaf(weight[i], v.x, sum[i][0]);
+            sum[i][1] = fmaf(weight[i], v.y, sum[i][1]);
+            sum[i][2] = fmaf(weight[i], v.z, sum[i][2]);
+            sum[i][3] = fmaf(weight[i], v.w, sum[i][3]);
+        }
+    }
+}
+
+/* Takes a tile's values in. Those of a rank are summed by themselves first, which keeps rounding errors few. */
+template <typename T, int V>
+DEVICE void add_values(const tpa_call &argument, const tpa_task &task, int64_t first, int count, tpa_tile &tile,
+                       tpa_outputs &out)
+{
+    for (int64_t r = 0; r < first_argument(argument).problem.rv; r++) {
+        const copes_tpa_problem &problem = first_argument(argument).problem;
+        const int64_t *as = problem.av.stride, *bs = problem.bv.stride;
+        const T *av = static_cast<const T *>(problem.av.data) + task.b * as[0] + first * as[1] + task.h * as[2];
+        const T *bv = static_cast<const T *>(problem.bv.data) + task.b * bs[0] + first * bs[1] + task.e * bs[3];
+        __syncthreads();
+        load_features<T, V>(bv + r * bs[2], bs[1], bs[3], count, task.width, tile);
+#pragma unroll 1
+        for (int key = threadIdx.x / HEADS; key < KEYS; key += THREADS / HEADS) {
+            const int h = threadIdx.x % HEADS;
+            const bool used = h < task.heads && key < count;
+            const float weight = tile.score[key][h] * problem.weight_unit;
+            tile.weight[key][h] = used ? weight * read_scalar(av + key * as[1] + h * as[2] + r * as[3]) : 0;
+        }
+        __syncthreads();
+        float sum[4][4] = {};
+        multiply_weights(tile, count, sum);
+        for (int i = 0; i < 16; i++) {
+            const float shrink = r == 0 ? tile.shrink[threadIdx.x / (WIDTH / 4) * 4 + i / 4] : 1;
+            float &o = out.o[i / 4][i % 4], &carry = out.carry[i / 4][i % 4];
+            const float before = o * shrink, term = fmaf(carry, shrink, sum[i / 4][i % 4]);
+            o = before + term;
+            const float rest = term - (o - before);
+            carry = rest == rest ? rest : 0; /* of an infinity nothing is lacking */
+        }
+    }
+}
+
+template <typename T>
+DEVICE void write_outputs(const tpa_call &argument, const tpa_task &task, const tpa_tile &tile, const tpa_outputs &out)
+{
+    const tpa_call &call = first_argument(argument);
+    const copes_tpa_problem &problem = call.problem;
+    const int feature = threadIdx.x % (WIDTH / 4) * 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int h = threadIdx.x / (WIDTH / 4) * 4 + i;
+        if (h >= task.heads)
+            break;
+        const row_state row = tile.row[h];
+        const bool first = task.e == 0 && feature == 0;
+        if (call.partials.sums != nullptr) {
+            const int64_t index = (task.b * problem.n + task.n) * problem.h + task.h + h;
+            if (first)
+                *call.partials.state_at(problem, index, task.part) = row;
+            if (feature < task.width)
+                *reinterpret_cast<float4 *>(call.partials.sums_at(problem, index, task.part) + task.e + feature) =
+                    make_float4(out.o[i][0], out.o[i][1], out.o[i][2], out.o[i][3]);
+            continue;
+        }
+        if (first)
+            write_lse(problem, task.b, task.n, task.h + h, row);
+        const output_scale scale(problem, row.sum);
+        T *o = output_at<T>(problem, task.b, task.n, task.h + h) + task.e * problem.o.stride[3];
+#pragma unroll
+        for (int k = 0; k < 4 && feature + k < task.width; k++)
+            write_scalar(o + (feature + k) * problem.o.stride[3], task.visible > 0 ? scale.apply(out.o[i][k]) : 0);
+    }
+}
+
+template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, AT_ONCE) tpa_fma(GPU_PARAMETER tpa_call argument)
+{
+    __shared__ tpa_tile tile;
+    for (int64_t index = blockIdx.x; index < first_argument(argument).cut.tasks; index += gridDim.x) {
+        const tpa_task task = task_of(argument, index);
+        const int64_t d = first_argument(argument).problem.d;
+        __syncthreads();
+        if (threadIdx.x % ROW_LANES == 0)
+            tile.row[threadIdx.x / ROW_LANES] = {-INFINITY, 0};
+        if (d <= WIDTH)
+            form_query<T>(argument, task, 0, (int)d, tile);
+        tpa_outputs out = {};
+        for (int64_t key = task.begin; key < task.end; key += KEYS) {
+            const int count = (int)(task.end - key < KEYS ? task.end - key : KEYS);
+            score_keys<T, V>(argument, task, key, count, tile);
+            __syncthreads();
+            exponentiate(tile);
+            add_values<T, V>(argument, task, key, count, tile, out);
+        }
+        __syncthreads();
+        write_outputs<T>(argument, task, tile, out);
+    }
+    const tpa_call &call = first_argument(argument);
+    merge_left<T>(call.problem, call.partials, false, THREADS);
+}
+
+template <typename T> int64_t tpa_workspace(const gpu_queue &queue, const copes_tpa_problem &problem)
+{
+    int64_t bytes = 0;
+    if (fast_tpa_workspace<T>(queue, problem, &bytes))
+        return bytes;
+    return partials_bytes(problem, cut_of(queue, problem, can_merge(problem)).cache);
+}
+
+/* Blocks that a device runs at a time for certain. */
+static int64_t blocks_at_once(const gpu_queue &queue)
+{
+    enum { RESERVED = 1024 }; /* bytes of shared memory, by the system for a block */
+    return (int64_t)std::min((int)AT_ONCE, queue.shared_memory / (int)(sizeof(tpa_tile) + RESERVED)) *
+           queue.multiprocessors;
+}
+
+/* May the features be read in vectors: whole ones, each aligned? */
+template <typename T> static bool features_in_vectors(const copes_tpa_problem &problem)
+{
+    const int64_t keys[4] = {problem.b, problem.m, problem.rk, problem.d};
+    const int64_t values[4] = {problem.b, problem.m, problem.rv, problem.e};
+    return problem.d % vector_length<T> == 0 && problem.e % vector_length<T> == 0 &&
+           in_vectors<T>(problem.bk, keys, 4) && in_vectors<T>(problem.bv, values, 4);
+}
+
+template <typename T> copes_status run_tpa(const gpu_queue &queue, const copes_tpa_problem &problem, void *workspace)
+{
+    copes_status status = COPES_OK;
+    if (run_fast_tpa<T>(queue, problem, workspace, &status))
+        return status;
+    int64_t theirs; /* the workspace is of the fast kernels' size where they only refuse addresses */
+    const tpa_cut cut = cut_of(queue, problem, can_merge(problem) && !fast_tpa_workspace<T>(queue, problem, &theirs));
+    const partial_outputs partials(queue.cooperative, problem, cut.cache, workspace);
+    const auto kernel = features_in_vectors<T>(problem) ? tpa_fma<T, vector_length<T>> : tpa_fma<T, 1>;
+    const int64_t blocks = partials.merged ? std::min(cut.tasks, blocks_at_once(queue)) : cut.tasks;
+    COPES_TRY(launch_ex(queue, {.cooperative = partials.merged}, kernel, blocks_of(blocks, THREADS), THREADS, 0,
+                        tpa_call{problem, cut, partials}));
+    return merge_partials<T>(queue, problem, partials, false);
+}
+
+template int64_t tpa_workspace<f32>(const gpu_queue &, const copes_tpa_problem &);
+template int64_t tpa_workspace<f16>(const gpu_queue &, const copes_tpa_problem &);
+template int64_t tpa_workspace<bf16>(const gpu_queue &, const copes_tpa_problem &);
+template copes_status run_tpa<f32>(const gpu_queue &, const copes_tpa_problem &, void *);
+template copes_status run_tpa<f16>(const gpu_queue &, const copes_tpa_problem &, void *);
+template copes_status run_tpa<bf16>(const gpu_queue &, const copes_tpa_problem &, void *);
+
+} // namespace COPES_GPU

@@ -1,0 +1,82 @@
+/* Partial outputs of tpa_decode in the workspace, which every kernel leaves there that cuts the cache into parts. */
+#ifndef COPES_BACKENDS_GPU_TPA_PARTIALS_H
+#define COPES_BACKENDS_GPU_TPA_PARTIALS_H
+
+#include "backends/gpu/divide.h"
+#include "backends/gpu/tpa/query.h"
+
+#include "common/size.h"
+
+namespace COPES_GPU
+{
+
+inline constexpr int MERGED_FEATURES = 16; /* of a row, merged at a time */
+
+/* The cache in `parts` parts of `part` keys. */
+struct cache_cut {
+    int64_t parts, part;
+};
+
+inline int64_t chunks_of_row(const copes_tpa_problem &problem)
+{
+    return problem.e < 1 ? 1 : (problem.e + MERGED_FEATURES - 1) / MERGED_FEATURES;
+}
+
+/* May a problem be cut into parts? One that has too many rows to be numbered in chunks has rows enough without. */
+inline bool can_merge(const copes_tpa_problem &problem)
+{
+    return problem.e < INT32_MAX &&
+           (double)problem.b * (double)problem.n * (double)problem.h * (double)chunks_of_row(problem) < 0x1p31;
+}
+
+/* Those of a row, that is a query token's head, are neighbours: the sums of its features, in whole vectors of four; after
+ * all sums there are the states. */
+struct partial_outputs {
+    float *sums; /* nullptr: there are none, rows are finished where they are computed */
+    bool merged; /* in the launch that leaves them, when all of its blocks have met */
+    uint32_t parts, rows;
+    divider by_chunk, by_head, by_token; /* of what is merged: 16 features, of a head, of a query token */
+
+    partial_outputs() = default;
+    partial_outputs(bool cooperative, const copes_tpa_problem &problem, const cache_cut &cut, void *workspace)
+        : partial_outputs()
+    {
+        if (cut.parts == 1)
+            return;
+        sums = static_cast<float *>(workspace);
+        merged = cooperative;
+        parts = (uint32_t)cut.parts;
+        rows = (uint32_t)(problem.b * problem.n * problem.h);
+        by_chunk = divider(chunks_of_row(problem));
+        by_head = divider(problem.h);
+        by_token = divider(problem.n);
+    }
+
+    /* Floats. */
+    __host__ __device__ static int64_t length(const copes_tpa_problem &problem)
+    {
+        return (problem.e + 3) / 4 * 4;
+    }
+    __device__ __forceinline__ float *sums_at(const copes_tpa_problem &problem, int64_t row, int64_t part) const
+    {
+        return sums + (row * parts + part) * length(problem);
+    }
+    __device__ __forceinline__ row_state *state_at(const copes_tpa_problem &problem, int64_t row, int64_t part) const
+    {
+        return reinterpret_cast<row_state *>(sums_at(problem, rows, 0)) + row * parts + part;
+    }
+};
+
+/* -1 where they do not fit 63 bits, or kernels could not number the parts. */
+inline int64_t partials_bytes(const copes_tpa_problem &problem, const cache_cut &cut)
+{
+    if (cut.parts == 1)
+        return 0;
+    const int64_t of_part = partial_outputs::length(problem) * (int64_t)sizeof(float) + (int64_t)sizeof(row_state);
+    const int64_t parts = copes_multiply(problem.b * problem.n * problem.h, cut.parts);
+    return cut.parts > INT32_MAX ? -1 : copes_multiply(parts, of_part);
+}
+
+} // namespace COPES_GPU
+
+#endif
