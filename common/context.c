@@ -38,6 +38,14 @@ static const copes_backend *find_backend(DLDevice device)
     return NULL;
 }
 
+size_t copes_variants(DLDeviceType type, const char **names, size_t capacity)
+{
+    for (size_t i = 0; i < BACKEND_COUNT; i++)
+        if (backends[i]->device_type == type)
+            return backends[i]->variants(names, names != NULL ? capacity : 0);
+    return 0;
+}
+
 copes_status copes_device_summary(DLDevice device, char *text, size_t size)
 {
     if (text == NULL || size == 0)

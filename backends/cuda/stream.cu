@@ -1,7 +1,7 @@
 /* What of its device a stream has: all of it, or the multiprocessors that a green context leaves it. Blocks that wait for
  * each other have to be cut for those: for more, a launch is refused, or, from a graph, never ends. */
 #include "backends/cuda/driver.h"
-#include "backends/gpu/kernels.h"
+#include "backends/gpu/families.h"
 
 namespace COPES_GPU
 {

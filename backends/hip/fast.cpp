@@ -1,7 +1,7 @@
 /* AMD's own kernels, which those of backends/gpu ask first: there are none yet, so that they take every problem
  * themselves. Nor are there clusters, or launches that a stream with fewer compute units could not run. */
 #include "backends/gpu/tpa/fast.h"
-#include "backends/gpu/kernels.h"
+#include "backends/gpu/families.h"
 #include "backends/gpu/sequence/column.h"
 
 namespace COPES_GPU

@@ -318,6 +318,22 @@ COPES_API copes_status copes_workspace_size(copes_context *context, const copes_
 COPES_API copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
                                  size_t workspace_size);
 
+/* ---- Which kernel a call takes ----------------------------------------------------------------------------------- */
+
+/* Tells how copes_run would run this call: writes lines of text, cut to `size` bytes, that name the variant (a kernel and what
+ * it is compiled for), how it is launched, its workspace, and the faster variants that refuse the call, with the reason.
+ * Launches nothing and reads no data; but alignment counts, so that `data` should be as in the call. The text is for
+ * people: only its first line, "variant: NAME", keeps its form. Errors: those of copes_workspace_size. */
+COPES_API copes_status copes_explain(copes_context *context, const copes_op *op, const copes_args *args, char *text,
+                                     size_t size);
+
+/* The names that "variant: NAME" can have on devices of this type: copies up to `capacity` of them, of static storage, to
+ * `names` and returns how many there are; 0 without such a backend.
+ * In the environment of copes_context_create, COPES_GPU_ARCH=80 lets a GPU's planners choose as on compute capability 8.0 (of
+ * the device's and this the lesser), and COPES_GPU_VARIANT=NAME, a variant's name up to its "<", makes them refuse all others
+ * that they can: for tests, and to find out what a faster kernel gains. */
+COPES_API size_t copes_variants(DLDeviceType type, const char **names, size_t capacity);
+
 #ifdef __cplusplus
 }
 #endif
