@@ -281,7 +281,7 @@ START_TEST(gradients_that_cancel_have_sizes)
     static room o, g, out;
     filled(&o, 1, (int64_t[]){3}, (double[]){0.5, 0.25, 0.25});
     filled(&g, 1, (int64_t[]){3}, (double[]){0, 1, -1});
-    const copes_op op = {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_SOFTMAX}};
+    const copes_op op = {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SOFTMAX}};
     oracle_args args = {.in = {[COPES_ACT_GRAD_O] = &g.tensor, [COPES_ACT_O] = &o.tensor}};
     const double *x = run_one(&op, &args, &out);
     ck_assert(x[0] == 0 && x[1] == 0.25 && out.term[0] == 0.25);

@@ -51,7 +51,7 @@ static void run_pairs(copes_context *context, const kind *k, walk w, const void 
     for (int i = 0; i < PAIRS; i++)
         put(k, lse, i, k->largest); /* which the smaller one's e is too small to change */
     const copes_op op = {.kind = COPES_LRPE_BACKWARD,
-                         .lrpe = {.act = COPES_SOFTMAX, .dim = w == FEATURES ? 3 : 1, .rotary_dim = 2}};
+                         .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = w == FEATURES ? 3 : 1, .rotary_dim = 2}};
     const copes_args args = {.in = {[COPES_LRPE_X] = &x_view,
                                     [COPES_LRPE_THETA] = &theta_view,
                                     [COPES_LRPE_GRAD_O] = &g_view,
