@@ -1,5 +1,4 @@
-/* A family of GPUs as a backend: a context is a device and a stream, and a call is the launch that the problem's
- * operator and type ask for. One source for CUDA and HIP. */
+/* A family of GPUs as a backend: contexts, and from a problem to its family's planner. One source for CUDA and HIP. */
 #include "backends/gpu/families.h"
 #include "current.h"
 
@@ -9,7 +8,7 @@
 namespace COPES_GPU
 {
 
-/* Makes a device the one that the thread's calls are for, and puts back what the caller had. */
+/* Makes a device current in the calling thread for as long as it lives. */
 class device_guard
 {
     caller_state caller;
@@ -29,7 +28,7 @@ class device_guard
     }
 };
 
-/* An error that is told by other means than a status: not left for the caller's next look either. */
+/* Takes an error back from the runtime, so that it is not left for the caller's next cudaGetLastError. */
 static GPU(Error_t) taken(GPU(Error_t) error)
 {
     if (error != GPU(Success))
@@ -72,9 +71,9 @@ static void summary(int32_t device, char *text, size_t size)
              properties.multiProcessorCount, (double)properties.totalGlobalMem / (1 << 30));
 }
 
-/* A context: a device as a whole, and what the stream has of it. */
+/* A context: the device as a whole, and as much of it as the stream has. */
 struct gpu_state {
-    gpu_queue whole, part;
+    gpu_queue whole, queue;
 };
 
 static void list_variants(variant_list *list)
@@ -127,7 +126,7 @@ static copes_status read_device(int32_t device, gpu_queue *queue)
     device_properties properties;
     int code = 0;
     queue->id = device;
-    COPES_TRY(find_home(device, &queue->home));
+    COPES_TRY(find_primary_context(device, &queue->primary_context));
     const device_guard guard(*queue);
     COPES_TRY(guard.status);
     COPES_TRY(status_of(GPU(GetDeviceProperties)(&properties, device), "context"));
@@ -149,8 +148,8 @@ static copes_status set_stream(void *state, void *stream)
     COPES_TRY(guard.status);
     gpu_queue queue = of.whole;
     queue.stream = static_cast<GPU(Stream_t)>(stream);
-    COPES_TRY(find_part(of.part, &queue));
-    of.part = queue;
+    COPES_TRY(find_stream_resources(of.queue, &queue));
+    of.queue = queue;
     return COPES_OK;
 }
 
@@ -199,7 +198,7 @@ static copes_status plan_for(const gpu_device &device, const copes_problem &prob
 
 static copes_status plan(const void *state, const copes_problem *problem, copes_plan *plan)
 {
-    return plan_for(static_cast<const gpu_state *>(state)->part, *problem, plan);
+    return plan_for(static_cast<const gpu_state *>(state)->queue, *problem, plan);
 }
 
 static copes_status enqueue_plan(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan,
@@ -214,7 +213,7 @@ static copes_status enqueue_plan(const gpu_queue &queue, const copes_problem &pr
  * another way than it would have gone before this one. */
 static copes_status run(void *state, const copes_problem *problem, const copes_plan *plan, void *workspace)
 {
-    const gpu_queue &queue = static_cast<const gpu_state *>(state)->part;
+    const gpu_queue &queue = static_cast<const gpu_state *>(state)->queue;
     const device_guard guard(queue);
     COPES_TRY(guard.status);
     queue.refused = false;

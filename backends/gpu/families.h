@@ -39,9 +39,9 @@ void list_variants(variant_list *list);
 /* What the code that the current device runs was made for, for gpu_device.architecture; an error where this build has none. */
 GPU(Error_t) find_code(int *architecture);
 
-/* Takes from a queue of a whole device what the stream does not have of it. `before`: the context's last queue, which may
- * know already. */
-copes_status find_part(const gpu_queue &before, gpu_queue *queue);
+/* Narrows a queue that has the whole device to the multiprocessors that its stream has. `before`: the context's last queue,
+ * whose answers are taken over where they still hold. */
+copes_status find_stream_resources(const gpu_queue &before, gpu_queue *queue);
 
 /* Fills in gpu_device.clusters. */
 void count_clusters(gpu_queue *queue);

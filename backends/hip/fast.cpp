@@ -28,7 +28,7 @@ template <typename T> bool run_fast_tpa(const gpu_queue &, const copes_tpa_probl
     return false;
 }
 
-copes_status find_part(const gpu_queue &, gpu_queue *)
+copes_status find_stream_resources(const gpu_queue &, gpu_queue *)
 {
     return COPES_OK;
 }
