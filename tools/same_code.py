@@ -2,8 +2,8 @@
 """Compares the machine code of GPU kernels in two build folders: tools/same_code.py BEFORE AFTER
 
 For work that is to move no instruction. Kernels are told apart by what they are made of, not by name or file: their
-instructions with encodings, and for CUDA their registers, stack and shared memory. Prints how many are the same, and
-names those of one side alone. Exits 1 if there are any. Takes cuobjdump for CUDA objects, llvm-objdump (or LLVM_OBJDUMP)
+instructions with encodings, and for CUDA their registers, stack and shared memory. Prints how many are the same, how
+many are so but for the numbers of their registers, and names those of one side alone. Exits 1 if there are any. Takes cuobjdump for CUDA objects, llvm-objdump (or LLVM_OBJDUMP)
 and clang-offload-bundler (or OFFLOAD_BUNDLER) for HIP's.
 """
 
@@ -40,7 +40,7 @@ def cuda_kernels(path):
             if match[2] is None:
                 architecture = match[1].removeprefix("arch = ")
         elif name and line.strip():
-            code.append(line.strip())
+            code.append(" ".join(line.split()))  # columns are as wide as the longest line of a file
     if name and code:
         yield name, "\n".join([architecture, resources.get((architecture, name), ""), *code])
 
@@ -72,6 +72,12 @@ def hip_kernels(path):
                 yield name, "\n".join(code)
 
 
+def without_registers(code):
+    """The code with registers and predicates unnumbered, and so without encodings: ptxas may number them otherwise where
+    nothing but the file of a kernel, or a name, is another."""
+    return re.sub(r"\b(U?[RP])\d+", r"\1", re.sub(r"/\* 0x[0-9a-f]+ \*/", "", code))
+
+
 def kernels_of(folder):
     found = collections.defaultdict(list)
     for path in sorted(pathlib.Path(folder, "backends").rglob("*.o")):
@@ -81,18 +87,31 @@ def kernels_of(folder):
     return found
 
 
+def take_out(left, right, form):
+    """Takes the kernels out of both whose code is the same in that form, and returns how many they are."""
+    forms = collections.defaultdict(list)
+    for code in right:
+        forms[form(code)].append(code)
+    same = 0
+    for code in list(left):
+        for twin in forms[form(code)]:
+            count = min(len(left[code]), len(right[twin]))
+            del left[code][:count], right[twin][:count]
+            same += count
+    return same
+
+
 def main(before, after):
     left, right = kernels_of(before), kernels_of(after)
-    same = sum(min(len(names), len(right[code])) for code, names in left.items() if code in right)
+    same = take_out(left, right, lambda code: code)
+    renumbered = take_out(left, right, without_registers)
     alone = 0
-    for label, ours, theirs in (("before", left, right), ("after", right, left)):
-        for code, names in ours.items():
-            extra = names[len(theirs.get(code, [])) :]
-            alone += len(extra)
-            for name in extra:
-                print(f"only {label}: {name}")
-    print(f"{same} kernels are the same, {alone} are of one side alone")
-    return alone > 0 or same == 0
+    for label, kernels in (("before", left), ("after", right)):
+        for name in sorted(name for names in kernels.values() for name in names):
+            alone += 1
+            print(f"only {label}: {name}")
+    print(f"{same} kernels are the same, {renumbered} but for the numbers of registers, {alone} are of one side alone")
+    return alone > 0 or same + renumbered == 0
 
 
 if __name__ == "__main__":

@@ -86,16 +86,24 @@ static void list_variants(variant_list *list)
 
 static size_t variants(const char **names, size_t capacity)
 {
-    variant_list list = {names, capacity, 0, nullptr, false};
+    variant_list list = {names, capacity, 0, {}, false};
     list_variants(&list);
     return list.count;
 }
 
-static bool is_variant(const char *name)
+/* Is it a variant's name up to the "<", or some of these with a "-" before each? */
+static bool is_variants(const char *names)
 {
-    variant_list list = {nullptr, 0, 0, name, false};
-    list_variants(&list);
-    return list.found;
+    std::string_view rest = names;
+    while (!rest.empty()) {
+        const size_t end = std::min(rest[0] == '-' ? rest.find(',') : rest.size(), rest.size());
+        variant_list list = {nullptr, 0, 0, rest.substr(rest[0] == '-', end - (rest[0] == '-')), false};
+        list_variants(&list);
+        if (!list.found)
+            return false;
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return true;
 }
 
 /* COPES_GPU_ARCH and COPES_GPU_VARIANT, as copes_variants describes them. */
@@ -103,11 +111,13 @@ static copes_status read_environment(gpu_device *device)
 {
     const char *architecture = getenv("COPES_GPU_ARCH"), *variant = getenv("COPES_GPU_VARIANT");
     if (variant != nullptr && variant[0] != '\0') {
-        if (strlen(variant) >= sizeof device->forced || !is_variant(variant))
-            return copes_fail(COPES_ERROR_ATTRIBUTE,
-                              "COPES_GPU_VARIANT is %s; it must be a variant's name up to its \"<\", or not set",
-                              variant);
-        strcpy(device->forced, variant);
+        if (strlen(variant) >= sizeof device->asked || !is_variants(variant))
+            return copes_fail(
+                COPES_ERROR_ATTRIBUTE,
+                "COPES_GPU_VARIANT is %s; it must be a variant's name up to its \"<\", a list of such names "
+                "with a - before each, or not set",
+                variant);
+        strcpy(device->asked, variant);
     }
     if (architecture == nullptr || architecture[0] == '\0')
         return COPES_OK;
@@ -116,7 +126,6 @@ static copes_status read_environment(gpu_device *device)
     if (*end != '\0' || most < 10 || most > 999)
         return copes_fail(COPES_ERROR_ATTRIBUTE,
                           "COPES_GPU_ARCH is %s; it must be a compute capability such as 80, or not set", architecture);
-    device->capability = std::min(device->capability, (int)most);
     device->architecture = std::min(device->architecture, (int)most);
     return COPES_OK;
 }

@@ -7,6 +7,12 @@
 namespace COPES_GPU
 {
 
+/* How often a part is needed for all of a whole of 0 or more. */
+constexpr int64_t divide_up(int64_t whole, int64_t part)
+{
+    return (whole + part - 1) / part;
+}
+
 /* For dividends below 2^31: Granlund and Montgomery, Division by invariant integers using multiplication (1994). */
 struct divider {
     uint32_t divisor, multiplier, shift;

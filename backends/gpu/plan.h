@@ -28,12 +28,30 @@ inline bool refuse(copes_plan *plan, std::string_view variant, const char *reaso
     return false;
 }
 
-/* May a variant be asked at all? Not where another one is forced. `variant` is its name up to the "<". */
+/* May a variant be asked at all? `variant` is its name up to the "<"; COPES_GPU_VARIANT, as copes_variants describes it, names
+ * the only one, or with a "-" before each those that may not. */
 inline bool is_allowed(const gpu_device &device, std::string_view variant, copes_plan *plan)
 {
-    if (device.forced[0] == '\0' || variant == device.forced)
+    std::string_view asked = device.asked;
+    if (asked.empty() || asked == variant)
         return true;
-    return refuse(plan, variant, "COPES_GPU_VARIANT forces another");
+    if (asked[0] != '-')
+        return refuse(plan, variant, "COPES_GPU_VARIANT asks for another");
+    for (size_t end; !asked.empty(); asked.remove_prefix(std::min(end + 1, asked.size()))) {
+        end = std::min(asked.find(','), asked.size());
+        if (asked.substr(1, end - 1) == variant)
+            return refuse(plan, variant, "COPES_GPU_VARIANT forbids it");
+    }
+    return true;
+}
+
+/* The same for a variant that has filled in the plan and is refused for the tensors' addresses alone: its workspace stays, as a
+ * workspace must not depend on them. */
+inline bool refuse_addresses(copes_plan *plan, std::string_view variant)
+{
+    plan->cluster = 0;
+    plan->cooperative = false;
+    return refuse(plan, variant, "a tensor is not aligned to 16 bytes");
 }
 
 /* How a variant is launched. */
@@ -79,7 +97,7 @@ inline bool take(copes_plan *plan, const char *variant, plan_run run)
 struct variant_list {
     const char **names;
     size_t capacity, count;
-    const char *sought; /* a name up to the "<", to find out whether it is there, or nullptr */
+    std::string_view sought; /* a name up to the "<", to find out whether it is there; empty: none */
     bool found;
 
     void add(const char *name)
@@ -87,8 +105,7 @@ struct variant_list {
         if (count < capacity)
             names[count] = name;
         count++;
-        const size_t length = sought == nullptr ? 0 : strlen(sought);
-        found = found || (length > 0 && strncmp(name, sought, length) == 0 && name[length] == '<');
+        found = found || (!sought.empty() && std::string_view(name, strcspn(name, "<")) == sought);
     }
 };
 

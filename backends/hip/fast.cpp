@@ -1,31 +1,28 @@
 /* AMD's own kernels, which those of backends/gpu ask first: there are none yet, so that they take every problem
  * themselves. Nor are there clusters, or launches that a stream with fewer compute units could not run. */
-#include "backends/gpu/tpa/fast.h"
 #include "backends/gpu/families.h"
-#include "backends/gpu/sequence/column.h"
+#include "backends/gpu/sequence/methods.h"
+#include "backends/gpu/tpa/methods.h"
 
 namespace COPES_GPU
 {
 
-template <typename T>
-bool run_sequence_fast(const gpu_queue &, const copes_lrpe_problem &, bool, void *, copes_status *)
+template <typename T> bool sequence::plan_fast(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *)
 {
     return false;
 }
 
-template <typename T> int64_t fast_sequence_workspace(const gpu_queue &, const copes_lrpe_problem &, bool)
+template <typename T> void sequence::list_fast(variant_list *)
 {
-    return 0;
 }
 
-template <typename T> bool fast_tpa_workspace(const gpu_queue &, const copes_tpa_problem &, int64_t *)
+template <typename T> tpa::answer tpa::plan_fast(const gpu_device &, const copes_tpa_problem &, copes_plan *)
 {
-    return false;
+    return answer::refused;
 }
 
-template <typename T> bool run_fast_tpa(const gpu_queue &, const copes_tpa_problem &, void *, copes_status *)
+template <typename T> void tpa::list_fast(variant_list *)
 {
-    return false;
 }
 
 copes_status find_stream_resources(const gpu_queue &, gpu_queue *)
@@ -38,9 +35,10 @@ void count_clusters(gpu_queue *)
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template bool run_sequence_fast<T>(const gpu_queue &, const copes_lrpe_problem &, bool, void *, copes_status *);   \
-    template int64_t fast_sequence_workspace<T>(const gpu_queue &, const copes_lrpe_problem &, bool);                  \
-    FAST_TPA_INSTANTIATE(T)
+    template bool sequence::plan_fast<T>(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *);          \
+    template void sequence::list_fast<T>(variant_list *);                                                              \
+    template tpa::answer tpa::plan_fast<T>(const gpu_device &, const copes_tpa_problem &, copes_plan *);               \
+    template void tpa::list_fast<T>(variant_list *);
 INSTANTIATE(f32)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)

@@ -5,7 +5,7 @@
 #include "backends/cuda/sequence/pieces.h"
 #include "backends/cuda/sequence/unit.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 /* Where token t of a step is: of x, or what is normalized, and then of the gradient. */
@@ -111,6 +111,6 @@ template <typename U> struct loader {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "backends/cuda/sequence/sums.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 /* One of those warps, or the only one. A lane has some columns, 32 apart. */
@@ -160,6 +160,6 @@ template <typename U> struct exchange {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

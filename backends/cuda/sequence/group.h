@@ -7,7 +7,7 @@
 #include "backends/cuda/sequence/preparation.h"
 #include "backends/cuda/sequence/totals.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 template <typename U> struct group_exchange {
@@ -60,6 +60,6 @@ template <typename U> DEVICE bool run_other(const worker<U> &w)
     return agreeing.slabs.unfit;
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

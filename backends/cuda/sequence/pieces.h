@@ -4,7 +4,7 @@
 
 #include "backends/gpu/storage.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 template <typename T> DEVICE void unpack16(uint4 words, float *x)
@@ -60,6 +60,6 @@ template <typename T> DEVICE uint32_t exceeds16(uint4 a, uint4 b)
     return exceeds<T>(a.x, b.x) | exceeds<T>(a.y, b.y) | exceeds<T>(a.z, b.z) | exceeds<T>(a.w, b.w);
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

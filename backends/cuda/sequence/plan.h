@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 enum { MOST_STEPS = 1 << 10, SKEW = 3, MOST_GROUPS = 16 };
@@ -163,23 +163,34 @@ template <typename T, coding C, role R> struct instances {
     typedef unit_of<T, C, R, 4, scope::group> narrow_group;
 };
 
-/* The cheapest cut over all kernels, sizes of clusters, and ways to share out the device among up to 16 groups. */
+/* The cheapest cut over all kernels that are allowed, sizes of clusters, and ways to share out the device among up to 16
+ * groups. */
 template <typename T, coding C, role R>
-sequence_plan plan_of(const gpu_device &device, const copes_lrpe_problem &problem)
+sequence_plan plan_of(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *refusals)
 {
     typedef instances<T, C, R> all;
     sequence_plan plan;
+    const bool block = is_allowed(device, block_name, refusals), cluster = is_allowed(device, cluster_name, refusals);
     for (int ranks = 1; ranks <= MOST_CLUSTER; ranks++)
-        consider<typename all::cluster>(device, problem, cut_kind::cluster, ranks, &plan);
+        if (ranks == 1 ? block : cluster)
+            consider<typename all::cluster>(device, problem, cut_kind::cluster, ranks, &plan);
+    const bool wide = is_allowed(device, wide_group_name, refusals), group = is_allowed(device, group_name, refusals),
+               narrow = is_allowed(device, narrow_group_name, refusals);
     for (int groups = 1; groups <= MOST_GROUPS && groups <= device.multiprocessors; groups++) {
         const int ranks = device.multiprocessors / groups;
-        consider<typename all::wide_group>(device, problem, cut_kind::wide_group, ranks, &plan);
-        consider<typename all::group>(device, problem, cut_kind::group, ranks, &plan);
-        consider<typename all::narrow_group>(device, problem, cut_kind::narrow_group, ranks, &plan);
+        if (wide)
+            consider<typename all::wide_group>(device, problem, cut_kind::wide_group, ranks, &plan);
+        if (group)
+            consider<typename all::group>(device, problem, cut_kind::group, ranks, &plan);
+        if (narrow)
+            consider<typename all::narrow_group>(device, problem, cut_kind::narrow_group, ranks, &plan);
     }
+    if (plan.kind == cut_kind::none)
+        refuse(refusals, cluster_name,
+               "no slab of the problem fits the shared memory of the blocks that would share it");
     return plan;
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

@@ -7,7 +7,7 @@
 #include "backends/cuda/sequence/rotations.h"
 #include "backends/cuda/sequence/sums.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 template <typename U> struct preparation {
@@ -100,6 +100,6 @@ template <typename U> struct preparation {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

@@ -6,7 +6,7 @@
 #include "backends/cuda/sequence/totals.h"
 #include "backends/cuda/sequence/work.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 template <typename U> struct redo {
@@ -200,6 +200,6 @@ template <typename U> struct redo {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

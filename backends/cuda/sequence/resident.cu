@@ -9,11 +9,12 @@
  * so that no other ever waits for its block. What the blocks cannot agree on so is done over at the end. */
 #include "backends/cuda/launch.h"
 #include "backends/cuda/sequence/group.h"
+#include "backends/cuda/sequence/methods.h"
 #include "backends/cuda/sequence/plan.h"
 #include "backends/cuda/sequence/recompute.h"
 #include "backends/cuda/sequence/stream.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 template <typename U> DEVICE void init_mbarriers()
@@ -73,102 +74,69 @@ template <typename U>
 __global__ void __launch_bounds__(U::BLOCK, 1)
     sequence_cluster(GPU_PARAMETER copes_lrpe_problem problem, GPU_PARAMETER cluster_tiling tiling)
 {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900 /* before that there are no clusters, and no launch */
     run_cluster<U>(problem, tiling);
-#endif
+}
+
+/* What run needs besides the launch. */
+struct resident_arguments {
+    copes_lrpe_problem problem;
+    cluster_tiling tiling;
+};
+
+template <typename U>
+copes_status run_resident(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *workspace)
+{
+    const resident_arguments &all = tiling_of<resident_arguments>(plan);
+    cluster_tiling tiling = all.tiling;
+    tiling.totals = static_cast<uint64_t *>(workspace);
+    return launch_ex(queue, {plan.cluster, plan.cooperative}, sequence_cluster<U>, grid_of(plan), block_of(plan),
+                     (size_t)plan.shared, all.problem, tiling);
 }
 
 template <typename U>
-copes_status launch_cut(const gpu_queue &queue, const copes_lrpe_problem &problem, const cluster_tiling &t)
+bool take_kind(const copes_lrpe_problem &problem, const sequence_plan &chosen, const char *variant, copes_plan *plan)
 {
-    const launch_attributes blocks = {U::GROUPED ? 1 : t.ranks, U::GROUPED};
-    return launch_ex(queue, blocks, sequence_cluster<U>, dim3((unsigned)(t.ranks * t.clusters)), U::BLOCK,
-                     block_memory<U>::bytes(t), problem, t);
+    const cluster_tiling &t = chosen.tiling;
+    set_launch(plan, dim3((unsigned)(t.ranks * t.clusters)), U::BLOCK, (int64_t)block_memory<U>::bytes(t));
+    plan->cluster = U::GROUPED ? 1 : t.ranks;
+    plan->cooperative = U::GROUPED;
+    plan->workspace = chosen.workspace;
+    set_tiling(plan, resident_arguments{problem, t});
+    return take(plan, variant, run_resident<U>);
 }
 
 template <typename T, coding C, role R>
-copes_status launch_plan(const gpu_queue &queue, const copes_lrpe_problem &problem, sequence_plan &plan,
-                         void *workspace)
+bool plan_resident(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
     typedef instances<T, C, R> all;
-    plan.tiling.totals = static_cast<uint64_t *>(workspace);
-    switch (plan.kind) {
-    case cut_kind::cluster: return launch_cut<typename all::cluster>(queue, problem, plan.tiling);
-    case cut_kind::wide_group: return launch_cut<typename all::wide_group>(queue, problem, plan.tiling);
-    case cut_kind::group: return launch_cut<typename all::group>(queue, problem, plan.tiling);
-    default: return launch_cut<typename all::narrow_group>(queue, problem, plan.tiling);
+    const sequence_plan chosen = plan_of<T, C, R>(device, problem, plan);
+    switch (chosen.kind) {
+    case cut_kind::none: return false;
+    case cut_kind::cluster:
+        return take_kind<typename all::cluster>(problem, chosen,
+                                                chosen.tiling.ranks == 1 ? resident_variant<block_name, T, C, R>
+                                                                         : resident_variant<cluster_name, T, C, R>,
+                                                plan);
+    case cut_kind::wide_group:
+        return take_kind<typename all::wide_group>(problem, chosen, resident_variant<wide_group_name, T, C, R>, plan);
+    case cut_kind::group:
+        return take_kind<typename all::group>(problem, chosen, resident_variant<group_name, T, C, R>, plan);
+    case cut_kind::narrow_group: break;
     }
+    return take_kind<typename all::narrow_group>(problem, chosen, resident_variant<narrow_group_name, T, C, R>, plan);
 }
 
-/* Whole vectors, and angles that are the position times a step for all tokens. */
-template <typename T> bool fits(const gpu_queue &queue, const copes_lrpe_problem &problem)
-{
-    const bool cosine = problem.variant == COPES_LRPE_COSINE;
-    const int64_t d = problem.d, encoded = cosine ? 2 * d : d;
-    const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, encoded};
-    const bool turned = problem.k > 0, whole = cosine || problem.k == 0 || 2 * problem.k == d;
-    const bool plain_angles = problem.grid_rank == 1 && problem.prefix == 0 && problem.length == problem.n;
-    return queue.architecture >= 90 && d % vector_length<T> == 0 && whole && (!turned || plain_angles) &&
-           problem.n > 0 && problem.n <= INT32_MAX / 2 && problem.b <= INT32_MAX && problem.h <= INT32_MAX &&
-           in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) && in_vectors<T>(problem.x, plain, 4) &&
-           in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
-}
+/* One storage type and encoding a source file, as the build says (meson.build). */
+#define INSTANTIATE(ROLE)                                                                                              \
+    template bool plan_resident<COPES_TYPE, coding::COPES_CODING, role::ROLE>(const gpu_device &,                      \
+                                                                              const copes_lrpe_problem &,              \
+                                                                              copes_plan *);
+INSTANTIATE(forward)
+#if COPES_ROTATES
+INSTANTIATE(backward)
+INSTANTIATE(kept)
+#else
+INSTANTIATE(given)
+#endif
 
-/* Calls `take` with the encoding and role of a problem that fits; false where none does. */
-template <typename T, typename Take>
-bool with_coding(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given, Take take)
-{
-    const auto turned = [&]<coding C>() {
-        return !problem.backward             ? take.template operator()<C, role::forward>()
-               : problem.lse.data != nullptr ? take.template operator()<C, role::kept>()
-                                             : take.template operator()<C, role::backward>();
-    };
-    if (!fits<T>(queue, problem) || problem.b * problem.h * problem.d == 0)
-        return false;
-    if (problem.variant == COPES_LRPE_COSINE)
-        return turned.template operator()<coding::cosine>();
-    if (problem.k > 0 && problem.pairing == COPES_LRPE_HALF)
-        return turned.template operator()<coding::half>();
-    if (problem.k > 0)
-        return turned.template operator()<coding::interleaved>();
-    if (!problem.backward)
-        return take.template operator()<coding::none, role::forward>();
-    return given && take.template operator()<coding::none, role::given>();
-}
-
-/* Wherever the tensors start. */
-template <typename T>
-int64_t fast_sequence_workspace(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given)
-{
-    copes_lrpe_problem anywhere = problem;
-    for (copes_view *view : {&anywhere.src, &anywhere.x, &anywhere.dst})
-        *view = aligned(*view);
-    int64_t bytes = 0;
-    with_coding<T>(queue, anywhere, given, [&]<coding C, role R>() {
-        bytes = plan_of<T, C, R>(queue, anywhere).workspace;
-        return true;
-    });
-    return bytes;
-}
-
-template <typename T>
-bool run_sequence_fast(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given, void *workspace,
-                       copes_status *status)
-{
-    return with_coding<T>(queue, problem, given, [&]<coding C, role R>() {
-        sequence_plan plan = plan_of<T, C, R>(queue, problem);
-        if (plan.kind == cut_kind::none)
-            return false;
-        *status = launch_plan<T, C, R>(queue, problem, plan, workspace);
-        return true;
-    });
-}
-
-#define INSTANTIATE(T)                                                                                                 \
-    template int64_t fast_sequence_workspace<T>(const gpu_queue &, const copes_lrpe_problem &, bool);                  \
-    template bool run_sequence_fast<T>(const gpu_queue &, const copes_lrpe_problem &, bool, void *, copes_status *);
-INSTANTIATE(f32)
-INSTANTIATE(f16)
-INSTANTIATE(bf16)
-
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence

@@ -5,7 +5,7 @@
 
 #include "backends/cuda/sequence/unit.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 template <typename U> DEVICE int turn_place(int span, int lane, int i)
@@ -100,6 +100,6 @@ template <typename U> struct unit_turns {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

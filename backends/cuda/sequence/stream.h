@@ -4,7 +4,7 @@
 
 #include "backends/cuda/sequence/work.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 /* What the threads with tokens do. Steps are taken in runs, from where a slab begins to be read or written, or one of
@@ -63,6 +63,6 @@ template <typename U> struct stream {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

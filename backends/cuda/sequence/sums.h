@@ -11,7 +11,7 @@
 #include "backends/cuda/sequence/pieces.h"
 #include "backends/cuda/sequence/rotations.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 constexpr float LEAST = -0x1p+126f, WILD = 0x1p+22f;
@@ -162,6 +162,6 @@ template <typename U> struct open_columns {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

@@ -7,7 +7,7 @@
 #include "backends/cuda/ptx/atomic.h"
 #include "backends/cuda/sequence/sums.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 /* From the lowest bit: 8 for how many blocks have added, 8 for how many of them had what a digit could not tell, and 48 for
@@ -166,6 +166,6 @@ template <typename U> struct group_totals {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

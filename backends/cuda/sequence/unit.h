@@ -6,15 +6,13 @@
 #include "backends/cuda/ptx/copies.h"
 #include "backends/cuda/ptx/mbarrier.h"
 #include "backends/cuda/ptx/memory.h"
+#include "backends/cuda/sequence/methods.h"
 #include "backends/gpu/sequence/column.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 using namespace ptx;
-
-/* Which features are turned together, if any. */
-enum class coding { none, half, interleaved, cosine };
 
 /* The blocks that have a slab together: those of a cluster, which write to each other's shared memory, or a group of any
  * number, up to all that the device runs at once, which tell each other through memory. */
@@ -354,6 +352,6 @@ template <typename U> DEVICE uint4 read_unit(const worker<U> &w, uint32_t pieces
     return U::C == coding::half ? ld_shared_128(place, place + w.apart) : ld_shared_128(place);
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

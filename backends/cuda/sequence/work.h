@@ -7,7 +7,7 @@
 #include "backends/cuda/sequence/rotations.h"
 #include "backends/cuda/sequence/sums.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 /* A token's gradient. */
@@ -248,6 +248,6 @@ template <typename U> struct writer {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

@@ -7,7 +7,7 @@
 #include "backends/gpu/divide.h"
 #include "backends/gpu/tpa/merge.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa
 {
 
 struct cluster_cut {
@@ -35,11 +35,6 @@ DEVICE void take_keys(block_task &task, const key_range &keys, const cluster_cut
     task.begin = place * length;
     const int64_t left = visible - task.begin;
     task.count = (int)(left < 0 ? 0 : left < length ? left : length);
-}
-
-inline int64_t divide_up(int64_t whole, int64_t part)
-{
-    return (whole + part - 1) / part;
 }
 
 /* What a cut costs, in keys that a multiprocessor reads at its share of the memory's rate. */
@@ -109,6 +104,6 @@ inline double choose_cut(const gpu_device &device, const copes_tpa_problem &prob
     return least;
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "backends/gpu/storage.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa
 {
 
 template <typename T> inline constexpr bool is_half = storage<T>::dtype == COPES_F16;
@@ -69,6 +69,6 @@ DEVICE uint32_t query_exponent(float most)
     return exponent < 16 ? 1 : exponent > 254 ? 127 : exponent - 8;
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa
 
 #endif

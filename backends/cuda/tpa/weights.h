@@ -5,7 +5,7 @@
 #include "backends/cuda/tpa/parts.h"
 #include "backends/gpu/tpa/query.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa
 {
 
 /* The rows of a lane, where four lanes hold different keys of the same rows: one, or two, which every four scores have two
@@ -117,6 +117,6 @@ template <typename T, typename Rows> struct row_weights {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa
 
 #endif

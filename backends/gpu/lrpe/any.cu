@@ -2,10 +2,9 @@
  * Thirty-two threads share a row and go over its pairs of features one element at a time, each with an angle of its own
  * making; a softmax goes over them more than once. Bound by that arithmetic, not by memory. */
 #include "backends/gpu/angles.h"
-#include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe/rows.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::lrpe
 {
 
 enum { LANES = 32, ROWS = 4 };
@@ -176,14 +175,32 @@ template <typename T> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem 
     }
 }
 
-template <typename T> copes_status run_lrpe_any(const gpu_queue &queue, const copes_lrpe_problem &problem)
+inline constexpr std::string_view name = "lrpe_any";
+template <typename T> inline constexpr const char *variant = variant_name<name, type_name<T>>::text;
+
+template <typename T>
+static copes_status run(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
-    const int64_t wanted = (problem.b * problem.n * problem.h + ROWS - 1) / ROWS;
-    return launch(queue, lrpe_any<T>, blocks_of(wanted, ROWS * LANES), ROWS * LANES, 0, problem);
+    return launch(queue, lrpe_any<T>, grid_of(plan), block_of(plan), 0, tiling_of<copes_lrpe_problem>(plan));
 }
 
-template copes_status run_lrpe_any<f32>(const gpu_queue &, const copes_lrpe_problem &);
-template copes_status run_lrpe_any<f16>(const gpu_queue &, const copes_lrpe_problem &);
-template copes_status run_lrpe_any<bf16>(const gpu_queue &, const copes_lrpe_problem &);
+template <typename T> void plan_any(const gpu_device &, const copes_lrpe_problem &problem, copes_plan *plan)
+{
+    const int64_t wanted = (problem.b * problem.n * problem.h + ROWS - 1) / ROWS;
+    set_launch(plan, blocks_of(wanted, ROWS * LANES), ROWS * LANES, 0);
+    set_tiling(plan, problem);
+    take(plan, variant<T>, run<T>);
+}
 
-} // namespace COPES_GPU
+template void plan_any<f32>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);
+template void plan_any<f16>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);
+template void plan_any<bf16>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);
+
+void list_any(variant_list *list)
+{
+    list->add(variant<f32>);
+    list->add(variant<f16>);
+    list->add(variant<bf16>);
+}
+
+} // namespace COPES_GPU::lrpe

@@ -3,14 +3,13 @@
  * memory while its loads are under way; a thread has one pair of vectors (cosine: one, and a pair on the other side) of
  * several tokens, over which what it finds out once is spread. Small blocks won on an H200: what a block waits for at
  * its barrier is then hidden by the many others of the multiprocessor. */
-#include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe/block_rotations.h"
 #include "backends/gpu/lrpe/rows.h"
 
 #include <algorithm>
 #include <cstdlib>
 
-namespace COPES_GPU
+namespace COPES_GPU::lrpe
 {
 
 enum { MANY_ENTRIES = 16, MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block */
@@ -120,27 +119,57 @@ static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, 
     return near && fits ? (int64_t)blocks : 0;
 }
 
-template <typename T, encoding E, activation A>
-bool run_lrpe_batch(const gpu_queue &queue, const copes_lrpe_problem &problem, copes_status *status)
-{
+inline constexpr std::string_view name = "lrpe_batch";
+
+/* The kernel's arguments. */
+struct batch_arguments {
+    tensor_rows src, x, dst;
     batch_tiling tiling;
-    if (!find_shape<T, E>(problem, A == activation::softmax, &tiling.shape) || !turn_plan::fits(problem))
+};
+
+template <typename T, encoding E, activation A, bool BACKWARD>
+static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
+{
+    const batch_arguments &all = tiling_of<batch_arguments>(plan);
+    return launch(queue, lrpe_batch<T, E, A, BACKWARD>, grid_of(plan), block_of(plan), (size_t)plan.shared,
+                  problem.lrpe.act, all.src, all.x, all.dst, all.tiling);
+}
+
+template <typename T, encoding E, activation A>
+bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
+{
+    batch_arguments all = {tensor_rows(problem.src), tensor_rows(problem.x), tensor_rows(problem.dst), {}};
+    if (!is_allowed(device, name, plan))
         return false;
+    if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &all.tiling.shape))
+        return refuse(plan, name, why);
+    if (!turn_plan::fits(problem))
+        return refuse(plan, name, "theta's strides reach past 2^31 elements");
     dim3 threads;
     const int64_t blocks =
         find_tiling(problem, vector_length<T>, problem.backward ? shares<T, E, A, true> : shares<T, E, A, false>,
-                    entries_wanted<T, E, A>(problem), &tiling, &threads);
+                    entries_wanted<T, E, A>(problem), &all.tiling, &threads);
     if (blocks == 0)
-        return false;
-    *status = launch(queue, problem.backward ? lrpe_batch<T, E, A, true> : lrpe_batch<T, E, A, false>, (unsigned)blocks,
-                     threads, block_turns_bytes(tiling.turns), problem.act, tensor_rows(problem.src),
-                     tensor_rows(problem.x), tensor_rows(problem.dst), tiling);
-    return true;
+        return refuse(plan, name,
+                      "the rotations of a block do not fit its shared memory, or a stride or the grid 2^31");
+    set_launch(plan, (unsigned)blocks, threads, (int64_t)block_turns_bytes(all.tiling.turns));
+    set_tiling(plan, all);
+    return problem.backward ? take(plan, row_variant<name, T, E, A, true>, run<T, E, A, true>)
+                            : take(plan, row_variant<name, T, E, A, false>, run<T, E, A, false>);
 }
 
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \
-    template bool run_lrpe_batch<T, encoding::E, activation::A>(const gpu_queue &, const copes_lrpe_problem &,         \
-                                                                copes_status *);
+    template bool plan_batch<T, encoding::E, activation::A>(const gpu_device &, const copes_lrpe_problem &,            \
+                                                            copes_plan *);
 #include "backends/gpu/lrpe/instantiate.h"
+#undef LRPE_INSTANTIATE
 
-} // namespace COPES_GPU
+void list_batch(variant_list *list)
+{
+#define LRPE_INSTANTIATE(T, E, A)                                                                                      \
+    list->add(row_variant<name, T, encoding::E, activation::A, false>);                                                \
+    list->add(row_variant<name, T, encoding::E, activation::A, true>);
+#include "backends/gpu/lrpe/instantiate.h"
+}
+
+} // namespace COPES_GPU::lrpe

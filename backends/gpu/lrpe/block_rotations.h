@@ -7,7 +7,7 @@
 #include "backends/gpu/angles.h"
 #include "backends/gpu/divide.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::lrpe
 {
 
 /* How angles come of tokens, for a problem whose sizes are below 2^31. */
@@ -187,6 +187,6 @@ DEVICE void make_turns(const turn_plan &plan, const block_turns<V> &turns, int h
     __syncthreads();
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::lrpe
 
 #endif

@@ -1,33 +1,33 @@
-/* lrpe: which kernels a problem goes to. */
-#include "backends/gpu/kernels.h"
-#include "backends/gpu/lrpe/rows.h"
+/* lrpe: which method a problem goes to. */
+#include "backends/gpu/lrpe/methods.h"
 
 #include <utility>
 
-namespace COPES_GPU
+namespace COPES_GPU::lrpe
 {
 
 template <typename T, encoding E, activation A>
-copes_status run_rows(const gpu_queue &queue, const copes_lrpe_problem &problem)
+static void plan_rows(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
-    copes_status status;
-    if (run_lrpe_tokens<T, E, A>(queue, problem, &status) || run_lrpe_batch<T, E, A>(queue, problem, &status))
-        return status;
-    return run_lrpe_any<T>(queue, problem);
+    if (!plan_tokens<T, E, A>(device, problem, plan) && !plan_batch<T, E, A>(device, problem, plan))
+        plan_any<T>(device, problem, plan);
 }
 
-template <typename T, encoding E> copes_status run_encoding(const gpu_queue &queue, const copes_lrpe_problem &problem)
+template <typename T, encoding E>
+static void plan_encoding(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
     if (problem.act == COPES_ACT_NONE)
-        return run_rows<T, E, activation::none>(queue, problem);
-    if (problem.act == COPES_ACT_SILU)
-        return run_rows<T, E, activation::silu>(queue, problem);
-    return problem.softmax == COPES_OVER_FEATURES ? run_rows<T, E, activation::softmax>(queue, problem)
-                                                  : run_rows<T, E, activation::elementwise>(queue, problem);
+        plan_rows<T, E, activation::none>(device, problem, plan);
+    else if (problem.act == COPES_ACT_SILU)
+        plan_rows<T, E, activation::silu>(device, problem, plan);
+    else if (problem.softmax == COPES_OVER_FEATURES)
+        plan_rows<T, E, activation::softmax>(device, problem, plan);
+    else
+        plan_rows<T, E, activation::elementwise>(device, problem, plan);
 }
 
-/* Heads that have one theta between them take the place of batch entries, as it is those that share angles. */
-static copes_lrpe_problem with_entries(copes_lrpe_problem problem)
+/* Batch entries share angles. Where all heads have one theta, so do heads, which then take the place of batch entries. */
+static copes_lrpe_problem with_heads_as_entries(copes_lrpe_problem problem)
 {
     constexpr int64_t ENOUGH = 4;
     if (problem.theta.stride[0] != 0 || problem.h < ENOUGH)
@@ -38,27 +38,29 @@ static copes_lrpe_problem with_entries(copes_lrpe_problem problem)
     return problem;
 }
 
-template <typename T> int64_t lrpe_workspace(const gpu_queue &queue, const copes_lrpe_problem &problem)
-{
-    return problem.softmax == COPES_OVER_SEQUENCE ? sequence_workspace<T>(queue, problem, false) : 0;
-}
-
-template <typename T> copes_status run_lrpe(const gpu_queue &queue, const copes_lrpe_problem &problem, void *workspace)
+template <typename T> copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
     if (problem.softmax == COPES_OVER_SEQUENCE)
-        return run_sequence<T>(queue, problem, false, workspace);
-    const copes_lrpe_problem sharing = with_entries(problem);
+        return sequence::plan<T>(device, problem, false, plan);
+    const copes_lrpe_problem sharing = with_heads_as_entries(problem);
     if (problem.variant == COPES_LRPE_COSINE)
-        return run_encoding<T, encoding::cosine>(queue, sharing);
-    return problem.pairing == COPES_LRPE_HALF ? run_encoding<T, encoding::half>(queue, sharing)
-                                              : run_encoding<T, encoding::interleaved>(queue, sharing);
+        plan_encoding<T, encoding::cosine>(device, sharing, plan);
+    else if (problem.pairing == COPES_LRPE_HALF)
+        plan_encoding<T, encoding::half>(device, sharing, plan);
+    else
+        plan_encoding<T, encoding::interleaved>(device, sharing, plan);
+    return COPES_OK;
 }
 
-#define INSTANTIATE(T)                                                                                                 \
-    template int64_t lrpe_workspace<T>(const gpu_queue &, const copes_lrpe_problem &);                                 \
-    template copes_status run_lrpe<T>(const gpu_queue &, const copes_lrpe_problem &, void *);
-INSTANTIATE(f32)
-INSTANTIATE(f16)
-INSTANTIATE(bf16)
+template copes_status plan<f32>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);
+template copes_status plan<f16>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);
+template copes_status plan<bf16>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);
 
-} // namespace COPES_GPU
+void list_variants(variant_list *list)
+{
+    list_tokens(list);
+    list_batch(list);
+    list_any(list);
+}
+
+} // namespace COPES_GPU::lrpe

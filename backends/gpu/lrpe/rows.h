@@ -1,51 +1,19 @@
-/* A thread's part of a row of lrpe in registers: which vectors it has, the encoding and its transpose, and the
- * activation before it. Everything is in terms of a unit: V angles, and the two vectors that they turn (cosine: the one
- * vector that they scale, and the two that come of it). */
+/* A thread's part of a row of lrpe in registers: which vectors it has, and the activation before the encoding. Everything is
+ * in terms of the units of backends/gpu/encoding.h. */
 #ifndef COPES_BACKENDS_GPU_LRPE_ROWS_H
 #define COPES_BACKENDS_GPU_LRPE_ROWS_H
 
 #include "backends/gpu/divide.h"
-#include "backends/gpu/kernels.h"
+#include "backends/gpu/encoding.h"
+#include "backends/gpu/lrpe/methods.h"
+#include "backends/gpu/names.h"
 #include "backends/gpu/softmax.h"
 #include "backends/gpu/storage.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::lrpe
 {
 
 enum { MOST_LANES = 256 }; /* threads of a row */
-
-/* Vectors of a unit before the encoding; after it there are two. */
-template <encoding E> inline constexpr int plain_vectors = E == encoding::cosine ? 1 : 2;
-
-/* Units of a row: those that are turned, and for rotate those that pass through, two vectors each. */
-template <encoding E, typename Index> inline Index units_of(Index d, Index k, Index v)
-{
-    return E == encoding::cosine ? d / v : k / v + (d - 2 * k + 2 * v - 1) / (2 * v);
-}
-
-/* Where a unit's vectors lie in a row; below 0: there is none. */
-template <typename Index> struct places_of {
-    Index plain[2], encoded[2];
-    bool turned;
-};
-
-template <encoding E, int V, typename Index>
-DEVICE places_of<Index> find_places(Index d, Index k, Index unit, bool live)
-{
-    places_of<Index> at = {{-1, -1}, {-1, -1}, live && unit * V < k};
-    if (!live)
-        return at;
-    if (E == encoding::cosine) {
-        at.plain[0] = at.encoded[0] = unit * V;
-        at.encoded[1] = d + unit * V;
-        return at;
-    }
-    const bool apart = E == encoding::half && at.turned;
-    const Index first = apart ? unit * V : 2 * unit * V, second = apart ? first + k : first + V;
-    at.plain[0] = at.encoded[0] = first;
-    at.plain[1] = at.encoded[1] = second < d ? second : -1;
-    return at;
-}
 
 /* A unit whose every vector is somewhere that can be read. A thread with nothing to do stands at a unit that is there,
  * so that only its writing must be held back; so does a second vector past the row's end. */
@@ -93,73 +61,6 @@ template <int COUNT, int V> DEVICE void blank(const unit_places &at, float (&x)[
 #pragma unroll
     for (int i = 0; i < COUNT * V; i++)
         x[i / V][i % V] = at.there && i < V ? x[i / V][i % V] : fill;
-}
-
-/* Turns the unit's pairs, forward with sign 1 and back with sign -1. The order lets a pair stay in its registers, so that
- * those that pass through need no other place. */
-template <encoding E, int V> DEVICE void rotate(float (&x)[2][V], const turn (&turns)[V], float sign)
-{
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-        constexpr bool half = E == encoding::half;
-        float &a = half ? x[0][i] : x[2 * i / V][2 * i % V], &b = half ? x[1][i] : x[2 * i / V][2 * i % V + 1];
-        const float sine = sign * turns[i].sine, across = b * sine, along = b * turns[i].cosine;
-        b = fmaf(a, sine, along);
-        a = fmaf(a, turns[i].cosine, -across);
-    }
-}
-
-/* The same by angles of 0, with which an infinity still makes its partner NaN. */
-template <encoding E, int V> DEVICE void stand_still(float (&x)[2][V], float sign)
-{
-    turn turns[V];
-    for (turn &each : turns)
-        each = {1, 0};
-    rotate<E>(x, turns, sign);
-}
-
-/* From plain to encoded vectors. What is not `turned` has angles of 0: a unit past those that there are, which rotate
- * passes through as it is, or one that has `angles`, of a token outside the grid. */
-template <encoding E, int V>
-DEVICE void encode(float (&x)[2][V], const turn (&turns)[V], bool turned, bool angles = false)
-{
-    if constexpr (E != encoding::cosine) {
-        if (turned)
-            rotate<E>(x, turns, 1);
-        else if (angles)
-            stand_still<E>(x, 1);
-    } else if (turned) {
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-            x[1][i] = x[0][i] * turns[i].sine;
-            x[0][i] = x[0][i] * turns[i].cosine;
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            x[1][i] = x[0][i] * 0;
-    }
-}
-
-/* The transpose: from a gradient of the encoded vectors to one of the plain ones. */
-template <encoding E, int V>
-DEVICE void decode(float (&g)[2][V], const turn (&turns)[V], bool turned, bool angles = false)
-{
-    if constexpr (E == encoding::cosine) {
-        if (turned) {
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                g[0][i] = fmaf(g[0][i], turns[i].cosine, g[1][i] * turns[i].sine);
-        } else {
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                g[0][i] = fmaf(g[1][i], 0, g[0][i]);
-        }
-    } else if (turned) {
-        rotate<E>(g, turns, -1);
-    } else if (angles) {
-        stand_still<E>(g, -1);
-    }
 }
 
 template <typename T, activation A, int COUNT, int V>
@@ -229,6 +130,7 @@ struct tensor_rows {
     int64_t b, h;
     int n;
 
+    tensor_rows() = default;
     explicit tensor_rows(const copes_view &view)
         : data(view.data), b(view.stride[0]), h(view.stride[2]), n((int)view.stride[1])
     {
@@ -284,22 +186,28 @@ inline int times(int whole, int part)
     return (whole - 1) / part + 1;
 }
 
-/* What lrpe_batch and lrpe_tokens need of a problem: whole vectors, sizes below 2^31, rows that a block's threads hold.
- * Finds the units of a row, and the threads for them. */
+/* What lrpe_batch and lrpe_tokens need of a problem: the units of a row, and the threads for them. */
 struct row_shape {
     int b, n, d, k, units, lanes;
 };
 
-template <typename T, encoding E> bool find_shape(const copes_lrpe_problem &problem, bool softmax, row_shape *shape)
+/* Why a problem is not of whole vectors, of sizes below 2^31, or of rows that a block's threads hold; nullptr: it is. */
+template <typename T, encoding E>
+const char *refuse_shape(const copes_lrpe_problem &problem, bool softmax, row_shape *shape)
 {
     constexpr int V = vector_length<T>, SOFTMAX_LANES = 32;
     const int64_t d = problem.d, e = E == encoding::cosine ? 2 * d : d;
     const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, e};
     const int64_t most = softmax ? SOFTMAX_LANES : MOST_LANES;
-    if (d % V != 0 || problem.k % V != 0 || d > 2 * most * V || problem.b > INT32_MAX || problem.n > INT32_MAX ||
-        problem.h > INT32_MAX || !in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) ||
-        !in_vectors<T>(problem.x, plain, 4) || !in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4))
-        return false;
+    if (d % V != 0 || problem.k % V != 0)
+        return "the features, or the angles, are not whole vectors of 16 bytes";
+    if (d > 2 * most * V)
+        return "a row has more vectors than its threads";
+    if (problem.b > INT32_MAX || problem.n > INT32_MAX || problem.h > INT32_MAX)
+        return "a length is past 2^31 - 1";
+    if (!in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) || !in_vectors<T>(problem.x, plain, 4) ||
+        !in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4))
+        return "a tensor's rows are not contiguous, or not aligned to 16 bytes";
     shape->b = (int)problem.b;
     shape->n = (int)problem.n;
     shape->d = (int)d;
@@ -309,9 +217,17 @@ template <typename T, encoding E> bool find_shape(const copes_lrpe_problem &prob
     if (softmax)
         for (shape->lanes = 1; shape->lanes < shape->units;)
             shape->lanes *= 2;
-    return shape->units <= most;
+    return shape->units <= most ? nullptr : "a row has more vectors than its threads";
 }
 
-} // namespace COPES_GPU
+/* The names of variants: METHOD<type, encoding, activation, direction>. */
+inline constexpr std::string_view encoding_names[] = {"half", "interleaved", "cosine"};
+inline constexpr std::string_view activation_names[] = {"none", "silu", "elementwise", "softmax"};
+
+template <const std::string_view &METHOD, typename T, encoding E, activation A, bool BACKWARD>
+inline constexpr const char *row_variant = variant_name<METHOD, type_name<T>, encoding_names[(int)E],
+                                                        activation_names[(int)A], direction_names[BACKWARD]>::text;
+
+} // namespace COPES_GPU::lrpe
 
 #endif

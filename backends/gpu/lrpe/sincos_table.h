@@ -5,7 +5,7 @@
 
 #include "backends/gpu/functions.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::lrpe
 {
 
 enum { QUARTER_TURNS = 64, ALL_TURNS = 4 * QUARTER_TURNS };
@@ -93,6 +93,6 @@ template <bool EXACTLY> struct no_turn_table {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::lrpe
 
 #endif

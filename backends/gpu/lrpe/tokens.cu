@@ -2,14 +2,13 @@
  * arithmetic binds, and is kept to a look into a table, or to a product: a thread goes over several tokens, and a
  * token's angle is that of the thread's first token plus that of the distance between them, which all threads of the
  * block share. What is left is hidden behind memory by reading ahead. */
-#include "backends/gpu/kernels.h"
 #include "backends/gpu/lrpe/block_rotations.h"
 #include "backends/gpu/lrpe/rows.h"
 #include "backends/gpu/lrpe/sincos_table.h"
 
 #include <algorithm>
 
-namespace COPES_GPU
+namespace COPES_GPU::lrpe
 {
 
 enum { THREADS = 128, ENOUGH_BLOCKS = 2 /* a multiprocessor */, MOST_BYTES = 16 << 10 };
@@ -231,59 +230,93 @@ __global__ void LAUNCH_BOUNDS(THREADS, (least_blocks<T, E, A, BACKWARD>))
     }
 }
 
-/* The number of blocks; 0: this kernel does not take the problem, among others where a token before the grid would have
- * a position below any. */
-static int64_t find_tiling(const gpu_queue &queue, const copes_lrpe_problem &problem, int v, size_t bytes_of_angle,
-                           token_tiling *tiling, int *together)
+inline constexpr std::string_view name = "lrpe_tokens";
+
+/* The kernel's arguments. */
+struct token_arguments {
+    tensor_rows src, x, dst;
+    token_tiling tiling;
+};
+
+/* Why the problem has no tiling; nullptr: it has, with `together` of a block's tokens side by side. */
+static const char *refuse_tiling(const gpu_device &device, const copes_lrpe_problem &problem, int v,
+                                 size_t bytes_of_angle, token_tiling *tiling, int *together, int64_t *blocks)
 {
     const row_shape &shape = tiling->shape;
     *together = THREADS / shape.lanes;
+    if (problem.b != 1)
+        return "batch entries, or heads with one theta, share their angles";
+    if (problem.grid_rank != 1)
+        return "the grid has more than one dimension";
     if (*together == 0)
-        return 0;
+        return "a row has more vectors than a block's threads";
+    if (problem.offset[0] - problem.prefix < INT32_MIN)
+        return "a token before the grid would have a position below any";
     const int64_t rows = (int64_t)shape.n * problem.h / *together,
-                  wanted = rows / ENOUGH_BLOCKS / queue.multiprocessors;
+                  wanted = rows / ENOUGH_BLOCKS / device.multiprocessors;
     const int64_t room = MOST_BYTES / (shape.units * v * (int64_t)bytes_of_angle);
     const int rounds = (int)std::min({wanted, room, (int64_t)MOST_ROUNDS}) / LEAST_ROUNDS * LEAST_ROUNDS;
-    if (problem.b != 1 || problem.grid_rank != 1 || rounds < LEAST_ROUNDS ||
-        problem.offset[0] - problem.prefix < INT32_MIN)
-        return 0;
+    if (rounds < LEAST_ROUNDS)
+        return "there are too few tokens for several a thread";
     tiling->turns = turn_plan(problem, shape.units, v);
     tiling->turns.tokens = rounds;
     const int tokens = rounds * *together, tiles = times(shape.n, tokens);
     tiling->order = block_order(problem, tiles);
-    const bool near = is_near(problem.src, tokens) && is_near(problem.x, tokens) && is_near(problem.dst, tokens);
-    const double blocks = (double)tiles * (double)problem.h;
-    return near && blocks <= INT32_MAX ? (int64_t)blocks : 0;
+    if (!is_near(problem.src, tokens) || !is_near(problem.x, tokens) || !is_near(problem.dst, tokens))
+        return "a thread's tokens lie further apart than 2^31 elements";
+    *blocks = (int64_t)tiles * problem.h;
+    return *blocks <= INT32_MAX ? nullptr : "there are more blocks than a launch takes";
 }
 
 template <typename T, encoding E, activation A, bool BACKWARD>
-static bool run_direction(const gpu_queue &queue, const copes_lrpe_problem &problem, copes_status *status)
+static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
+{
+    const token_arguments &all = tiling_of<token_arguments>(plan);
+    return launch(queue, lrpe_tokens<T, E, A, BACKWARD>, grid_of(plan), block_of(plan), (size_t)plan.shared,
+                  problem.lrpe.act, all.src, all.x, all.dst, all.tiling);
+}
+
+template <typename T, encoding E, activation A, bool BACKWARD>
+static bool plan_direction(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
     typedef way_of<T, E, A, BACKWARD> way;
-    token_tiling tiling;
+    token_arguments all = {tensor_rows(problem.src), tensor_rows(problem.x), tensor_rows(problem.dst), {}};
     int together;
-    if (!find_shape<T, E>(problem, A == activation::softmax, &tiling.shape) || !turn_plan::fits(problem))
-        return false;
-    const int64_t blocks = find_tiling(queue, problem, vector_length<T>, sizeof(way), &tiling, &together);
-    if (blocks == 0)
-        return false;
-    *status = launch(queue, lrpe_tokens<T, E, A, BACKWARD>, (unsigned)blocks,
-                     dim3((unsigned)tiling.shape.lanes, (unsigned)together),
-                     shared_angles<way, vector_length<T>>::bytes_of(tiling.turns), problem.act,
-                     tensor_rows(problem.src), tensor_rows(problem.x), tensor_rows(problem.dst), tiling);
-    return true;
+    int64_t blocks;
+    if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &all.tiling.shape))
+        return refuse(plan, name, why);
+    if (!turn_plan::fits(problem))
+        return refuse(plan, name, "theta's strides reach past 2^31 elements");
+    if (const char *why =
+            refuse_tiling(device, problem, vector_length<T>, sizeof(way), &all.tiling, &together, &blocks))
+        return refuse(plan, name, why);
+    set_launch(plan, (unsigned)blocks, dim3((unsigned)all.tiling.shape.lanes, (unsigned)together),
+               (int64_t)shared_angles<way, vector_length<T>>::bytes_of(all.tiling.turns));
+    set_tiling(plan, all);
+    return take(plan, row_variant<name, T, E, A, BACKWARD>, run<T, E, A, BACKWARD>);
 }
 
 template <typename T, encoding E, activation A>
-bool run_lrpe_tokens(const gpu_queue &queue, const copes_lrpe_problem &problem, copes_status *status)
+bool plan_tokens(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
-    return problem.backward ? run_direction<T, E, A, true>(queue, problem, status)
-                            : run_direction<T, E, A, false>(queue, problem, status);
+    if (!is_allowed(device, name, plan))
+        return false;
+    return problem.backward ? plan_direction<T, E, A, true>(device, problem, plan)
+                            : plan_direction<T, E, A, false>(device, problem, plan);
 }
 
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \
-    template bool run_lrpe_tokens<T, encoding::E, activation::A>(const gpu_queue &, const copes_lrpe_problem &,        \
-                                                                 copes_status *);
+    template bool plan_tokens<T, encoding::E, activation::A>(const gpu_device &, const copes_lrpe_problem &,           \
+                                                             copes_plan *);
 #include "backends/gpu/lrpe/instantiate.h"
+#undef LRPE_INSTANTIATE
 
-} // namespace COPES_GPU
+void list_tokens(variant_list *list)
+{
+#define LRPE_INSTANTIATE(T, E, A)                                                                                      \
+    list->add(row_variant<name, T, encoding::E, activation::A, false>);                                                \
+    list->add(row_variant<name, T, encoding::E, activation::A, true>);
+#include "backends/gpu/lrpe/instantiate.h"
+}
+
+} // namespace COPES_GPU::lrpe

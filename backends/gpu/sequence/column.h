@@ -4,25 +4,16 @@
 #define COPES_BACKENDS_GPU_SEQUENCE_COLUMN_H
 
 #include "backends/gpu/angles.h"
-#include "backends/gpu/lrpe/rows.h"
+#include "backends/gpu/encoding.h"
 #include "backends/gpu/queue.h"
+#include "backends/gpu/softmax.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 /* given: backward from the softmax itself, instead of from its argument; kept: from that and its log sum exp, where a
  * kernel is made for it. */
 enum class role { forward, backward, given, kept };
-
-/* One of the kernels for a problem, or, in `fast`, false where a vendor's own does not take it, and the bytes of workspace
- * that it asks for. */
-template <typename T>
-copes_status run_sequence_any(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given);
-template <typename T>
-bool run_sequence_fast(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given, void *workspace,
-                       copes_status *status);
-template <typename T>
-int64_t fast_sequence_workspace(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given);
 
 /* Of part of a column: its largest element, and relative to that the sum of e^(x - most) and of that times g. */
 struct column {
@@ -107,6 +98,6 @@ template <typename T, int V, int COUNT> struct strip {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

@@ -3,11 +3,12 @@
  * clusters. It is read twice, once for the statistics and once to write, so that no token is written before its column
  * has been read. Bound by memory and, for the second reading, by how much of the slabs under way the caches hold; a
  * vendor's own kernel that keeps a slab on chip comes first where it fits. */
-#include "backends/gpu/kernels.h"
+#include "backends/gpu/names.h"
 #include "backends/gpu/reduce.h"
+#include "backends/gpu/sequence/methods.h"
 #include "backends/gpu/sequence/tokens.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 /* What a term of a column may exceed 1 by, as a power of e: exponents round the more the larger they are. */
@@ -216,36 +217,66 @@ __global__ void LAUNCH_BOUNDS(THREADS, 2)
 }
 
 /* As many as fill the device and have several tokens a thread. */
-template <typename T, int V> int blocks_of_slab(const gpu_queue &queue, const copes_lrpe_problem &problem, double slabs)
+template <typename T, int V>
+int blocks_of_slab(const gpu_device &device, const copes_lrpe_problem &problem, double slabs)
 {
     const int rows = 4 * rows_of<T, V>, blocks = 2048 / THREADS;
-    const double wanted = (double)blocks * queue.multiprocessors, most = (double)problem.n / rows;
-    int ranks = largest_cluster(queue);
+    const double wanted = (double)blocks * device.multiprocessors, most = (double)problem.n / rows;
+    int ranks = largest_cluster(device);
     while (ranks > 1 && (slabs * ranks / 2 >= wanted || ranks > most))
         ranks /= 2;
     return ranks;
 }
 
+inline constexpr std::string_view columns_name = "sequence_columns";
+inline constexpr std::string_view unit_names[] = {"scalar", "vector"};
+inline constexpr std::string_view encoding_names[] = {"half", "interleaved", "cosine"};
+inline constexpr std::string_view role_names[] = {"forward", "backward", "given"};
+
+template <typename T, int V, encoding E, role R>
+inline constexpr const char *columns_variant =
+    variant_name<columns_name, type_name<T>, unit_names[V > 1], encoding_names[(int)E], role_names[(int)R]>::text;
+
+/* The kernel's arguments. */
+struct columns_arguments {
+    copes_lrpe_problem problem;
+    int64_t units;
+    uint32_t tiles, ranks;
+};
+
+template <typename T, int V, encoding E, role R>
+static copes_status run_columns(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
+{
+    const columns_arguments &all = tiling_of<columns_arguments>(plan);
+    return launch_ex(queue, {.cluster = plan.cluster}, sequence_columns<T, V, E, R>, grid_of(plan), block_of(plan), 0,
+                     all.problem, all.units, all.tiles, all.ranks);
+}
+
 template <typename T, int V, encoding E>
-copes_status launch_columns(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given)
+static copes_status take_columns(const gpu_device &device, const copes_lrpe_problem &problem, bool given,
+                                 copes_plan *plan)
 {
     const int64_t units = units_of<E>(problem.d, problem.k, (int64_t)V);
     const int64_t tiles = (units + lanes_of<T, V> - 1) / lanes_of<T, V>;
     const double slabs = (double)problem.b * (double)problem.h * (double)tiles;
-    if (slabs == 0)
-        return COPES_OK;
-    const int ranks = blocks_of_slab<T, V>(queue, problem, slabs);
+    const int ranks = blocks_of_slab<T, V>(device, problem, slabs);
     if (slabs * ranks > INT32_MAX)
         return copes_fail(COPES_ERROR_SIZE, "softmax over the sequence: %.3g slabs; a device takes 2^31 - 1", slabs);
-    auto kernel = !problem.backward ? sequence_columns<T, V, E, role::forward>
-                  : given           ? sequence_columns<T, V, E, role::given>
-                                    : sequence_columns<T, V, E, role::backward>;
-    return launch_ex(queue, {.cluster = ranks}, kernel, (unsigned)(slabs * ranks), THREADS, 0, problem, units,
-                     (uint32_t)tiles, (uint32_t)ranks);
+    set_launch(plan, (unsigned)(slabs * ranks), THREADS, 0);
+    plan->cluster = ranks;
+    set_tiling(plan, columns_arguments{problem, units, (uint32_t)tiles, (uint32_t)ranks});
+    if (!problem.backward)
+        take(plan, columns_variant<T, V, E, role::forward>, run_columns<T, V, E, role::forward>);
+    else if (given)
+        take(plan, columns_variant<T, V, E, role::given>, run_columns<T, V, E, role::given>);
+    else
+        take(plan, columns_variant<T, V, E, role::backward>, run_columns<T, V, E, role::backward>);
+    return COPES_OK;
 }
 
 template <typename T, encoding E>
-copes_status run_encoding(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given)
+static copes_status plan_encoding(const gpu_device &device, const copes_lrpe_problem &problem, bool given,
+                                  copes_plan *plan)
 {
     constexpr int V = unit_angles<T>;
     const int64_t d = problem.d, encoded = E == encoding::cosine ? 2 * d : d;
@@ -254,37 +285,46 @@ copes_status run_encoding(const gpu_queue &queue, const copes_lrpe_problem &prob
                          in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
                          in_vectors<T>(problem.x, plain, 4) &&
                          in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
-    return vectors ? launch_columns<T, V, E>(queue, problem, given) : launch_columns<T, 1, E>(queue, problem, given);
+    return vectors ? take_columns<T, V, E>(device, problem, given, plan)
+                   : take_columns<T, 1, E>(device, problem, given, plan);
 }
 
 template <typename T>
-copes_status run_sequence_any(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given)
+copes_status plan_columns(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
 {
     if (problem.variant == COPES_LRPE_COSINE)
-        return run_encoding<T, encoding::cosine>(queue, problem, given);
-    return problem.pairing == COPES_LRPE_HALF ? run_encoding<T, encoding::half>(queue, problem, given)
-                                              : run_encoding<T, encoding::interleaved>(queue, problem, given);
+        return plan_encoding<T, encoding::cosine>(device, problem, given, plan);
+    return problem.pairing == COPES_LRPE_HALF ? plan_encoding<T, encoding::half>(device, problem, given, plan)
+                                              : plan_encoding<T, encoding::interleaved>(device, problem, given, plan);
 }
 
-template <typename T> int64_t sequence_workspace(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given)
+/* act hands over softmax alone as rotate with pairing half. */
+template <typename T, int V, encoding E> static void list_roles(variant_list *list)
 {
-    return fast_sequence_workspace<T>(queue, problem, given);
+    list->add(columns_variant<T, V, E, role::forward>);
+    list->add(columns_variant<T, V, E, role::backward>);
+    if (E == encoding::half)
+        list->add(columns_variant<T, V, E, role::given>);
 }
 
-template <typename T>
-copes_status run_sequence(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given, void *workspace)
+template <typename T, int V> static void list_encodings(variant_list *list)
 {
-    copes_status status = COPES_OK;
-    if (run_sequence_fast<T>(queue, problem, given, workspace, &status))
-        return status;
-    return run_sequence_any<T>(queue, problem, given);
+    list_roles<T, V, encoding::half>(list);
+    list_roles<T, V, encoding::interleaved>(list);
+    list_roles<T, V, encoding::cosine>(list);
+}
+
+template <typename T> void list_columns(variant_list *list)
+{
+    list_encodings<T, 1>(list);
+    list_encodings<T, unit_angles<T>>(list);
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template int64_t sequence_workspace<T>(const gpu_queue &, const copes_lrpe_problem &, bool);                       \
-    template copes_status run_sequence<T>(const gpu_queue &, const copes_lrpe_problem &, bool, void *);
+    template copes_status plan_columns<T>(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *);         \
+    template void list_columns<T>(variant_list *);
 INSTANTIATE(f32)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence

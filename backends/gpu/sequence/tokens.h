@@ -6,7 +6,7 @@
 #include "backends/gpu/sequence/column.h"
 #include "launch.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::sequence
 {
 
 enum { THREADS = 256 };
@@ -242,6 +242,6 @@ template <typename T, int V, encoding E, role R> struct token_walk {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::sequence
 
 #endif

@@ -8,11 +8,11 @@
  * cannot wait for each other, a second kernel. */
 #include "launch.h"
 
-#include "backends/gpu/kernels.h"
-#include "backends/gpu/tpa/fast.h"
+#include "backends/gpu/names.h"
 #include "backends/gpu/tpa/merge.h"
+#include "backends/gpu/tpa/methods.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa
 {
 
 enum {
@@ -34,18 +34,18 @@ struct tpa_cut {
     cache_cut cache;
 };
 
-static tpa_cut cut_of(const gpu_queue &queue, const copes_tpa_problem &problem, bool with_parts)
+static tpa_cut cut_of(const gpu_device &device, const copes_tpa_problem &problem, bool with_parts)
 {
-    const auto over = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
     tpa_cut cut = {};
-    cut.groups = over(problem.h, HEADS);
-    cut.chunks = problem.e < 1 ? 1 : over(problem.e, WIDTH);
+    cut.groups = divide_up(problem.h, HEADS);
+    cut.chunks = problem.e < 1 ? 1 : divide_up(problem.e, WIDTH);
     const int64_t rows = problem.b * problem.n * cut.groups * cut.chunks;
-    const int64_t wanted = !with_parts ? 1 : over((int64_t)queue.multiprocessors * BLOCKS_WANTED, rows < 1 ? 1 : rows);
-    int64_t part = over(problem.m, wanted);
+    const int64_t wanted =
+        !with_parts ? 1 : divide_up((int64_t)device.multiprocessors * BLOCKS_WANTED, rows < 1 ? 1 : rows);
+    int64_t part = divide_up(problem.m, wanted);
     part = part < LEAST_PART ? (int64_t)LEAST_PART : part < MOST_PART || !with_parts ? part : (int64_t)MOST_PART;
-    cut.cache.part = over(part, KEYS) * KEYS;
-    cut.cache.parts = problem.m < 1 ? 1 : over(problem.m, cut.cache.part);
+    cut.cache.part = divide_up(part, KEYS) * KEYS;
+    cut.cache.parts = problem.m < 1 ? 1 : divide_up(problem.m, cut.cache.part);
     cut.tasks = copes_multiply(rows, cut.cache.parts);
     return cut;
 }
@@ -343,20 +343,12 @@ template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, AT_ONCE) tpa
     merge_left<T>(call.problem, call.partials, false, THREADS);
 }
 
-template <typename T> int64_t tpa_workspace(const gpu_queue &queue, const copes_tpa_problem &problem)
-{
-    int64_t bytes = 0;
-    if (fast_tpa_workspace<T>(queue, problem, &bytes))
-        return bytes;
-    return partials_bytes(problem, cut_of(queue, problem, can_merge(problem)).cache);
-}
-
 /* Blocks that a device runs at a time for certain. */
-static int64_t blocks_at_once(const gpu_queue &queue)
+static int64_t blocks_at_once(const gpu_device &device)
 {
     enum { RESERVED = 1024 }; /* bytes of shared memory, by the system for a block */
-    return (int64_t)std::min((int)AT_ONCE, queue.shared_memory / (int)(sizeof(tpa_tile) + RESERVED)) *
-           queue.multiprocessors;
+    return (int64_t)std::min((int)AT_ONCE, device.shared_memory / (int)(sizeof(tpa_tile) + RESERVED)) *
+           device.multiprocessors;
 }
 
 /* May the features be read in vectors: whole ones, each aligned? */
@@ -368,26 +360,49 @@ template <typename T> static bool features_in_vectors(const copes_tpa_problem &p
            in_vectors<T>(problem.bk, keys, 4) && in_vectors<T>(problem.bv, values, 4);
 }
 
-template <typename T> copes_status run_tpa(const gpu_queue &queue, const copes_tpa_problem &problem, void *workspace)
+inline constexpr std::string_view fma_name = "tpa_fma", unit_names[] = {"scalar", "vector"};
+
+template <typename T, int V>
+inline constexpr const char *fma_variant = variant_name<fma_name, type_name<T>, unit_names[V > 1]>::text;
+
+template <typename T, int V>
+static copes_status run_fma(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan,
+                            void *workspace)
 {
-    copes_status status = COPES_OK;
-    if (run_fast_tpa<T>(queue, problem, workspace, &status))
-        return status;
-    int64_t theirs; /* the workspace is of the fast kernels' size where they only refuse addresses */
-    const tpa_cut cut = cut_of(queue, problem, can_merge(problem) && !fast_tpa_workspace<T>(queue, problem, &theirs));
-    const partial_outputs partials(queue.cooperative, problem, cut.cache, workspace);
-    const auto kernel = features_in_vectors<T>(problem) ? tpa_fma<T, vector_length<T>> : tpa_fma<T, 1>;
-    const int64_t blocks = partials.merged ? std::min(cut.tasks, blocks_at_once(queue)) : cut.tasks;
-    COPES_TRY(launch_ex(queue, {.cooperative = partials.merged}, kernel, blocks_of(blocks, THREADS), THREADS, 0,
-                        tpa_call{problem, cut, partials}));
-    return merge_partials<T>(queue, problem, partials, false);
+    const tpa_cut &cut = tiling_of<tpa_cut>(plan);
+    const partial_outputs partials(queue.cooperative, problem.tpa, cut.cache, workspace);
+    COPES_TRY(launch_ex(queue, {.cooperative = plan.cooperative}, tpa_fma<T, V>, grid_of(plan), block_of(plan), 0,
+                        tpa_call{problem.tpa, cut, partials}));
+    return merge_partials<T>(queue, problem.tpa, partials, false);
 }
 
-template int64_t tpa_workspace<f32>(const gpu_queue &, const copes_tpa_problem &);
-template int64_t tpa_workspace<f16>(const gpu_queue &, const copes_tpa_problem &);
-template int64_t tpa_workspace<bf16>(const gpu_queue &, const copes_tpa_problem &);
-template copes_status run_tpa<f32>(const gpu_queue &, const copes_tpa_problem &, void *);
-template copes_status run_tpa<f16>(const gpu_queue &, const copes_tpa_problem &, void *);
-template copes_status run_tpa<bf16>(const gpu_queue &, const copes_tpa_problem &, void *);
+template <typename T>
+void plan_fma(const gpu_device &device, const copes_tpa_problem &problem, bool in_parts, copes_plan *plan)
+{
+    const tpa_cut cut = cut_of(device, problem, in_parts && can_merge(problem));
+    plan->cooperative = device.cooperative && cut.cache.parts > 1;
+    const int64_t blocks = plan->cooperative ? std::min(cut.tasks, blocks_at_once(device)) : cut.tasks;
+    set_launch(plan, blocks_of(blocks, THREADS), THREADS, 0);
+    set_tiling(plan, cut);
+    if (in_parts)
+        plan->workspace = partials_bytes(problem, cut.cache);
+    if (features_in_vectors<T>(problem))
+        take(plan, fma_variant<T, vector_length<T>>, run_fma<T, vector_length<T>>);
+    else
+        take(plan, fma_variant<T, 1>, run_fma<T, 1>);
+}
 
-} // namespace COPES_GPU
+template <typename T> void list_fma(variant_list *list)
+{
+    list->add(fma_variant<T, 1>);
+    list->add(fma_variant<T, vector_length<T>>);
+}
+
+#define INSTANTIATE(T)                                                                                                 \
+    template void plan_fma<T>(const gpu_device &, const copes_tpa_problem &, bool, copes_plan *);                      \
+    template void list_fma<T>(variant_list *);
+INSTANTIATE(f32)
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+
+} // namespace COPES_GPU::tpa

@@ -1,8 +1,7 @@
 /* The kernel that merges the partial outputs of tpa_decode where the blocks that leave them cannot wait for each other. */
-#include "backends/gpu/kernels.h"
 #include "backends/gpu/tpa/merge.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa
 {
 
 enum { THREADS = 128 };
@@ -32,4 +31,4 @@ INSTANTIATE(f32)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa

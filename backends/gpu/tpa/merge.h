@@ -9,7 +9,7 @@
 #include "backends/gpu/queue.h"
 #include "backends/gpu/tpa/output.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa
 {
 
 inline constexpr int LANES_OF_ROW = MERGED_FEATURES / 4, MOST_SHARES = 8, LARGEST_TEAM = LANES_OF_ROW * MOST_SHARES,
@@ -94,6 +94,6 @@ template <typename T>
 copes_status merge_partials(const gpu_queue &queue, const copes_tpa_problem &problem, const partial_outputs &partials,
                             bool pairs);
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa
 
 #endif

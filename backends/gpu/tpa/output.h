@@ -5,7 +5,7 @@
 #include "backends/gpu/storage.h"
 #include "backends/gpu/tpa/partials.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa
 {
 
 /* An item: four sums, of one row or half of them of each of two, and these rows. */
@@ -116,6 +116,6 @@ DEVICE void put_output(const copes_tpa_problem &problem, const output_place &to,
     write_output<T, N>(problem, to.pairs, to.b, to.n, h, feature, row, x, !unseen);
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "common/size.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa
 {
 
 inline constexpr int MERGED_FEATURES = 16; /* of a row, merged at a time */
@@ -77,6 +77,6 @@ inline int64_t partials_bytes(const copes_tpa_problem &problem, const cache_cut 
     return cut.parts > INT32_MAX ? -1 : copes_multiply(parts, of_part);
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa
 
 #endif

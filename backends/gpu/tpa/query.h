@@ -5,7 +5,7 @@
 #include "backends/gpu/functions.h"
 #include "backends/gpu/storage.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa
 {
 
 /* How much of the cache query tokens see. */
@@ -126,6 +126,6 @@ DEVICE void write_lse(const copes_tpa_problem &problem, int64_t b, int64_t n, in
     write_anywhere(static_cast<float *>(problem.lse.data) + b * stride[0] + n * stride[1] + h * stride[2], value);
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa
 
 #endif

@@ -10,7 +10,7 @@
 
 #if COPES_SM90A
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::wgmma
 {
 
 /* A lane's rows of weights, that is heads 8 j + 2t + i, of which s[j][2 h + i] are the scores of two keys h. The lanes of a
@@ -295,7 +295,7 @@ DEVICE void attend_halves(slot_reader &reader, int next, int count, const group_
     reader.leave(next - 1);
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::wgmma
 
 #endif
 

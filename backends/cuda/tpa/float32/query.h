@@ -5,7 +5,7 @@
 
 #include "backends/cuda/tpa/wgmma/query.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::wgmma
 {
 
 inline constexpr int SINGLE_PARTS = 3;
@@ -100,6 +100,6 @@ template <int WIDTH, int PARTS> struct query_former<f32, WIDTH, PARTS> {
 
 #endif
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::wgmma
 
 #endif

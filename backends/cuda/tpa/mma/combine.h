@@ -9,7 +9,7 @@
 #include "backends/cuda/tpa/mma/warp.h"
 #include "backends/gpu/tpa/output.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::mma
 {
 
 /* A block's outputs in shared memory: for each key group and head tile WIDTH / 8 items a lane. The states of a group's
@@ -135,6 +135,6 @@ DEVICE void finish_outputs(const copes_tpa_problem &problem, const cluster_cut &
     }
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::mma
 
 #endif

@@ -4,11 +4,10 @@
  * since a warp starts a copy in no less than 40 clocks; the others have 16 heads each and take the stages in turn. The
  * blocks of a query token are a cluster where enough clusters fit the device at a time: those merge through each
  * other's shared memory, in one launch. */
+#include "backends/cuda/tpa/methods.h"
 #include "backends/cuda/tpa/mma/plan.h"
-#include "backends/cuda/tpa/wgmma/wgmma.h"
-#include "backends/gpu/tpa/fast.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::mma
 {
 
 /* A block's shared memory: barriers, the states of rows, the query, the ring of stages. */
@@ -162,112 +161,88 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
  * ---------------------------------------------------------------------------------------------- */
 
 /* The cheapest plan over all numbers of blocks that the heads can be shared out among, if there is one. */
-template <typename T> static bool plan_of(const gpu_queue &queue, const copes_tpa_problem &problem, mma_plan *plan)
+template <typename T> static bool plan_of(const gpu_device &device, const copes_tpa_problem &problem, mma_plan *plan)
 {
     double least = INFINITY;
     const int tiles = head_tiles_of(problem);
     for (int groups = 1; groups <= tiles; groups++) {
         mma_plan next = {};
-        if (tiles % groups != 0 || !plan_block<T>(queue, problem, groups, &next))
+        if (tiles % groups != 0 || !plan_block<T>(device, problem, groups, &next))
             continue;
-        const double cost = plan_blocks<T>(queue, problem, &next);
+        const double cost = plan_blocks<T>(device, problem, &next);
         if (cost < least)
             least = cost, *plan = next;
     }
     return least < INFINITY;
 }
 
-/* Is a tensor of coefficients one piece in memory for each batch entry? */
-template <typename T> static bool in_one_piece(const copes_view &view, const copes_tpa_problem &problem, int64_t rank)
+template <typename T> bool fits(const gpu_device &device, const copes_tpa_problem &problem)
 {
-    return (rank == 1 || view.stride[3] == 1) && (problem.h == 1 || view.stride[2] == rank) &&
-           (problem.m == 1 || view.stride[1] == problem.h * rank) &&
-           (problem.b == 1 || view.stride[0] % vector_length<T> == 0);
-}
-
-/* Are its features rows of whole vectors, wherever it begins? */
-template <typename T>
-static bool in_rows(const copes_view &view, const copes_tpa_problem &problem, int64_t rank, int64_t width)
-{
-    const int64_t lengths[4] = {problem.b, problem.m, rank, width};
-    return width % vector_length<T> == 0 && in_vectors<T>(aligned(view), lengths, 4);
-}
-
-/* Shapes and strides that tensor cores take, here or in tpa_wgmma.cu. */
-template <typename T> static bool is_fast(const gpu_queue &queue, const copes_tpa_problem &problem)
-{
-    const copes_tpa_problem &p = problem;
-    const int64_t heads = (int)MOST_WARPS * (int)WARP_HEADS, features = 256, ranks = 64,
-                  tokens = INT32_MAX / MOST_CLUSTER;
-    const bool sizes = p.h >= 1 && p.h <= heads && p.d <= features && p.e >= 1 && p.e <= features && p.rk <= ranks &&
-                       p.rv <= ranks && p.rq <= 4096 && p.m >= 1 && p.m <= INT32_MAX / 2 && p.b >= 1 && p.n >= 1 &&
-                       p.b <= tokens / p.n;
-    const bool ordinary = p.score_exponent == 0 && p.value_exponent == 0; /* scales */
     mma_plan plan;
-    return queue.architecture >= 80 && sizes && ordinary && p.bq.stride[3] == 1 && in_rows<T>(p.bk, p, p.rk, p.d) &&
-           in_rows<T>(p.bv, p, p.rv, p.e) && in_one_piece<T>(p.ak, p, p.rk) && in_one_piece<T>(p.av, p, p.rv) &&
-           plan_block<T>(queue, p, head_tiles_of(p), &plan);
+    return plan_block<T>(device, problem, head_tiles_of(problem), &plan);
 }
 
-template <typename T> static bool is_aligned(const copes_tpa_problem &problem)
+template <typename T, int WIDTH, bool CUT>
+static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
-    const auto address = [](const copes_view &view) { return reinterpret_cast<uintptr_t>(view.data); };
-    const uintptr_t cache = address(problem.ak) | address(problem.bk) | address(problem.av) | address(problem.bv);
-    return cache % 16 == 0 && (address(problem.aq) | address(problem.bq)) % sizeof(T) == 0;
+    const mma_plan &own = tiling_of<mma_plan>(plan);
+    const partial_outputs partials(queue.cooperative, problem.tpa, own.cut.cache, workspace);
+    COPES_TRY(launch_ex(queue, {plan.cluster, plan.cooperative}, tpa_mma<T, WIDTH, CUT>, grid_of(plan), block_of(plan),
+                        (size_t)plan.shared, problem.tpa, own, partials));
+    return merge_partials<T>(queue, problem.tpa, partials, own.pairs);
 }
 
-template <typename T> bool fast_tpa_workspace(const gpu_queue &queue, const copes_tpa_problem &problem, int64_t *bytes)
+inline constexpr std::string_view width_names[] = {"64", "128", "256"};
+
+template <typename T, int WIDTH, bool CUT>
+inline constexpr const char *variant = variant_name<name, type_name<T>, width_names[WIDTH / 128], cut_names[CUT]>::text;
+
+template <typename T, int WIDTH> static void take_width(bool in_parts, copes_plan *plan)
 {
-    if (!is_fast<T>(queue, problem))
-        return false;
-    if (wgmma_tpa_workspace<T>(queue, problem, bytes))
-        return true;
-    mma_plan plan;
-    plan_of<T>(queue, problem, &plan);
-    *bytes = partials_bytes(problem, plan.cut.cache);
-    return true;
+    if (in_parts)
+        take(plan, variant<T, WIDTH, true>, run<T, WIDTH, true>);
+    else
+        take(plan, variant<T, WIDTH, false>, run<T, WIDTH, false>);
 }
 
-template <typename T, int WIDTH>
-static copes_status launch_mma(const gpu_queue &queue, const copes_tpa_problem &problem, const mma_plan &plan,
-                               const partial_outputs &partials)
-{
-    const int64_t tokens = problem.b * problem.n;
-    const dim3 blocks((unsigned)(plan.cut.cluster * plan.cut.cache.parts * tokens), (unsigned)plan.head_groups);
-    const int warps = plan.head_tiles * plan.key_groups + plan.copiers;
-    const auto kernel = partials.sums != nullptr ? tpa_mma<T, WIDTH, true> : tpa_mma<T, WIDTH, false>;
-    return launch_ex(queue, {plan.cut.cluster, partials.merged}, kernel, blocks, dim3((unsigned)warps * 32),
-                     (size_t)plan.shared, problem, plan, partials);
-}
-
-template <typename T>
-static copes_status run_mma(const gpu_queue &queue, const copes_tpa_problem &problem, void *workspace)
+template <typename T> void plan(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan)
 {
     const int64_t output[] = {problem.b, problem.n, problem.h, problem.e};
-    mma_plan plan;
-    plan_of<T>(queue, problem, &plan);
-    plan.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
-    const partial_outputs partials(queue.cooperative, problem, plan.cut.cache, workspace);
-    switch (plan.width) {
-    case 64: COPES_TRY((launch_mma<T, 64>(queue, problem, plan, partials))); break;
-    case 128: COPES_TRY((launch_mma<T, 128>(queue, problem, plan, partials))); break;
-    default: COPES_TRY((launch_mma<T, 256>(queue, problem, plan, partials))); break;
+    mma_plan own;
+    plan_of<T>(device, problem, &own);
+    own.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
+    const cache_cut &cache = own.cut.cache;
+    const int64_t blocks = own.cut.cluster * cache.parts * problem.b * problem.n;
+    const int warps = own.head_tiles * own.key_groups + own.copiers;
+    set_launch(plan, dim3((unsigned)blocks, (unsigned)own.head_groups), dim3((unsigned)warps * 32), own.shared);
+    set_tiling(plan, own);
+    plan->cluster = own.cut.cluster;
+    plan->cooperative = device.cooperative && cache.parts > 1;
+    plan->workspace = partials_bytes(problem, cache);
+    switch (own.width) {
+    case 64: take_width<T, 64>(cache.parts > 1, plan); break;
+    case 128: take_width<T, 128>(cache.parts > 1, plan); break;
+    default: take_width<T, 256>(cache.parts > 1, plan); break;
     }
-    return merge_partials<T>(queue, problem, partials, plan.pairs);
 }
 
-template <typename T>
-bool run_fast_tpa(const gpu_queue &queue, const copes_tpa_problem &problem, void *workspace, copes_status *status)
+template <typename T, int... WIDTH> static void list_widths(variant_list *list)
 {
-    if (!is_aligned<T>(problem) || !is_fast<T>(queue, problem))
-        return false;
-    if (!run_wgmma_tpa<T>(queue, problem, workspace, status))
-        *status = run_mma<T>(queue, problem, workspace);
-    return true;
+    (list->add(variant<T, WIDTH, false>), ...);
+    (list->add(variant<T, WIDTH, true>), ...);
 }
 
-FAST_TPA_INSTANTIATE(f32)
-FAST_TPA_INSTANTIATE(f16)
-FAST_TPA_INSTANTIATE(bf16)
+template <typename T> void list(variant_list *list)
+{
+    list_widths<T, 64, 128, 256>(list);
+}
 
-} // namespace COPES_GPU
+#define INSTANTIATE(T)                                                                                                 \
+    template bool fits<T>(const gpu_device &, const copes_tpa_problem &);                                              \
+    template void plan<T>(const gpu_device &, const copes_tpa_problem &, copes_plan *);                                \
+    template void list<T>(variant_list *);
+INSTANTIATE(f32)
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+
+} // namespace COPES_GPU::tpa::mma

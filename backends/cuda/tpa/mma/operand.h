@@ -6,7 +6,7 @@
 #include "backends/cuda/tpa/mma/stage.h"
 #include "backends/cuda/tpa/parts.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::mma
 {
 
 /* The query of 16 heads in shared memory: a piece for each 16 features, its parts one after another, 16 bytes a lane.
@@ -210,6 +210,6 @@ template <typename T, int WIDTH> struct warp_query {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::mma
 
 #endif

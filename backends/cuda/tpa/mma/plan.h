@@ -5,7 +5,7 @@
 
 #include "backends/cuda/tpa/mma/combine.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::mma
 {
 
 enum {
@@ -119,6 +119,6 @@ inline double plan_blocks(const gpu_device &device, const copes_tpa_problem &pro
     return price;
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::mma
 
 #endif

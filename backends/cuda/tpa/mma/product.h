@@ -5,7 +5,7 @@
 
 #include "backends/cuda/tpa/mma/operand.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::mma
 {
 
 /* Where a warp is at work: its heads, from `first` on, how many features a value has, and its lane's part of the
@@ -267,6 +267,6 @@ template <int WIDTH> struct tensor_product<f32, WIDTH> {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::mma
 
 #endif

@@ -13,7 +13,7 @@
 #include "backends/cuda/ptx/memory.h"
 #include "backends/cuda/ptx/mma.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::mma
 {
 
 using namespace ptx;
@@ -123,6 +123,6 @@ template <typename T, int WIDTH> struct cache_copier {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::mma
 
 #endif

@@ -8,7 +8,7 @@
 #include "backends/cuda/tpa/mma/product.h"
 #include "backends/cuda/tpa/weights.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::mma
 {
 
 /* What a warp has gathered of its 16 heads. */
@@ -92,6 +92,6 @@ DEVICE void attend(const copes_tpa_problem &problem, const stage_ring &ring, uin
     }
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::mma
 
 #endif

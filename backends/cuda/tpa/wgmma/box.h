@@ -16,7 +16,7 @@
 #include "backends/cuda/tpa/cut.h"
 #include "backends/cuda/tpa/parts.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::wgmma
 {
 
 using namespace ptx;
@@ -226,6 +226,6 @@ template <typename T, int WIDTH, bool FLAT> struct box_copier {
     }
 };
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::wgmma
 
 #endif

@@ -9,7 +9,7 @@
 
 #if COPES_SM90A
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::wgmma
 {
 
 /* What a lane has gathered of its head: o[4 j + i] + o[4 j + 2 + i] is feature 8 j + 2t + i. */
@@ -126,7 +126,7 @@ DEVICE void attend_stage(slot_reader &reader, int next, int tiles, int count, co
     reader.leave(next);
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::wgmma
 
 #endif
 

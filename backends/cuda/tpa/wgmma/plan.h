@@ -4,7 +4,7 @@
 
 #include "backends/cuda/tpa/float32/query.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::wgmma
 {
 
 inline constexpr int THREADS = READERS + 32;
@@ -166,17 +166,26 @@ inline bool has_short_steps(const copes_tpa_problem &problem)
            fits(bq[0], problem.b) && fits(bq[1], problem.n) && fits(bq[2], problem.rq);
 }
 
-/* What devices, maps, a grid and the kernel's arithmetic hold. */
-template <typename T> inline bool takes_boxes(const gpu_device &device, const copes_tpa_problem &p, wgmma_plan *plan)
+/* Why this kernel does not take a problem that tensor cores take, by what devices, maps, a grid and its arithmetic hold;
+ * nullptr: it does, as `plan` says. */
+template <typename T>
+inline const char *refuse_problem(const gpu_device &device, const copes_tpa_problem &p, wgmma_plan *plan)
 {
-    if (!COPES_WGMMA || device.capability != 90 || p.rq > MOST_RANKS || p.d > 128 || p.e > 128 ||
-        p.b > MOST_ALONG_GRID || !has_short_steps(p) || !in_boxes(p, p.bk, p.rk) || !in_boxes(p, p.bv, p.rv))
-        return false;
-    const bool fits = has_boxes_of_heads<T>(p) ? plan_of<T, false>(device, p, plan)
-                                               : is_single<T> && plan_of<T, true>(device, p, plan);
-    return fits && p.n * plan->head_groups <= MOST_ALONG_GRID;
+    if (device.capability != 90)
+        return "the device is not of compute capability 9.0";
+    if (p.rq > MOST_RANKS || p.d > 128 || p.e > 128 || p.b > MOST_ALONG_GRID)
+        return "there are queries of more than 64 ranks, more than 128 features or more than 65535 batch entries";
+    if (!has_short_steps(p) || !in_boxes(p, p.bk, p.rk) || !in_boxes(p, p.bv, p.rv))
+        return "a stride is too long, or not positive";
+    const bool boxes = has_boxes_of_heads<T>(p);
+    if (!boxes && !is_single<T>)
+        return "ranks of keys or values are not 1, or heads are not whole vectors of 16 bytes";
+    if (!(boxes ? plan_of<T, false>(device, p, plan) : is_single<T> && plan_of<T, true>(device, p, plan)))
+        return "a block's shared memory does not hold the stages of the cache beside the query";
+    return p.n * plan->head_groups <= MOST_ALONG_GRID ? nullptr
+                                                      : "there are more than 65535 query tokens and groups of heads";
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::wgmma
 
 #endif

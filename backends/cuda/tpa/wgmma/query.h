@@ -6,7 +6,7 @@
 
 #include "backends/cuda/tpa/wgmma/box.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::wgmma
 {
 
 inline constexpr int GROUPS = 2, READERS = GROUPS * 128;
@@ -220,6 +220,6 @@ template <typename T, int WIDTH, int PARTS> struct query_former {
 
 #endif
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::wgmma
 
 #endif

@@ -9,7 +9,7 @@
 
 #if COPES_SM90A
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::wgmma
 {
 
 /* A row in shared memory: its sums and its state; rows spread over the banks. */
@@ -179,7 +179,7 @@ DEVICE void finish_rows(const copes_tpa_problem &problem, const output_place &to
     }
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::wgmma
 
 #endif
 

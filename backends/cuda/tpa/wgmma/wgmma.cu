@@ -3,11 +3,11 @@
  * same heads, and they take the stages in turn, or of 32 heads each. The blocks that share out a query token's keys are
  * a cluster, and merge what they have gathered in one launch. */
 #include "backends/cuda/ptx/tensor_map.h"
+#include "backends/cuda/tpa/methods.h"
 #include "backends/cuda/tpa/wgmma/plan.h"
 #include "backends/cuda/tpa/wgmma/rows.h"
-#include "backends/cuda/tpa/wgmma/wgmma.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::tpa::wgmma
 {
 
 #if COPES_SM90A
@@ -234,65 +234,95 @@ template <typename T> static copes_status map_cache(cache_maps *maps, const cope
     return map_tensor<T>(&maps->bv, p, p.bv, p.e, p.rv, 128);
 }
 
-template <typename T> bool wgmma_tpa_workspace(const gpu_queue &queue, const copes_tpa_problem &problem, int64_t *bytes)
+template <typename T, int WIDTH, int PARTS, bool FLAT, bool CUT>
+static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
-    wgmma_plan plan;
-    if (!takes_boxes<T>(queue, problem, &plan))
-        return false;
-    *bytes = partials_bytes(problem, plan.cut.cache);
-    return true;
+    const wgmma_plan &own = tiling_of<wgmma_plan>(plan);
+    const partial_outputs partials(queue.cooperative, problem.tpa, own.cut.cache, workspace);
+    cache_maps maps = {};
+    COPES_TRY(map_cache<T>(&maps, problem.tpa, FLAT));
+    COPES_TRY(launch_ex(queue, {plan.cluster, plan.cooperative}, tpa_wgmma<T, WIDTH, PARTS, FLAT, CUT>, grid_of(plan),
+                        block_of(plan), (size_t)plan.shared, own, problem.tpa, maps, partials));
+    return merge_partials<T>(queue, problem.tpa, partials, own.pairs);
 }
 
-template <typename T, int WIDTH, int PARTS, bool FLAT>
-static copes_status launch_wgmma(const gpu_queue &queue, const copes_tpa_problem &problem, const wgmma_plan &plan,
-                                 const cache_maps &maps, const partial_outputs &partials)
+/* By the width of features, the parts that a query's numbers are split in, and how coefficients come: in boxes of heads, or as
+ * bytes that follow each other. */
+inline constexpr std::string_view width_names[] = {"64", "128"}, part_names[] = {"2", "3"},
+                                  source_names[] = {"boxes", "flat"};
+
+template <typename T, int WIDTH, int PARTS, bool FLAT, bool CUT>
+inline constexpr const char *variant = variant_name<name, type_name<T>, width_names[WIDTH / 128], part_names[PARTS - 2],
+                                                    source_names[FLAT], cut_names[CUT]>::text;
+
+template <typename T, int WIDTH, int PARTS, bool FLAT> static bool take_cut(bool in_parts, copes_plan *plan)
 {
-    const dim3 blocks((unsigned)(plan.cut.cluster * plan.cut.cache.parts), (unsigned)(problem.n * plan.head_groups),
-                      (unsigned)problem.b);
-    const auto kernel =
-        partials.sums != nullptr ? tpa_wgmma<T, WIDTH, PARTS, FLAT, true> : tpa_wgmma<T, WIDTH, PARTS, FLAT, false>;
-    return launch_ex(queue, {plan.cut.cluster, partials.merged}, kernel, blocks, dim3(LAUNCHED<T>), (size_t)plan.shared,
-                     plan, problem, maps, partials);
+    return in_parts ? take(plan, variant<T, WIDTH, PARTS, FLAT, true>, run<T, WIDTH, PARTS, FLAT, true>)
+                    : take(plan, variant<T, WIDTH, PARTS, FLAT, false>, run<T, WIDTH, PARTS, FLAT, false>);
 }
 
 template <typename T, bool FLAT>
-static copes_status run_plan(const gpu_queue &queue, const copes_tpa_problem &problem, const wgmma_plan &plan,
-                             void *workspace)
+static bool take_width(const copes_tpa_problem &problem, bool in_parts, copes_plan *plan)
 {
     constexpr int least = parts_of_query<T>(false), most = parts_of_query<T>(true);
-    const bool narrow = is_narrow(problem), all = problem.lse.data != nullptr;
-    const auto run = narrow ? (all ? launch_wgmma<T, 64, most, FLAT> : launch_wgmma<T, 64, least, FLAT>)
-                            : (all ? launch_wgmma<T, 128, most, FLAT> : launch_wgmma<T, 128, least, FLAT>);
-    const partial_outputs partials(queue.cooperative, problem, plan.cut.cache, workspace);
-    cache_maps maps = {};
-    COPES_TRY(map_cache<T>(&maps, problem, FLAT));
-    COPES_TRY(run(queue, problem, plan, maps, partials));
-    return merge_partials<T>(queue, problem, partials, plan.pairs);
+    const bool all = problem.lse.data != nullptr;
+    if (is_narrow(problem))
+        return all ? take_cut<T, 64, most, FLAT>(in_parts, plan) : take_cut<T, 64, least, FLAT>(in_parts, plan);
+    return all ? take_cut<T, 128, most, FLAT>(in_parts, plan) : take_cut<T, 128, least, FLAT>(in_parts, plan);
 }
 
-template <typename T>
-bool run_wgmma_tpa(const gpu_queue &queue, const copes_tpa_problem &problem, void *workspace, copes_status *status)
+template <typename T> bool plan(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan)
 {
     const int64_t output[] = {problem.b, problem.n, problem.h, problem.e};
-    wgmma_plan plan;
-    if (!takes_boxes<T>(queue, problem, &plan))
-        return false;
-    plan.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
-    plan.query = source_of<T>(problem);
-    plan.keys = key_range(problem);
+    wgmma_plan own;
+    if (const char *why = refuse_problem<T>(device, problem, &own))
+        return refuse(plan, name, why);
+    own.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
+    own.query = source_of<T>(problem);
+    own.keys = key_range(problem);
+    const cache_cut &cache = own.cut.cache;
+    set_launch(plan,
+               dim3((unsigned)(own.cut.cluster * cache.parts), (unsigned)(problem.n * own.head_groups),
+                    (unsigned)problem.b),
+               LAUNCHED<T>, own.shared);
+    set_tiling(plan, own);
+    plan->cluster = own.cut.cluster;
+    plan->cooperative = device.cooperative && cache.parts > 1;
+    plan->workspace = partials_bytes(problem, cache);
     if constexpr (is_single<T>)
-        *status = plan.flat ? run_plan<T, true>(queue, problem, plan, workspace)
-                            : run_plan<T, false>(queue, problem, plan, workspace);
-    else
-        *status = run_plan<T, false>(queue, problem, plan, workspace);
-    return true;
+        if (own.flat)
+            return take_width<T, true>(problem, cache.parts > 1, plan);
+    return take_width<T, false>(problem, cache.parts > 1, plan);
+}
+
+template <typename T, int WIDTH, int PARTS, bool FLAT> static void add_cuts(variant_list *list)
+{
+    list->add(variant<T, WIDTH, PARTS, FLAT, false>);
+    list->add(variant<T, WIDTH, PARTS, FLAT, true>);
+}
+
+template <typename T, int PARTS> static void add_widths(variant_list *list)
+{
+    add_cuts<T, 64, PARTS, false>(list);
+    add_cuts<T, 128, PARTS, false>(list);
+    if constexpr (is_single<T>) {
+        add_cuts<T, 64, PARTS, true>(list);
+        add_cuts<T, 128, PARTS, true>(list);
+    }
+}
+
+template <typename T> void list(variant_list *list)
+{
+    add_widths<T, parts_of_query<T>(true)>(list);
+    if constexpr (parts_of_query<T>(false) != parts_of_query<T>(true))
+        add_widths<T, parts_of_query<T>(false)>(list);
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template bool wgmma_tpa_workspace<T>(const gpu_queue &, const copes_tpa_problem &, int64_t *);                     \
-    template bool run_wgmma_tpa<T>(const gpu_queue &, const copes_tpa_problem &, void *, copes_status *);
+    template bool plan<T>(const gpu_device &, const copes_tpa_problem &, copes_plan *);                                \
+    template void list<T>(variant_list *);
 INSTANTIATE(f32)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::tpa::wgmma

@@ -1,0 +1,115 @@
+/* The encodings of lrpe, as a thread applies them to a unit of V angles: the two vectors that they rotate or, for cosine, the
+ * one vector that they scale and the two that it becomes. lrpe and softmax over the sequence share them. */
+#ifndef COPES_BACKENDS_GPU_ENCODING_H
+#define COPES_BACKENDS_GPU_ENCODING_H
+
+#include "backends/gpu/functions.h"
+
+namespace COPES_GPU
+{
+
+enum class encoding { half, interleaved, cosine };
+
+/* Vectors of a unit before the encoding; after it there are two. */
+template <encoding E> inline constexpr int plain_vectors = E == encoding::cosine ? 1 : 2;
+
+/* Units of a row: those that are turned, and for rotate those that pass through, two vectors each. */
+template <encoding E, typename Index> inline Index units_of(Index d, Index k, Index v)
+{
+    return E == encoding::cosine ? d / v : k / v + (d - 2 * k + 2 * v - 1) / (2 * v);
+}
+
+/* Where a unit's vectors lie in a row; below 0: there is none. */
+template <typename Index> struct places_of {
+    Index plain[2], encoded[2];
+    bool turned;
+};
+
+template <encoding E, int V, typename Index>
+DEVICE places_of<Index> find_places(Index d, Index k, Index unit, bool live)
+{
+    places_of<Index> at = {{-1, -1}, {-1, -1}, live && unit * V < k};
+    if (!live)
+        return at;
+    if (E == encoding::cosine) {
+        at.plain[0] = at.encoded[0] = unit * V;
+        at.encoded[1] = d + unit * V;
+        return at;
+    }
+    const bool apart = E == encoding::half && at.turned;
+    const Index first = apart ? unit * V : 2 * unit * V, second = apart ? first + k : first + V;
+    at.plain[0] = at.encoded[0] = first;
+    at.plain[1] = at.encoded[1] = second < d ? second : -1;
+    return at;
+}
+
+/* Turns the unit's pairs, forward with sign 1 and back with sign -1. The order lets a pair stay in its registers, so that
+ * those that pass through need no other place. */
+template <encoding E, int V> DEVICE void rotate(float (&x)[2][V], const turn (&turns)[V], float sign)
+{
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        constexpr bool half = E == encoding::half;
+        float &a = half ? x[0][i] : x[2 * i / V][2 * i % V], &b = half ? x[1][i] : x[2 * i / V][2 * i % V + 1];
+        const float sine = sign * turns[i].sine, across = b * sine, along = b * turns[i].cosine;
+        b = fmaf(a, sine, along);
+        a = fmaf(a, turns[i].cosine, -across);
+    }
+}
+
+/* The same by angles of 0, with which an infinity still makes its partner NaN. */
+template <encoding E, int V> DEVICE void stand_still(float (&x)[2][V], float sign)
+{
+    turn turns[V];
+    for (turn &each : turns)
+        each = {1, 0};
+    rotate<E>(x, turns, sign);
+}
+
+/* From plain to encoded vectors. What is not `turned` has angles of 0: a unit past those that there are, which rotate
+ * passes through as it is, or one that has `angles`, of a token outside the grid. */
+template <encoding E, int V>
+DEVICE void encode(float (&x)[2][V], const turn (&turns)[V], bool turned, bool angles = false)
+{
+    if constexpr (E != encoding::cosine) {
+        if (turned)
+            rotate<E>(x, turns, 1);
+        else if (angles)
+            stand_still<E>(x, 1);
+    } else if (turned) {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            x[1][i] = x[0][i] * turns[i].sine;
+            x[0][i] = x[0][i] * turns[i].cosine;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            x[1][i] = x[0][i] * 0;
+    }
+}
+
+/* The transpose: from a gradient of the encoded vectors to one of the plain ones. */
+template <encoding E, int V>
+DEVICE void decode(float (&g)[2][V], const turn (&turns)[V], bool turned, bool angles = false)
+{
+    if constexpr (E == encoding::cosine) {
+        if (turned) {
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                g[0][i] = fmaf(g[0][i], turns[i].cosine, g[1][i] * turns[i].sine);
+        } else {
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                g[0][i] = fmaf(g[1][i], 0, g[0][i]);
+        }
+    } else if (turned) {
+        rotate<E>(g, turns, -1);
+    } else if (angles) {
+        stand_still<E>(g, -1);
+    }
+}
+
+} // namespace COPES_GPU
+
+#endif

@@ -1,0 +1,23 @@
+/* The methods of softmax over the sequence. */
+#ifndef COPES_BACKENDS_GPU_SEQUENCE_METHODS_H
+#define COPES_BACKENDS_GPU_SEQUENCE_METHODS_H
+
+#include "backends/gpu/families.h"
+
+namespace COPES_GPU::sequence
+{
+
+/* A vendor's own, in its own folder. False where they do not take the problem; plan->workspace is then that of tensors which
+ * only addresses keep from them, or 0. */
+template <typename T>
+bool plan_fast(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan);
+template <typename T> void list_fast(variant_list *list);
+
+/* columns.cu: every problem, without a workspace. */
+template <typename T>
+copes_status plan_columns(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan);
+template <typename T> void list_columns(variant_list *list);
+
+} // namespace COPES_GPU::sequence
+
+#endif

@@ -1,0 +1,28 @@
+/* Softmax over the sequence: which method a problem goes to. */
+#include "backends/gpu/sequence/methods.h"
+
+namespace COPES_GPU::sequence
+{
+
+template <typename T>
+copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
+{
+    return plan_fast<T>(device, problem, given, plan) ? COPES_OK : plan_columns<T>(device, problem, given, plan);
+}
+
+template copes_status plan<f32>(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *);
+template copes_status plan<f16>(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *);
+template copes_status plan<bf16>(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *);
+
+template <typename... T> static void list_all(variant_list *list)
+{
+    (list_fast<T>(list), ...);
+    (list_columns<T>(list), ...);
+}
+
+void list_variants(variant_list *list)
+{
+    list_all<f32, f16, bf16>(list);
+}
+
+} // namespace COPES_GPU::sequence

@@ -1,0 +1,26 @@
+/* The methods of tpa_decode. */
+#ifndef COPES_BACKENDS_GPU_TPA_METHODS_H
+#define COPES_BACKENDS_GPU_TPA_METHODS_H
+
+#include "backends/gpu/families.h"
+
+namespace COPES_GPU::tpa
+{
+
+/* A vendor's own, in its own folder. `elsewhere`: they refuse the tensors' addresses alone; plan->workspace is then what they
+ * would need, which a call has wherever its tensors start. */
+enum class answer { taken, refused, elsewhere };
+
+template <typename T> answer plan_fast(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan);
+template <typename T> void list_fast(variant_list *list);
+
+/* fma.cu: every problem. `in_parts`: it may cut the cache, and ask for a workspace. */
+template <typename T>
+void plan_fma(const gpu_device &device, const copes_tpa_problem &problem, bool in_parts, copes_plan *plan);
+template <typename T> void list_fma(variant_list *list);
+
+inline constexpr std::string_view cut_names[] = {"whole", "parts"}; /* is the cache cut into parts? */
+
+} // namespace COPES_GPU::tpa
+
+#endif
