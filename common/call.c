@@ -2,25 +2,36 @@
 #include "common/alias.h"
 #include "common/context.h"
 #include "common/float_mode.h"
+#include "common/reserved.h"
 
 /* Reads one row of slots. `required` slots must be there; those that the operator lacks must not. `types`: the types of
  * those that are not any of the floating ones. */
-static copes_status read_slots(const copes_call *call, const copes_slot_info *slots, int count, DLTensor *const *given,
-                               copes_tensor *tensors, const char *row, const char *const *types)
+static copes_status read_slots(const copes_call *call, const copes_slot_info *const *slots, int count,
+                               DLTensor *const *given, copes_tensor *tensors, const char *row, const char *const *types)
 {
     for (int i = 0; i < count; i++) {
-        if (slots[i].name == NULL && given[i] != NULL)
+        if (slots[i] == NULL && given[i] != NULL)
             return copes_fail(COPES_ERROR_NULL,
                               "%s: %s[%d] is given; the operator has no such slot, so it must be NULL",
                               call->info->name, row, i);
-        if (slots[i].name == NULL || (given[i] == NULL && slots[i].optional))
+        if (slots[i] == NULL || (given[i] == NULL && slots[i]->optional))
             continue;
         if (given[i] == NULL)
-            return copes_fail(COPES_ERROR_NULL, "%s: %s is NULL; it must be a tensor", call->info->name, slots[i].name);
+            return copes_fail(COPES_ERROR_NULL, "%s: %s is NULL; it must be a tensor", call->info->name,
+                              slots[i]->name);
         const char *const taken = types != NULL && types[i] != NULL ? types[i] : COPES_FLOATING_TYPES;
-        COPES_TRY(copes_tensor_read(call->info->name, slots[i].name, taken, given[i], &tensors[i]));
+        COPES_TRY(copes_tensor_read(call->info->name, slots[i]->name, taken, given[i], &tensors[i]));
     }
     return COPES_OK;
+}
+
+/* Of the family's attributes, and of copes_op itself. */
+static copes_status check_reserved(const copes_call *call, size_t from)
+{
+    const copes_op *op = call->op;
+    if (op->reserved == 0 && copes_all_zero((const char *)op + from, sizeof *op - from))
+        return COPES_OK;
+    return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: " COPES_RESERVED_NOT_ZERO, call->info->name);
 }
 
 /* What both entry points check first: the descriptor and the inputs. Outputs are only noted as asked for. */
@@ -33,6 +44,7 @@ static copes_status read_call(const copes_op *op, const copes_args *args, copes_
     if (call->info == NULL)
         return copes_fail(COPES_ERROR_OP, "op: kind is %d; it must be one of copes_kind, 1 to %d", (int)op->kind,
                           (int)COPES_TPA_DECODE);
+    COPES_TRY(check_reserved(call, (*family)->reserved));
     if (args == NULL)
         return copes_fail(COPES_ERROR_NULL, "%s: args is NULL; it must point to the tensors", call->info->name);
     return read_slots(call, call->info->in, COPES_MAX_INPUTS, args->in, call->in, "in", (*family)->types);
@@ -86,14 +98,14 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) { /* their contents do not count yet, only that they are asked for */
         if (args->out[i] == NULL)
             continue;
-        if (call.info->out[i].name == NULL)
+        if (call.info->out[i] == NULL)
             return copes_fail(COPES_ERROR_NULL,
                               "%s: out[%d] is given; the operator has no such slot, so it must be NULL",
                               call.info->name, i);
         if (args->out[i]->shape == NULL)
             return copes_fail(COPES_ERROR_NULL, "%s: %s has a NULL shape; it must point to room for %d lengths",
-                              call.info->name, call.info->out[i].name, COPES_MAX_RANK);
-        call.out[i].name = call.info->out[i].name;
+                              call.info->name, call.info->out[i]->name, COPES_MAX_RANK);
+        call.out[i].name = call.info->out[i]->name;
     }
     COPES_TRY(check_inputs_together(&call));
     COPES_TRY(family->check(&call));
@@ -123,7 +135,7 @@ static copes_status check_outputs(const copes_call *call)
         if (!copes_present(out))
             continue;
         COPES_TRY(copes_check_dtype(call, out, call->spec[i].dtype, ""));
-        COPES_TRY(copes_check_shape(call, out, call->spec[i].rank, call->spec[i].shape, call->info->out[i].shape));
+        COPES_TRY(copes_check_shape(call, out, call->spec[i].rank, call->spec[i].shape, call->info->out[i]->shape));
         COPES_TRY(copes_tensor_check_distinct(call->info->name, out));
     }
     return COPES_OK;
@@ -161,10 +173,11 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
     problem->kind = op->kind;
     if (!*empty)
         family->plan(call, problem);
-    const copes_dtype dtype = call->spec[COPES_OUT].dtype;
+    const copes_dtype dtype = call->spec[COPES_FIRST_OUT].dtype;
     if ((context->backend->dtypes >> dtype & 1) == 0)
         return copes_fail(COPES_ERROR_UNSUPPORTED, "%s: %s has type %s, which the %s backend does not run",
-                          call->info->name, call->out[COPES_OUT].name, copes_dtype_name(dtype), context->backend->name);
+                          call->info->name, call->out[COPES_FIRST_OUT].name, copes_dtype_name(dtype),
+                          context->backend->info.name);
     return COPES_OK;
 }
 
@@ -179,7 +192,7 @@ static copes_status padded_workspace(const copes_context *context, const copes_c
         *size = (size_t)padded;
         return COPES_OK;
     }
-    const copes_tensor *largest = &call->out[COPES_OUT];
+    const copes_tensor *largest = &call->out[COPES_FIRST_OUT];
     for (int i = 0; i < COPES_MAX_INPUTS; i++)
         if (copes_present(&call->in[i]) && call->in[i].count > largest->count)
             largest = &call->in[i];

@@ -82,7 +82,7 @@ static int infer(run *r)
 
 static check_buffer *output_buffer(run *r, int slot)
 {
-    bool shared = r->problem->c.in_place && slot == COPES_OUT;
+    bool shared = r->problem->c.in_place && slot == COPES_FIRST_OUT;
     return shared ? &r->in[check_lead_slot(&r->problem->c.op)] : &r->out[slot];
 }
 
