@@ -1,4 +1,4 @@
-/* copes_infer, copes_workspace_size and copes_run: a call is read, checked, planned and handed to its backend. */
+/* copes_infer, copes_workspace_size and _bound, and copes_run: a call is read, checked, planned and handed to its backend. */
 #include "common/alias.h"
 #include "common/context.h"
 #include "common/float_mode.h"
@@ -219,6 +219,28 @@ static copes_status find_workspace_size(const copes_context *context, const cope
     return COPES_OK;
 }
 
+static copes_status find_workspace_bound(const copes_context *context, const copes_op *ops, const copes_args *args,
+                                         size_t count, size_t *size)
+{
+    size_t most = 0;
+    if (context == NULL)
+        return copes_fail(COPES_ERROR_NULL, "context is NULL; it must come from copes_context_create");
+    if (size == NULL)
+        return copes_fail(COPES_ERROR_NULL, "size is NULL; it must point to where the size goes");
+    if (count > 0 && (ops == NULL || args == NULL))
+        return copes_fail(COPES_ERROR_NULL, "%s is NULL; it must point to those of %zu calls",
+                          ops == NULL ? "ops" : "args", count);
+    for (size_t i = 0; i < count; i++) {
+        size_t each = 0;
+        const copes_status status = find_workspace_size(context, &ops[i], &args[i], &each);
+        if (status != COPES_OK)
+            return copes_fail_in_call(status, i);
+        most = each > most ? each : most;
+    }
+    *size = most;
+    return COPES_OK;
+}
+
 static copes_status run(const copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
                         size_t workspace_size)
 {
@@ -243,12 +265,21 @@ static copes_status run(const copes_context *context, const copes_op *op, const 
     return context->backend->run(context->state, &problem, aligned);
 }
 
-/* Both in the library's own floating-point mode, as default scales are arithmetic, and so is how many threads a size is
+/* All in the library's own floating-point mode, as default scales are arithmetic, and so is how many threads a size is
  * for. */
 copes_status copes_workspace_size(copes_context *context, const copes_op *op, const copes_args *args, size_t *size)
 {
     const copes_float_mode mode = copes_float_mode_enter();
     const copes_status status = find_workspace_size(context, op, args, size);
+    copes_float_mode_leave(mode);
+    return status;
+}
+
+copes_status copes_workspace_bound(copes_context *context, const copes_op *ops, const copes_args *args, size_t count,
+                                   size_t *size)
+{
+    const copes_float_mode mode = copes_float_mode_enter();
+    const copes_status status = find_workspace_bound(context, ops, args, count, size);
     copes_float_mode_leave(mode);
     return status;
 }

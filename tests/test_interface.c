@@ -1,5 +1,5 @@
-/* What the interface promises beyond the operators: the tables agree with the structs of named slots, and the tensors of
- * one kind are refused by another. */
+/* What the interface promises beyond the operators: the tables agree with the structs of named slots, a bound is enough for
+ * each of its calls, and the tensors of one kind are refused by another. */
 #include "common/slots.h"
 #include "tests/small_calls.h"
 #include "tests/suite.h"
@@ -73,6 +73,66 @@ static copes_context *open_context(void)
     return context;
 }
 
+/* The table's calls on one workspace of the bound; one byte less is refused by the call that it is for. */
+START_TEST(bound_is_enough_and_no_more)
+{
+    enum { MOST_CALLS = 32 };
+    copes_op ops[MOST_CALLS];
+    copes_args args[MOST_CALLS];
+    small_tensors *tensors = calloc((size_t)small_call_count, sizeof *tensors);
+    copes_context *context = open_context();
+    size_t most = 0, bound = 0;
+    ck_assert_ptr_nonnull(tensors);
+    ck_assert_int_le(small_call_count, MOST_CALLS);
+    for (int i = 0; i < small_call_count; i++) {
+        size_t size;
+        small_call_fill(&small_calls[i], float32, &tensors[i]);
+        ops[i] = small_calls[i].op;
+        args[i] = tensors[i].args;
+        ck_assert_int_eq(copes_workspace_size(context, &ops[i], &args[i], &size), COPES_OK);
+        most = size > most ? size : most;
+    }
+    const size_t count = (size_t)small_call_count;
+    ck_assert_int_eq(copes_workspace_bound(context, ops, args, count, &bound), COPES_OK);
+    ck_assert_uint_gt(bound, 0);
+    ck_assert_uint_eq(bound, most);
+    void *workspace = malloc(bound);
+    int refused = 0;
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_msg(copes_run(context, &ops[i], &args[i], workspace, bound) == COPES_OK, "%s", copes_last_error());
+        refused += copes_run(context, &ops[i], &args[i], workspace, bound - 1) == COPES_ERROR_WORKSPACE;
+    }
+    ck_assert_int_ge(refused, 1);
+    ck_assert_int_eq(copes_workspace_bound(context, NULL, NULL, 0, &bound), COPES_OK);
+    ck_assert_uint_eq(bound, 0);
+    free(workspace);
+    free(tensors);
+    copes_context_destroy(context);
+}
+END_TEST
+
+/* An error says which call it is in, and leaves the size as it was. */
+START_TEST(bound_names_the_call)
+{
+    copes_context *context = open_context();
+    small_tensors *tensors = calloc(1, sizeof *tensors);
+    ck_assert_ptr_nonnull(tensors);
+    small_call_fill(&small_calls[0], float32, tensors);
+    copes_op ops[3] = {small_calls[0].op, small_calls[0].op, small_calls[0].op};
+    copes_args args[3] = {tensors->args, tensors->args, tensors->args};
+    size_t size = 77;
+    args[2].act_forward.x = NULL;
+    ck_assert_int_eq(copes_workspace_bound(context, ops, args, 3, &size), COPES_ERROR_NULL);
+    ck_assert_str_eq(copes_last_error(), "call 2: act_forward: x is NULL; it must be a tensor");
+    ops[0].kind = (copes_kind)99;
+    ck_assert_int_eq(copes_workspace_bound(context, ops, args, 3, &size), COPES_ERROR_OP);
+    ck_assert_str_eq(copes_last_error(), "call 0: op: kind is 99; it must be one of copes_kind, 1 to 5");
+    ck_assert_uint_eq(size, 77);
+    free(tensors);
+    copes_context_destroy(context);
+}
+END_TEST
+
 /* The compiler tells slots of different names apart; what has been put under the wrong kind's name is refused here. */
 START_TEST(tensors_of_another_kind_are_refused)
 {
@@ -97,6 +157,8 @@ int main(void)
     TCase *tests = tcase_create("interface");
     tcase_add_test(tests, table_has_the_named_slots);
     tcase_add_test(tests, tables_end);
+    tcase_add_test(tests, bound_is_enough_and_no_more);
+    tcase_add_test(tests, bound_names_the_call);
     tcase_add_test(tests, tensors_of_another_kind_are_refused);
     suite_add_tcase(suite, tests);
     return suite_run(suite);

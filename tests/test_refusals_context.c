@@ -35,6 +35,15 @@ START_TEST(null_arguments)
     expect_refusal(copes_workspace_size(call_context(), &call.op, &call.args, NULL), COPES_ERROR_NULL,
                    "size is NULL; it must point to where the size goes");
     ck_assert_uint_eq(size, 77);
+    expect_refusal(copes_workspace_bound(NULL, &call.op, &call.args, 1, &size), COPES_ERROR_NULL,
+                   "context is NULL; it must come from copes_context_create");
+    expect_refusal(copes_workspace_bound(call_context(), NULL, &call.args, 2, &size), COPES_ERROR_NULL,
+                   "ops is NULL; it must point to those of 2 calls");
+    expect_refusal(copes_workspace_bound(call_context(), &call.op, NULL, 1, &size), COPES_ERROR_NULL,
+                   "args is NULL; it must point to those of 1 calls");
+    expect_refusal(copes_workspace_bound(call_context(), &call.op, &call.args, 1, NULL), COPES_ERROR_NULL,
+                   "size is NULL; it must point to where the size goes");
+    ck_assert_uint_eq(size, 77);
     expect_refusal(copes_run(NULL, &call.op, &call.args, NULL, 0), COPES_ERROR_NULL,
                    "context is NULL; it must come from copes_context_create");
     expect_refusal(copes_run(call_context(), NULL, &call.args, NULL, 0), COPES_ERROR_NULL,

@@ -25,8 +25,8 @@
  * and it gives the same bits. (Where the library is loaded only after the fork, this is known on Linux alone, by /proc.)
  * A GPU's runtime does not outlive a fork: a context of a GPU that the parent opened must not be used in the child.
  *
- * Which calls wait: on the CPU each call returns when its work is done. On a GPU copes_run and copes_workspace_size wait
- * for nothing on the device. copes_context_create, copes_context_set_stream, copes_device_count
+ * Which calls wait: on the CPU each call returns when its work is done. On a GPU copes_run, copes_workspace_size and
+ * copes_workspace_bound wait for nothing on the device. copes_context_create, copes_context_set_stream, copes_device_count
  * and copes_device_summary ask the device's runtime, and may start it, which takes up to seconds. Everything else only
  * computes.
  *
@@ -375,6 +375,13 @@ COPES_API copes_status copes_infer(const copes_op *op, const copes_args *args);
  * types, attributes, the context and its stream, not on data. Errors: those of copes_run, but for WORKSPACE; data may be NULL. */
 COPES_API copes_status copes_workspace_size(copes_context *context, const copes_op *op, const copes_args *args,
                                             size_t *size);
+
+/* The bytes that are enough for each of these calls, of which ops[i] and args[i] are the i-th, where they run one after
+ * the other on one stream: a program that knows its calls allocates once. The bound is for the context and the stream that
+ * it has now; after copes_context_set_stream ask again. 0 for no calls. An error's message begins with the call's number,
+ * "call 3: ...", counted from 0. Errors: those of copes_workspace_size. */
+COPES_API copes_status copes_workspace_bound(copes_context *context, const copes_op *ops, const copes_args *args,
+                                             size_t count, size_t *size);
 
 /* Runs the operator. GPU: enqueues it on the context's stream and returns; it neither allocates nor synchronizes, and
  * tensors and workspace must live until the stream gets there. CPU: returns when done. The workspace is on the
