@@ -57,7 +57,7 @@ extern "C" {
 #endif
 
 #define COPES_VERSION_MAJOR 0
-#define COPES_VERSION_MINOR 1
+#define COPES_VERSION_MINOR 2
 #define COPES_VERSION_PATCH 0
 
 #if defined(COPES_STATIC)
@@ -108,7 +108,7 @@ COPES_API const char *copes_status_name(copes_status status);
 /* The calling thread's message of its last call that failed, "" when none has; valid until its next failure. */
 COPES_API const char *copes_last_error(void);
 
-/* The library's version, e.g. "0.1.0"; it may be newer than the header's. */
+/* The library's version, e.g. "0.2.0"; it may be newer than the header's. */
 COPES_API const char *copes_version(void);
 
 /* ---- Operators --------------------------------------------------------------------------------------------------- */
