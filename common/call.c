@@ -1,8 +1,12 @@
-/* copes_infer, copes_workspace_size and _bound, and copes_run: a call is read, checked, planned and handed to its backend. */
+/* copes_infer, copes_workspace_size and _bound, copes_explain and copes_run: a call is read, checked, planned and handed to its
+ * backend. */
 #include "common/alias.h"
 #include "common/context.h"
 #include "common/float_mode.h"
+#include "common/plan.h"
 #include "common/reserved.h"
+
+#include <stdio.h>
 
 /* Reads one row of slots. `required` slots must be there; those that the operator lacks must not. `types`: the types of
  * those that are not any of the floating ones. */
@@ -181,13 +185,11 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
     return COPES_OK;
 }
 
-/* What the backend asks for, and room to align it: the caller's workspace may start anywhere. Strides of 0 make lengths
- * possible for which it has no size. */
-static copes_status padded_workspace(const copes_context *context, const copes_call *call, const copes_problem *problem,
-                                     size_t *size)
+/* What the plan asks for, and room to align it: the caller's workspace may start anywhere. Strides of 0 make lengths possible
+ * for which it has no size. */
+static copes_status padded_workspace(const copes_call *call, const copes_plan *plan, size_t *size)
 {
-    const int64_t asked = context->backend->workspace_size(context->state, problem);
-    const int64_t padded = asked == 0 ? 0 : copes_add(asked, COPES_WORKSPACE_ALIGNMENT - 1);
+    const int64_t padded = plan->workspace == 0 ? 0 : copes_add(plan->workspace, COPES_WORKSPACE_ALIGNMENT - 1);
     if (padded >= 0 && (uint64_t)padded <= SIZE_MAX) {
         *size = (size_t)padded;
         return COPES_OK;
@@ -202,20 +204,51 @@ static copes_status padded_workspace(const copes_context *context, const copes_c
                       call->info->name, largest->name, copes_shape_text(largest->rank, largest->shape, text));
 }
 
+/* A checked call, how it is to be run, and the bytes of workspace that the caller is to bring. */
+typedef struct planned_call {
+    copes_call call;
+    copes_problem problem;
+    bool empty; /* nothing is to be done, and nothing below is filled in */
+    copes_plan plan;
+    size_t workspace;
+} planned_call;
+
+static copes_status plan_call(const copes_context *context, const copes_op *op, const copes_args *args, bool with_data,
+                              planned_call *planned)
+{
+    COPES_TRY(check_call(context, op, args, &planned->call, &planned->problem, &planned->empty));
+    if (with_data)
+        COPES_TRY(check_data(&planned->call));
+    COPES_TRY(copes_check_aliases(&planned->call));
+    planned->workspace = 0;
+    if (planned->empty)
+        return COPES_OK;
+    COPES_TRY(context->backend->plan(context->state, &planned->problem, &planned->plan));
+    return padded_workspace(&planned->call, &planned->plan, &planned->workspace);
+}
+
 static copes_status find_workspace_size(const copes_context *context, const copes_op *op, const copes_args *args,
                                         size_t *size)
 {
-    copes_call call;
-    copes_problem problem;
-    bool empty;
+    planned_call planned;
     if (size == NULL)
         return copes_fail(COPES_ERROR_NULL, "size is NULL; it must point to where the size goes");
-    COPES_TRY(check_call(context, op, args, &call, &problem, &empty));
-    COPES_TRY(copes_check_aliases(&call));
-    size_t found = 0;
-    if (!empty)
-        COPES_TRY(padded_workspace(context, &call, &problem, &found));
-    *size = found;
+    COPES_TRY(plan_call(context, op, args, false, &planned));
+    *size = planned.workspace;
+    return COPES_OK;
+}
+
+static copes_status explain(const copes_context *context, const copes_op *op, const copes_args *args, char *text,
+                            size_t size)
+{
+    planned_call planned;
+    if (text == NULL || size == 0)
+        return copes_fail(COPES_ERROR_NULL, "text is NULL or has no room; it must take some lines");
+    COPES_TRY(plan_call(context, op, args, false, &planned));
+    if (planned.empty)
+        snprintf(text, size, "nothing to do: no output has an element\n");
+    else
+        copes_plan_text(&planned.plan, context->device, text, size);
     return COPES_OK;
 }
 
@@ -244,25 +277,19 @@ static copes_status find_workspace_bound(const copes_context *context, const cop
 static copes_status run(const copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
                         size_t workspace_size)
 {
-    copes_call call;
-    copes_problem problem;
-    bool empty;
-    COPES_TRY(check_call(context, op, args, &call, &problem, &empty));
-    COPES_TRY(check_data(&call));
-    COPES_TRY(copes_check_aliases(&call));
-    if (empty)
+    planned_call planned;
+    COPES_TRY(plan_call(context, op, args, true, &planned));
+    if (planned.empty)
         return COPES_OK;
-    size_t needed = 0;
-    COPES_TRY(padded_workspace(context, &call, &problem, &needed));
+    const size_t needed = planned.workspace;
     if (needed > 0 && (workspace == NULL || workspace_size < needed))
-        return copes_fail(COPES_ERROR_WORKSPACE, "%s: the workspace has %zu bytes%s; it must have %zu", call.info->name,
-                          workspace_size, workspace == NULL ? " at NULL" : "", needed);
-    if (needed == 0)
-        return context->backend->run(context->state, &problem, NULL);
+        return copes_fail(COPES_ERROR_WORKSPACE, "%s: the workspace has %zu bytes%s; it must have %zu",
+                          planned.call.info->name, workspace_size, workspace == NULL ? " at NULL" : "", needed);
     const uintptr_t mask = COPES_WORKSPACE_ALIGNMENT - 1;
-    void *aligned = (void *)(((uintptr_t)workspace + mask) & ~mask);
-    COPES_TRY(copes_check_workspace(&call, aligned, needed - mask));
-    return context->backend->run(context->state, &problem, aligned);
+    void *const aligned = needed == 0 ? NULL : (void *)(((uintptr_t)workspace + mask) & ~mask);
+    if (needed > 0)
+        COPES_TRY(copes_check_workspace(&planned.call, aligned, needed - mask));
+    return context->backend->run(context->state, &planned.problem, &planned.plan, aligned);
 }
 
 /* All in the library's own floating-point mode, as default scales are arithmetic, and so is how many threads a size is
@@ -289,6 +316,14 @@ copes_status copes_run(copes_context *context, const copes_op *op, const copes_a
 {
     const copes_float_mode mode = copes_float_mode_enter();
     const copes_status status = run(context, op, args, workspace, workspace_size);
+    copes_float_mode_leave(mode);
+    return status;
+}
+
+copes_status copes_explain(copes_context *context, const copes_op *op, const copes_args *args, char *text, size_t size)
+{
+    const copes_float_mode mode = copes_float_mode_enter();
+    const copes_status status = explain(context, op, args, text, size);
     copes_float_mode_leave(mode);
     return status;
 }

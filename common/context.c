@@ -55,6 +55,12 @@ static const copes_backend *find_backend(DLDevice device)
     return backend;
 }
 
+size_t copes_variants(DLDeviceType type, const char **names, size_t capacity)
+{
+    const copes_backend *backend = backend_of(type);
+    return backend != NULL ? backend->variants(names, names != NULL ? capacity : 0) : 0;
+}
+
 copes_status copes_device_summary(DLDevice device, char *text, size_t size)
 {
     if (text == NULL || size == 0)

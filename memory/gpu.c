@@ -19,11 +19,13 @@ static void release(int device, void *memory)
     (void)gpu_leave(&turn, done);
 }
 
+/* When it returns the copy is done, also for streams that do not wait for the default one: Memcpy itself may come back while
+ * the last bytes from the host are still on their way. */
 static int copy(int device, void *to, const void *from, size_t bytes, enum GPU(MemcpyKind) kind)
 {
     gpu_turn turn;
     const int done = gpu_enter(&turn, device) == 0 && GPU(DeviceSynchronize)() == GPU(Success) &&
-                     GPU(Memcpy)(to, from, bytes, kind) == GPU(Success);
+                     GPU(Memcpy)(to, from, bytes, kind) == GPU(Success) && GPU(DeviceSynchronize)() == GPU(Success);
     return gpu_leave(&turn, done);
 }
 

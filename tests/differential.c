@@ -18,7 +18,7 @@ static const char help[] =
     "\n"
     "Makes case i from seed S + i (default 1) and runs each some times, until N executions, N cases or T seconds\n"
     "(default 60 where no end is given) have passed, in J processes (default 1). It stops at the first failure, or\n"
-    "with --keep-going after 20 in a process, and then exits 1.\n";
+    "with --keep-going after 20 in a process, and then exits 1. SIGTERM and SIGINT end it like its time.\n";
 
 enum { MOST_JOBS = 1024, MOST_FAILURES = 20, SECONDS_A_CASE = 100, STACK = 1 << 16 };
 
@@ -37,9 +37,26 @@ typedef struct job {
 } job;
 
 typedef struct board {
-    volatile sig_atomic_t stop; /* for all jobs: one has failed */
+    volatile sig_atomic_t stop; /* for all jobs: one has failed, or a signal came */
     job jobs[];
 } board;
+
+static board *shared; /* for the handler of signals that end the run, in whichever process they arrive */
+
+static void stop_all(int signal)
+{
+    (void)signal;
+    shared->stop = 1;
+}
+
+/* Jobs end with their case, and what was run is told. wait() goes on. */
+static void watch_stops(board *b)
+{
+    struct sigaction action = {.sa_handler = stop_all, .sa_flags = SA_RESTART};
+    shared = b;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+}
 
 static double now(void)
 {
@@ -215,5 +232,6 @@ int main(int argc, char **argv)
         perror("no memory for the tensors");
         return 1;
     }
+    watch_stops(b);
     return run_all(&r, b);
 }

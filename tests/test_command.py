@@ -193,6 +193,21 @@ class TpaDecode(CommandTest):
         self.assertFalse(self.output.exists())
 
 
+class Explain(CommandTest):
+    def test_each_call_names_its_variant(self):
+        done = copes("explain", "act", "lrpe_rotate", "--n", 64, "--act", "softmax")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        calls = done.stdout.split("\n\n")
+        self.assertEqual(len(calls), 8)
+        for call in calls:
+            self.assertRegex(call, r"^[\w-]+, n 64\nvariant: \w+<bf16, \w+>\nthreads: \d+\nworkspace: \d+ bytes\n?$")
+        self.assertEqual(copes("bench", "--explain", "act", "lrpe_rotate", "--n", 64, "--act", "softmax").stdout, done.stdout)
+
+    def test_help_and_refusals(self):
+        self.assertIn("usage: copes explain", copes("explain", "--help").stdout)
+        self.refuse(2, '"rope" is not an operator; .*', "explain", "rope")
+
+
 class Sample(CommandTest):
     def test_sample(self):
         for dtype in ("f64", "f32", "f16", "bf16"):

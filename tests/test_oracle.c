@@ -226,7 +226,10 @@ START_TEST(attention_has_its_known_values)
     expect_near(lse.value[0], log(sum));
     expect_near(o[2], 17. / 3);
     expect_near(lse.value[1], log(3.));
-    expect_near(out.term[0], o[1]);
+    const double first = 10 * e[0], second = 40 * e[1] * 2.2, third = 120 * e[2] * 1.1; /* times scores above 1 */
+    expect_near(out.term[0], sqrt(first * first + second * second + third * third) / sum);
+    expect_near(out.term[2], 170. / 3);
+    expect_near(lse.term[0], 2.2);
     op.tpa.causal = 1;
     o = run_one(&op, &args, &out);
     expect_near(o[0], (e[0] + 4 * e[1]) / (e[0] + e[1]));
@@ -242,6 +245,56 @@ START_TEST(attention_has_its_known_values)
 }
 END_TEST
 
+/* Of a score 3 - 3, of an output 5 - 5 of each of four keys alike, and of keys that differ. */
+START_TEST(sums_that_cancel_have_sizes)
+{
+    static room aq, bq, ak, bk, av, bv, out, lse;
+    filled(&aq, 4, (int64_t[]){1, 1, 1, 1}, (double[]){1});
+    filled(&bq, 4, (int64_t[]){1, 1, 1, 1}, (double[]){1});
+    filled(&ak, 4, (int64_t[]){1, 4, 1, 2}, (double[]){1, -1, 1, -1, 1, -1, 1, -1});
+    filled(&bk, 4, (int64_t[]){1, 4, 2, 1}, (double[]){3, 3, 3, 3, 3, 3, 3, 3});
+    filled(&av, 4, (int64_t[]){1, 4, 1, 2}, (double[]){1, -1, 1, -1, 1, -1, 1, -1});
+    filled(&bv, 4, (int64_t[]){1, 4, 2, 1}, (double[]){5, 5, 5, 5, 5, 5, 5, 5});
+    const copes_op op = {.kind = COPES_TPA_DECODE, .tpa = {.scale_k = 1, .scale_v = 1}};
+    oracle_args args = {.in = {&aq.tensor, &bq.tensor, &ak.tensor, &bk.tensor, &av.tensor, &bv.tensor}};
+    shaped(&lse, 0, NULL);
+    oracle_infer(&op, &args, COPES_LSE_OUT, &lse.tensor);
+    args.out[COPES_LSE_OUT] = &lse.tensor;
+    const double *o = run_one(&op, &args, &out);
+    expect_near(lse.value[0], log(4.));
+    expect_near(lse.term[0], 6);
+    ck_assert(o[0] == 0);
+    expect_near(out.term[0],
+                10 * 6 / 2.); /* the root of four quarters' squares is a half; weights are as their scores */
+    filled(&bk, 4, (int64_t[]){1, 4, 2, 1}, (double[]){0, 0, 0, 0, 0, 0, 0, 0});
+    o = run_one(&op, &args, &out);
+    ck_assert(o[0] == 0 && out.term[0] == 10);
+    filled(&av, 4, (int64_t[]){1, 4, 1, 2}, (double[]){1, 0, -1, 0, 1, 0, -1, 0});
+    o = run_one(&op, &args, &out);
+    ck_assert(o[0] == 0);
+    expect_near(out.term[0], 5 / 2.);
+}
+END_TEST
+
+START_TEST(gradients_that_cancel_have_sizes)
+{
+    static room o, g, out;
+    filled(&o, 1, (int64_t[]){3}, (double[]){0.5, 0.25, 0.25});
+    filled(&g, 1, (int64_t[]){3}, (double[]){0, 1, -1});
+    const copes_op op = {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SOFTMAX}};
+    oracle_args args = {.in = {[COPES_ACT_GRAD_O] = &g.tensor, [COPES_ACT_O] = &o.tensor}};
+    const double *x = run_one(&op, &args, &out);
+    ck_assert(x[0] == 0 && x[1] == 0.25 && out.term[0] == 0.25);
+    filled(&g, 1, (int64_t[]){3}, (double[]){6, -6, -6});
+    run_one(&op, &args, &out);
+    expect_near(out.term[0], 3); /* not a half of the root of 9 + 2.25 + 2.25 */
+    filled(&o, 1, (int64_t[]){3}, (double[]){1, 0.25, 0.25});
+    filled(&g, 1, (int64_t[]){3}, (double[]){0, 4, -4});
+    run_one(&op, &args, &out);
+    expect_near(out.term[0], sqrt(2.));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("oracle");
@@ -253,6 +306,8 @@ int main(void)
     tcase_add_test(tests, theta_may_be_short);
     tcase_add_test(tests, lrpe_activates_first);
     tcase_add_test(tests, attention_has_its_known_values);
+    tcase_add_test(tests, sums_that_cancel_have_sizes);
+    tcase_add_test(tests, gradients_that_cancel_have_sizes);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }

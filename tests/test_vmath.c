@@ -15,8 +15,9 @@
 enum { BATCH = 4096 };
 
 /* In ulps. Of every third float, 11 in all are past 1 for exp and exp_term, the worst 1.013. Half an ulp of that is its
- * last rounding; silu has that once too, but its ulps can be half the size of the exponential's. */
-static const double exp_bound = 1.05, silu_bound = 1.5, sincos_bound = 1.5;
+ * last rounding; silu has that once too, but its ulps can be half the size of the exponential's. The sines of double are
+ * better where products and sums fuse, which is every level but baseline. */
+static const double exp_bound = 1.05, silu_bound = 1.5, sincos_bound = 1.5, wide_sincos_bound = 1.1;
 
 typedef struct probe {
     const char *level;
@@ -263,8 +264,9 @@ START_TEST(sincos_is_close_everywhere)
                 }
         }
     }
-    hold(p, "sine", worst[0], at[0], sincos_bound);
-    hold(p, "cosine", worst[1], at[1], sincos_bound);
+    const double bound = p->is_double && strcmp(p->level, "baseline") != 0 ? wide_sincos_bound : sincos_bound;
+    hold(p, "sine", worst[0], at[0], bound);
+    hold(p, "cosine", worst[1], at[1], bound);
 }
 END_TEST
 

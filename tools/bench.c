@@ -2,6 +2,7 @@
 #include "tools/bench.h"
 #include "bench/print.h"
 #include "tools/arguments.h"
+#include "tools/bench_request.h"
 #include "tools/commands.h"
 
 #include <stdlib.h>
@@ -14,28 +15,19 @@ static const char help[] =
     "Times operators and prints for each case the median in ms, GB/s, the share of the rate of a copy that moves as many\n"
     "bytes in the same run, and the memory of the call in MiB; for tpa_decode also the share of the peak rate of\n"
     "multiply-adds. OP is one or more of act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine and tpa_decode; all if left out.\n"
-    "Cases that take more than 60 % of the free memory are skipped.\n"
-    "  --device D                       cpu, cuda, hip, or cuda:1 for a second one; default cpu\n"
-    "  --mode forward|backward|both     default both\n"
-    "  --n N[,N...]                     tokens; tpa_decode: length of the cache; default 256, 512 .. 32768\n"
-    "  --batch B --head H --dim D       default 12, 12, 128; tpa_decode 8 and 32, 32, 128\n"
-    "  --dtype f64|f32|f16|bf16         default bf16\n"
-    "  --act none|relu|sigmoid|silu|softmax   only this one; softmax over the features and over the tokens\n"
-    "  --ranks RQ,RK,RV                 of tpa_decode's queries, keys and values; default 16,1,1\n"
-    "  --grid N[,N...]                  a position grid, in place of --n\n"
-    "  --prefix L                       tokens before the grid; default 0, and 10 for md_lrpe_cosine\n"
-    "  --one-theta                      of rotate and cosine: one theta for all heads, not one for each\n"
+    "Cases that take more than 60 % of the free memory are skipped.\n";
+
+static const char explain_help[] =
+    "usage: copes explain [OP ...] [FLAG ...]\n"
+    "\n"
+    "Prints for each call that `copes bench` would time with these flags which kernel it takes, how that is launched, its\n"
+    "workspace, and the faster kernels that refuse it, with the reason. Nothing is run.\n";
+
+static const char flags[] =
     "  --replay                         the time of a call in a graph of many that is recorded and replayed (GPUs)\n"
+    "  --explain                        print which kernel each call takes, and why, and time nothing\n"
     "  --quick                          one length of a few cases, in less than 20 seconds\n"
     "  --json FILE                      also write the results as JSON\n";
-
-/* What the command line asks for. */
-typedef struct request {
-    bench_wish wish;
-    DLDevice device;
-    const char *json;
-    bool replay, help;
-} request;
 
 /* What a run carries from case to case. */
 typedef struct session {
@@ -47,145 +39,6 @@ typedef struct session {
     bool replay;
     bench_json *json;
 } session;
-
-static bool want(bench_wish *wish, const char *name)
-{
-    for (int i = 0; i < BENCH_OPERATORS; i++)
-        if (strcmp(bench_operator_name((bench_operator)i), name) == 0)
-            return wish->wanted[i] = wish->any_wanted = true;
-    complain(EXIT_USAGE,
-             "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine or tpa_decode", name);
-    return false;
-}
-
-static bool read_mode(arguments *walk, bench_wish *wish)
-{
-    int32_t mode;
-    if (!arguments_choice(walk, "forward|backward|both", &mode))
-        return false;
-    wish->forward = mode != 1;
-    wish->backward = mode != 0;
-    return true;
-}
-
-static bool read_dtype(arguments *walk, bench_wish *wish)
-{
-    static const check_type types[] = {CHECK_F64, CHECK_F32, CHECK_F16, CHECK_BF16};
-    int32_t index;
-    if (!arguments_choice(walk, "f64|f32|f16|bf16", &index))
-        return false;
-    wish->type = types[index];
-    return true;
-}
-
-/* At most 2^31 - 1 positions, so that they exist and every size below fits 63 bits or is refused by the library. */
-static bool read_grid(arguments *walk, bench_wish *wish)
-{
-    if (!arguments_integers(walk, 1, INT32_MAX, wish->grid, COPES_MAX_GRID, &wish->grid_rank))
-        return false;
-    int64_t positions = 1;
-    for (int i = 0; i < wish->grid_rank && positions <= INT32_MAX; i++)
-        positions *= wish->grid[i];
-    if (positions <= INT32_MAX)
-        return true;
-    complain(EXIT_USAGE, "--grid multiplies to more than %d positions", INT32_MAX);
-    return false;
-}
-
-static bool read_ranks(arguments *walk, bench_wish *wish)
-{
-    int count;
-    if (!arguments_integers(walk, 1, INT32_MAX, wish->ranks, BENCH_RANKS, &count))
-        return false;
-    if (count == BENCH_RANKS)
-        return true;
-    complain(EXIT_USAGE, "--ranks has %d integers; it must have 3, of queries, keys and values", count);
-    return false;
-}
-
-static bool read_flag(arguments *walk, request *r)
-{
-    bench_wish *wish = &r->wish;
-    const struct {
-        const char *name;
-        int64_t *value;
-        int64_t low;
-    } numbers[] = {{"batch", &wish->batch, 1},
-                   {"head", &wish->head, 1},
-                   {"dim", &wish->dim, 1},
-                   {"prefix", &wish->prefix, 0}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (strcmp(walk->flag, numbers[i].name) == 0)
-            return arguments_integer(walk, numbers[i].low, INT32_MAX, numbers[i].value);
-    if (strcmp(walk->flag, "device") == 0)
-        return arguments_device(walk, &r->device);
-    if (strcmp(walk->flag, "mode") == 0)
-        return read_mode(walk, wish);
-    if (strcmp(walk->flag, "n") == 0)
-        return arguments_integers(walk, 1, INT32_MAX, wish->n, BENCH_LENGTHS, &wish->n_count);
-    if (strcmp(walk->flag, "dtype") == 0)
-        return read_dtype(walk, wish);
-    if (strcmp(walk->flag, "act") == 0)
-        return arguments_choice(walk, "none|relu|sigmoid|silu|softmax", &wish->act);
-    if (strcmp(walk->flag, "ranks") == 0)
-        return read_ranks(walk, wish);
-    if (strcmp(walk->flag, "grid") == 0)
-        return read_grid(walk, wish);
-    if (strcmp(walk->flag, "json") == 0)
-        return (r->json = arguments_value(walk)) != NULL;
-    bool *const yes = strcmp(walk->flag, "quick") == 0       ? &wish->quick
-                      : strcmp(walk->flag, "one-theta") == 0 ? &wish->one_theta
-                      : strcmp(walk->flag, "replay") == 0    ? &r->replay
-                      : strcmp(walk->flag, "help") == 0      ? &r->help
-                                                             : NULL;
-    if (yes != NULL)
-        return *yes = arguments_no_value(walk);
-    complain(EXIT_USAGE, "--%s is not a flag of `copes bench`; `copes bench --help` lists those it has", walk->flag);
-    return false;
-}
-
-/* Flags that say nothing of an operator that is asked for, or that contradict each other. */
-static bool check_request(const bench_wish *wish)
-{
-    const struct {
-        const char *flag;
-        bool given, act;
-    } flags[] = {{"grid", wish->grid_rank > 0, false},
-                 {"prefix", wish->prefix >= 0, false},
-                 {"one-theta", wish->one_theta, false},
-                 {"act", wish->act >= 0, true}};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        for (int op = 0; op < BENCH_OPERATORS; op++)
-            if (flags[i].given && wish->wanted[op] && (op == BENCH_TPA || (op == BENCH_ACT && !flags[i].act))) {
-                complain(EXIT_USAGE, "%s takes no --%s", bench_operator_name((bench_operator)op), flags[i].flag);
-                return false;
-            }
-    if (wish->grid_rank > 0 && wish->n_count > 0) {
-        complain(EXIT_USAGE, "--grid and --n exclude each other");
-        return false;
-    }
-    for (int op = 0; op < BENCH_TPA; op++)
-        if (wish->ranks[0] > 0 && wish->wanted[op]) {
-            complain(EXIT_USAGE, "%s takes no --ranks", bench_operator_name((bench_operator)op));
-            return false;
-        }
-    if (wish->wanted[BENCH_TPA] && !wish->forward) {
-        complain(EXIT_USAGE, "tpa_decode has no backward");
-        return false;
-    }
-    return true;
-}
-
-static bool read_request(int argc, char **argv, request *r)
-{
-    *r = (request){.device = {kDLCPU, 0},
-                   .wish = {.forward = true, .backward = true, .prefix = -1, .act = -1, .type = CHECK_BF16}};
-    arguments walk = arguments_begin(argc, argv);
-    for (arguments_kind kind = arguments_next(&walk); kind != ARGUMENTS_END; kind = arguments_next(&walk))
-        if (!(kind == ARGUMENTS_WORD ? want(&r->wish, walk.word) : read_flag(&walk, r)))
-            return false;
-    return r->help || check_request(&r->wish);
-}
 
 /* On a terminal: which case is being measured, until its row is printed. */
 static void show_progress(const bench_case *c, size_t index, size_t count)
@@ -265,7 +118,7 @@ static int measure_all(const session *s, const bench_list *list)
     return 0;
 }
 
-static int measure_list(session *s, const request *r, const bench_list *list)
+static int measure_list(session *s, const bench_request *r, const bench_list *list)
 {
     char summary[256];
     if (copes_device_summary(r->device, summary, sizeof summary) != COPES_OK)
@@ -281,7 +134,40 @@ static int measure_list(session *s, const request *r, const bench_list *list)
     return status;
 }
 
-static int run_request(const request *r)
+/* The plan of each call, as if its tensors began at multiples of 16 bytes. */
+static int explain_list(copes_context *context, const bench_request *r, const bench_list *list)
+{
+    char name[BENCH_NAME], text[1024];
+    for (size_t i = 0; i < list->count; i++) {
+        const bench_case *c = &list->cases[i];
+        bench_call call;
+        if (bench_call_plan(&call, c, context, r->device) != COPES_OK ||
+            copes_explain(context, &call.op, &call.args, text, sizeof text) != COPES_OK)
+            return complain(EXIT_FAILED, "%s", copes_last_error());
+        bench_case_name(c, name);
+        printf("%s%s, n %lld\n%s", i > 0 ? "\n" : "", name, (long long)c->n, text);
+    }
+    return 0;
+}
+
+static int explain_request(const bench_request *r)
+{
+    copes_context *context;
+    bench_list list;
+    int status;
+    if (copes_context_create(r->device, NULL, &context) != COPES_OK)
+        return complain(EXIT_FAILED, "%s", copes_last_error());
+    bench_list_make(&list, &r->wish);
+    if (list.failed)
+        status = complain(EXIT_FAILED, "no memory for the list of cases");
+    else
+        status = explain_list(context, r, &list);
+    bench_list_free(&list);
+    copes_context_destroy(context);
+    return status;
+}
+
+static int run_request(const bench_request *r)
 {
     session s = {.device = bench_device_of(r->device.device_type),
                  .id = r->device,
@@ -314,8 +200,18 @@ static int run_request(const request *r)
 
 int command_bench(int argc, char **argv)
 {
-    request r;
-    if (!read_request(argc, argv, &r))
+    bench_request r;
+    if (!bench_request_read(argc, argv, &r))
         return EXIT_USAGE;
-    return r.help ? fputs(help, stdout) < 0 : run_request(&r);
+    if (r.help)
+        return fputs(help, stdout) < 0 || fputs(bench_request_help, stdout) < 0 || fputs(flags, stdout) < 0;
+    return r.explain ? explain_request(&r) : run_request(&r);
+}
+
+int command_explain(int argc, char **argv)
+{
+    bench_request r;
+    if (!bench_request_read(argc, argv, &r))
+        return EXIT_USAGE;
+    return r.help ? fputs(explain_help, stdout) < 0 || fputs(bench_request_help, stdout) < 0 : explain_request(&r);
 }

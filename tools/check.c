@@ -1,5 +1,6 @@
 /* copes check: the cases of tests/harness on a device, against the float64 oracle. */
 #include "tests/harness/report.h"
+#include "tests/harness/variants.h"
 #include "tools/arguments.h"
 #include "tools/commands.h"
 
@@ -7,12 +8,14 @@
 #include <string.h>
 
 static const char help[] =
-    "usage: copes check [OP ...] [--device D] [--seed S] [--cases N] [--every N] [--large]\n"
+    "usage: copes check [OP ...] [--device D] [--seed S] [--cases N] [--every N] [--large] [--variants]\n"
     "\n"
     "Runs a table of cases and N random ones (default 200) of each operator on the device, and compares every element with\n"
     "a reference in extended precision, and a GPU's with the CPU's too. OP is one or more of act, lrpe_rotate, lrpe_cosine and\n"
     "tpa_decode; all if left out. Random case i is made from seed S + i (default S 1). --every N runs one case in N.\n"
-    "--large adds cases that many blocks of a GPU share. Exits 1 if an error is past the documented bounds.\n";
+    "--large adds cases that many blocks of a GPU share. Exits 1 if an error is past the documented bounds.\n"
+    "--variants runs one case for each kernel that the device's backend has, forcing those that no case takes by itself, and\n"
+    "exits 1 if a kernel has no case.\n";
 
 /* What the command line asks for. */
 typedef struct request {
@@ -20,7 +23,7 @@ typedef struct request {
     bool any_wanted;
     DLDevice device;
     int64_t seed, cases, every;
-    bool large, help;
+    bool large, variants, help;
 } request;
 
 static bool want(request *r, const char *name)
@@ -47,6 +50,10 @@ static bool read_flag(request *r, arguments *walk)
         return arguments_integer(walk, 1, INT32_MAX, &r->every);
     if (strcmp(walk->flag, "large") == 0) {
         r->large = true;
+        return arguments_no_value(walk);
+    }
+    if (strcmp(walk->flag, "variants") == 0) {
+        r->variants = true;
         return arguments_no_value(walk);
     }
     if (strcmp(walk->flag, "help") == 0) {
@@ -82,6 +89,7 @@ typedef struct session {
     copes_context *context, *cpu;
     bool runs[CHECK_TYPES]; /* storage types that the device's backend has */
     check_report report;
+    check_variants variants;
 } session;
 
 static void check_one(session *s, const check_case *c)
@@ -92,6 +100,8 @@ static void check_one(session *s, const check_case *c)
     if (check_prepare(&problem, c) == 0)
         result = check_execute_keeping(&problem, s->context, s->wish->device, &values);
     check_report_add(&s->report, c, &result, stdout);
+    if (!result.failed)
+        check_variants_meet(&s->variants, result.variant);
     if (s->cpu != NULL && !result.failed) {
         check_execute_keeping(&problem, s->cpu, (DLDevice){kDLCPU, 0}, &from_cpu);
         check_report_compare(&s->report, c, check_distance(&problem, &values, &from_cpu));
@@ -101,18 +111,67 @@ static void check_one(session *s, const check_case *c)
     check_problem_free(&problem);
 }
 
+/* The family's table and `random` cases. */
+static void list_cases(const session *s, const check_family *family, int64_t random, case_list *list)
+{
+    *list = (case_list){.cases = NULL};
+    family->table(list);
+    for (int64_t i = 0; i < random; i++) {
+        const check_case c = family->random((uint64_t)(s->wish->seed + i));
+        case_list_add(list, &c);
+    }
+}
+
+static bool wants(const session *s, const check_case *c)
+{
+    return s->runs[c->type] && (s->wish->large || !c->large);
+}
+
 static void check_family_on(session *s, const check_family *family)
 {
-    case_list list = {.cases = NULL};
-    family->table(&list);
-    for (int64_t i = 0; i < s->wish->cases; i++) {
-        const check_case random = family->random((uint64_t)(s->wish->seed + i));
-        case_list_add(&list, &random);
-    }
+    case_list list;
+    list_cases(s, family, s->wish->cases, &list);
     for (size_t i = 0; i < list.count; i += (size_t)s->wish->every)
-        if (s->runs[list.cases[i].type] && (s->wish->large || !list.cases[i].large))
+        if (wants(s, &list.cases[i]))
             check_one(s, &list.cases[i]);
     case_list_free(&list);
+}
+
+/* Runs the cases by which the context takes a variant that no case has met yet. */
+static void meet_variants(session *s)
+{
+    enum { RANDOM = 4000 };
+    for (size_t f = 0; f < check_family_count; f++) {
+        case_list list;
+        list_cases(s, &check_families[f], RANDOM, &list);
+        for (size_t i = 0; i < list.count; i++) {
+            check_problem described;
+            char name[CHECK_VARIANT];
+            if (!wants(s, &list.cases[i]))
+                continue;
+            check_describe(&described, &list.cases[i]);
+            check_variant_of(&described, s->context, s->wish->device, name);
+            if (check_variants_lack(&s->variants, name))
+                check_one(s, &list.cases[i]);
+        }
+        case_list_free(&list);
+    }
+}
+
+/* As the planners choose, and then with every method forced that has variants which no case has met. */
+static int check_all_variants(session *s)
+{
+    char method[CHECK_METHOD];
+    meet_variants(s);
+    for (size_t from = 0; check_variants_next(&s->variants, &from, method);) {
+        copes_context_destroy(s->context);
+        s->context = NULL;
+        if (setenv("COPES_GPU_VARIANT", method, 1) != 0 ||
+            copes_context_create(s->wish->device, NULL, &s->context) != COPES_OK)
+            return complain(EXIT_FAILED, "%s: %s", method, copes_last_error());
+        meet_variants(s);
+    }
+    return 0;
 }
 
 /* Asks about a call on one element of the type. */
@@ -122,7 +181,7 @@ static bool runs_type(copes_context *context, DLDevice device, check_type type)
     size_t size;
     DLTensor tensor = {.device = device, .ndim = 1, .dtype = check_type_of(type)->dlpack, .shape = &one};
     const copes_op op = {.kind = COPES_ACT_FORWARD};
-    const copes_args args = {.in = {&tensor}, .out = {&tensor}};
+    const copes_args args = {.act_forward = {.x = &tensor, .o = &tensor}};
     return copes_workspace_size(context, &op, &args, &size) != COPES_ERROR_UNSUPPORTED;
 }
 
@@ -130,6 +189,8 @@ static int open_session(session *s)
 {
     if (copes_context_create(s->wish->device, NULL, &s->context) != COPES_OK)
         return complain(EXIT_FAILED, "%s", copes_last_error());
+    if (check_variants_open(&s->variants, s->wish->device.device_type) != 0)
+        return complain(EXIT_FAILED, "no memory");
     const bool elsewhere = s->wish->device.device_type != kDLCPU;
     if (elsewhere && copes_context_create((DLDevice){kDLCPU, 0}, NULL, &s->cpu) != COPES_OK)
         return complain(EXIT_FAILED, "%s", copes_last_error());
@@ -144,11 +205,15 @@ static int check_all(session *s)
     if (status != 0)
         return status;
     for (size_t i = 0; i < check_family_count; i++)
-        if (!s->wish->any_wanted || s->wish->wanted[i])
+        if (!s->wish->variants && (!s->wish->any_wanted || s->wish->wanted[i]))
             check_family_on(s, &check_families[i]);
+    const int forced = s->wish->variants ? check_all_variants(s) : 0;
     check_report_print(&s->report, s->cpu != NULL, stdout);
+    const size_t lacking = s->wish->variants ? check_variants_print(&s->variants, stdout) : 0;
     const int64_t failed = s->report.failed;
-    return failed == 0 ? 0 : complain(EXIT_FAILED, "%lld cases are past the bounds", (long long)failed);
+    if (failed > 0)
+        return complain(EXIT_FAILED, "%lld cases are past the bounds", (long long)failed);
+    return lacking == 0 ? forced : complain(EXIT_FAILED, "%zu variants ran in no case", lacking);
 }
 
 int command_check(int argc, char **argv)
@@ -160,6 +225,8 @@ int command_check(int argc, char **argv)
         return fputs(help, stdout) < 0;
     if (device_memory_of(r.device.device_type) == NULL)
         return complain(EXIT_FAILED, "this build cannot check that device");
+    if (r.variants && (r.device.device_type == kDLCPU || r.any_wanted))
+        return complain(EXIT_USAGE, "--variants takes a GPU, and no OP");
     session *s = calloc(1, sizeof *s);
     if (s == NULL)
         return complain(EXIT_FAILED, "no memory");
@@ -167,6 +234,7 @@ int command_check(int argc, char **argv)
     const int status = check_all(s);
     copes_context_destroy(s->cpu);
     copes_context_destroy(s->context);
+    check_variants_free(&s->variants);
     free(s);
     return status;
 }

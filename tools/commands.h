@@ -10,5 +10,6 @@ int command_ops(int argc, char **argv);
 int command_devices(int argc, char **argv);
 int command_check(int argc, char **argv); /* builds with tests only */
 int command_bench(int argc, char **argv); /* builds with bench only */
+int command_explain(int argc, char **argv);
 
 #endif

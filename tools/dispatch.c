@@ -16,6 +16,7 @@ static const char help[] =
     "  devices    list the backends in this build and the devices they find\n"
     "  check      compare a device's results with float64 references\n"
     "  bench      time the operators and print tables\n"
+    "  explain    tell which kernels calls take, and why\n"
     "\n"
     "`copes COMMAND --help` tells more about each; `copes --version` prints the version.\n";
 
@@ -33,6 +34,12 @@ int command_bench(int argc, char **argv)
     (void)argc, (void)argv;
     return complain(EXIT_FAILED, "this build has no bench (-Dbench=disabled)");
 }
+
+int command_explain(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return complain(EXIT_FAILED, "this build has no explain (-Dbench=disabled)");
+}
 #endif
 
 static int dispatch(int argc, char **argv)
@@ -41,7 +48,8 @@ static int dispatch(int argc, char **argv)
         const char *name;
         int (*command)(int argc, char **argv);
     } commands[] = {{"run", command_run},         {"sample", command_sample}, {"ops", command_ops},
-                    {"devices", command_devices}, {"check", command_check},   {"bench", command_bench}};
+                    {"devices", command_devices}, {"check", command_check},   {"bench", command_bench},
+                    {"explain", command_explain}};
     if (argc < 2)
         return complain(EXIT_USAGE, "no command given; `copes --help` lists them");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)

@@ -1,12 +1,12 @@
-/* What of its device a stream has: all of it, or the multiprocessors that a green context leaves it. Blocks that wait for
- * each other have to be cut for those: for more, a launch is refused, or, from a graph, never ends. */
+/* How many multiprocessors of its device a stream has: all, or those of its green context. A cooperative launch must not have
+ * more blocks than run on these at once: it would be refused or, in a graph, never end. */
 #include "backends/cuda/driver.h"
-#include "backends/gpu/kernels.h"
+#include "backends/gpu/families.h"
 
 namespace COPES_GPU
 {
 
-/* Stands for kernels that leave a multiprocessor no room for another block. */
+/* Stands for the kernels that fill a multiprocessor with one block. */
 static __global__ void fill_multiprocessor()
 {
 }
@@ -29,7 +29,7 @@ static int clusters_at_once(const gpu_queue &queue, int size)
         cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess &&
         cudaOccupancyMaxActiveClusters(&count, kernel, &config) == cudaSuccess)
         return count;
-    (void)cudaGetLastError(); /* a size that the device does not have */
+    (void)cudaGetLastError(); /* the device has no clusters of this size */
     return 0;
 }
 
@@ -40,9 +40,9 @@ void count_clusters(gpu_queue *queue)
 }
 
 #if CUDA_VERSION >= 12040 /* before that there are no green contexts */
-/* What the current context has, which is what the default stream has: to ask about that stream would spoil another's
- * capture. Contexts are told apart by numbers that are never given again. */
-static copes_status ask_context(const gpu_queue &before, gpu_queue *queue, const void **part, CUdevResource *has)
+/* A default stream has the multiprocessors of the context that is current. The stream itself is not asked, as the question
+ * would invalidate a capture of another stream. Contexts are told apart by their ids, which are never given again. */
+static copes_status ask_context(const gpu_queue &before, gpu_queue *queue, const void **green, CUdevResource *has)
 {
     static constinit driver_function<decltype(cuCtxGetId)> get_id("cuCtxGetId", 12000);
     static constinit driver_function<decltype(cuCtxGetCurrent)> get_context("cuCtxGetCurrent", 12000);
@@ -53,20 +53,21 @@ static copes_status ask_context(const gpu_queue &before, gpu_queue *queue, const
     COPES_TRY(find_in_driver(&found, get_id, get_context, get_resource));
     if (!found)
         return COPES_OK;
-    COPES_TRY(get_id.call("context", current, &queue->context));
-    if (queue->context == before.context) {
+    COPES_TRY(get_id.call("context", current, &queue->context_id));
+    if (queue->context_id == before.context_id) {
         const cudaStream_t stream = queue->stream;
         *queue = before;
         queue->stream = stream;
         return COPES_OK;
     }
     COPES_TRY(get_context.call("context", &context));
-    if (get_resource(context, has, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS) /* what does not tell is not green */
-        *part = context;
+    /* A context that is not green has no such resource. */
+    if (get_resource(context, has, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS)
+        *green = context;
     return COPES_OK;
 }
 
-static copes_status ask_stream(const gpu_queue &queue, const void **part, CUdevResource *has)
+static copes_status ask_stream(const gpu_queue &queue, const void **green, CUdevResource *has)
 {
     static constinit driver_function<decltype(cuStreamGetGreenCtx)> get_context("cuStreamGetGreenCtx", 12040);
     static constinit driver_function<decltype(cuGreenCtxGetDevResource)> get_resource("cuGreenCtxGetDevResource",
@@ -79,30 +80,30 @@ static copes_status ask_stream(const gpu_queue &queue, const void **part, CUdevR
     COPES_TRY(get_context.call("stream", queue.stream, &context));
     if (context != nullptr)
         COPES_TRY(get_resource.call("stream", context, has, CU_DEV_RESOURCE_TYPE_SM));
-    *part = context;
+    *green = context;
     return COPES_OK;
 }
 
-copes_status find_part(const gpu_queue &before, gpu_queue *queue)
+copes_status find_stream_resources(const gpu_queue &before, gpu_queue *queue)
 {
     const bool by_default =
         queue->stream == nullptr || queue->stream == cudaStreamLegacy || queue->stream == cudaStreamPerThread;
-    const void *part = nullptr;
+    const void *green = nullptr;
     CUdevResource has = {};
-    COPES_TRY(by_default ? ask_context(before, queue, &part, &has) : ask_stream(*queue, &part, &has));
+    COPES_TRY(by_default ? ask_context(before, queue, &green, &has) : ask_stream(*queue, &green, &has));
     const int multiprocessors = (int)has.sm.smCount;
-    if (part == nullptr || multiprocessors >= queue->multiprocessors)
+    if (green == nullptr || multiprocessors >= queue->multiprocessors)
         return COPES_OK;
-    queue->part = part;
+    queue->green_context = green;
     queue->multiprocessors = multiprocessors;
-    if (part == before.part && multiprocessors == before.multiprocessors)
+    if (green == before.green_context && multiprocessors == before.multiprocessors)
         std::copy_n(before.clusters, MOST_CLUSTER + 1, queue->clusters); /* to count takes microseconds */
     else
         count_clusters(queue);
     return COPES_OK;
 }
 #else
-copes_status find_part(const gpu_queue &, gpu_queue *)
+copes_status find_stream_resources(const gpu_queue &, gpu_queue *)
 {
     return COPES_OK;
 }

@@ -1,10 +1,5 @@
-/* A family of GPUs as a backend: a context is a device and a stream, and a call is the launch that the problem's
- * operator and type ask for. One source for CUDA and HIP. */
-extern "C" {
-#include "backends/backend.h"
-}
-
-#include "backends/gpu/kernels.h"
+/* A family of GPUs as a backend: contexts, and from a problem to its family's planner. One source for CUDA and HIP. */
+#include "backends/gpu/families.h"
 #include "current.h"
 
 #include <stdio.h>
@@ -13,7 +8,7 @@ extern "C" {
 namespace COPES_GPU
 {
 
-/* Makes a device the one that the thread's calls are for, and puts back what the caller had. */
+/* Makes a device current in the calling thread for as long as it lives. */
 class device_guard
 {
     caller_state caller;
@@ -33,7 +28,7 @@ class device_guard
     }
 };
 
-/* An error that is told by other means than a status: not left for the caller's next look either. */
+/* Takes an error back from the runtime, so that it is not left for the caller's next cudaGetLastError. */
 static GPU(Error_t) taken(GPU(Error_t) error)
 {
     if (error != GPU(Success))
@@ -76,17 +71,62 @@ static void summary(int32_t device, char *text, size_t size)
              properties.multiProcessorCount, (double)properties.totalGlobalMem / (1 << 30));
 }
 
-/* A context: a device as a whole, and what the stream has of it. */
+/* A context: the device as a whole, and as much of it as the stream has. */
 struct gpu_state {
-    gpu_queue whole, part;
+    gpu_queue whole, queue;
 };
+
+static void list_variants(variant_list *list)
+{
+    act::list_variants(list);
+    lrpe::list_variants(list);
+    sequence::list_variants(list);
+    tpa::list_variants(list);
+}
+
+static size_t variants(const char **names, size_t capacity)
+{
+    variant_list list = {names, capacity, 0, nullptr, false};
+    list_variants(&list);
+    return list.count;
+}
+
+static bool is_variant(const char *name)
+{
+    variant_list list = {nullptr, 0, 0, name, false};
+    list_variants(&list);
+    return list.found;
+}
+
+/* COPES_GPU_ARCH and COPES_GPU_VARIANT, as copes_variants describes them. */
+static copes_status read_environment(gpu_device *device)
+{
+    const char *architecture = getenv("COPES_GPU_ARCH"), *variant = getenv("COPES_GPU_VARIANT");
+    if (variant != nullptr && variant[0] != '\0') {
+        if (strlen(variant) >= sizeof device->forced || !is_variant(variant))
+            return copes_fail(COPES_ERROR_ATTRIBUTE,
+                              "COPES_GPU_VARIANT is %s; it must be a variant's name up to its \"<\", or not set",
+                              variant);
+        strcpy(device->forced, variant);
+    }
+    if (architecture == nullptr || architecture[0] == '\0')
+        return COPES_OK;
+    char *end;
+    const long most = strtol(architecture, &end, 10);
+    if (*end != '\0' || most < 10 || most > 999)
+        return copes_fail(COPES_ERROR_ATTRIBUTE,
+                          "COPES_GPU_ARCH is %s; it must be a compute capability such as 80, or not set", architecture);
+    device->capability = std::min(device->capability, (int)most);
+    device->architecture = std::min(device->architecture, (int)most);
+    return COPES_OK;
+}
 
 static copes_status read_device(int32_t device, gpu_queue *queue)
 {
     device_properties properties;
     int code = 0;
     queue->id = device;
-    COPES_TRY(find_home(device, &queue->home));
+    COPES_TRY(find_primary_context(device, &queue->primary_context));
     const device_guard guard(*queue);
     COPES_TRY(guard.status);
     COPES_TRY(status_of(GPU(GetDeviceProperties)(&properties, device), "context"));
@@ -96,6 +136,7 @@ static copes_status read_device(int32_t device, gpu_queue *queue)
     queue->shared_memory = most_shared_memory(properties);
     queue->cooperative = BLOCKS_MEET && properties.cooperativeLaunch != 0;
     queue->multiprocessors = properties.multiProcessorCount;
+    COPES_TRY(read_environment(queue));
     count_clusters(queue);
     return COPES_OK;
 }
@@ -107,8 +148,8 @@ static copes_status set_stream(void *state, void *stream)
     COPES_TRY(guard.status);
     gpu_queue queue = of.whole;
     queue.stream = static_cast<GPU(Stream_t)>(stream);
-    COPES_TRY(find_part(of.part, &queue));
-    of.part = queue;
+    COPES_TRY(find_stream_resources(of.queue, &queue));
+    of.queue = queue;
     return COPES_OK;
 }
 
@@ -132,65 +173,58 @@ static void close_state(void *state)
     free(state);
 }
 
-template <typename T> static int64_t workspace_of(const gpu_queue &queue, const copes_problem &problem)
+template <typename T>
+static copes_status plan_of(const gpu_device &device, const copes_problem &problem, copes_plan *plan)
 {
     switch (problem.kind) {
     case COPES_ACT_FORWARD:
-    case COPES_ACT_BACKWARD: return act_workspace<T>(queue, problem.act);
+    case COPES_ACT_BACKWARD: return act::plan<T>(device, problem.act, plan);
     case COPES_LRPE_FORWARD:
-    case COPES_LRPE_BACKWARD: return lrpe_workspace<T>(queue, problem.lrpe);
+    case COPES_LRPE_BACKWARD: return lrpe::plan<T>(device, problem.lrpe, plan);
     case COPES_TPA_DECODE: break;
     }
-    return tpa_workspace<T>(queue, problem.tpa);
+    return tpa::plan<T>(device, problem.tpa, plan);
 }
 
-template <typename T> static copes_status run_of(const gpu_queue &queue, const copes_problem &problem, void *workspace)
+static copes_status plan_for(const gpu_device &device, const copes_problem &problem, copes_plan *plan)
 {
-    switch (problem.kind) {
-    case COPES_ACT_FORWARD:
-    case COPES_ACT_BACKWARD: return run_act<T>(queue, problem.act, workspace);
-    case COPES_LRPE_FORWARD:
-    case COPES_LRPE_BACKWARD: return run_lrpe<T>(queue, problem.lrpe, workspace);
-    case COPES_TPA_DECODE: break;
-    }
-    return run_tpa<T>(queue, problem.tpa, workspace);
-}
-
-static int64_t workspace_size(const void *state, const copes_problem *problem)
-{
-    const gpu_queue &queue = static_cast<const gpu_state *>(state)->part;
-    switch (copes_problem_dtype(problem)) {
-    case COPES_F16: return workspace_of<f16>(queue, *problem);
-    case COPES_BF16: return workspace_of<bf16>(queue, *problem);
-    default: return workspace_of<f32>(queue, *problem);
-    }
-}
-
-static copes_status run_on(const gpu_queue &queue, const copes_problem &problem, void *workspace)
-{
+    *plan = {};
     switch (copes_problem_dtype(&problem)) {
-    case COPES_F16: return run_of<f16>(queue, problem, workspace);
-    case COPES_BF16: return run_of<bf16>(queue, problem, workspace);
-    default: return run_of<f32>(queue, problem, workspace);
+    case COPES_F16: return plan_of<f16>(device, problem, plan);
+    case COPES_BF16: return plan_of<bf16>(device, problem, plan);
+    default: return plan_of<f32>(device, problem, plan);
     }
 }
 
-/* A call whose blocks were to meet and are refused has launched nothing, and goes by kernels whose blocks do not: of softmax
- * over the sequence these take no workspace, and of tpa_decode the same, so that what was given is enough. What a stream
- * captures is not lost by a launch that was not taken. It is not remembered: the next call must not go another way than it
- * would have gone before this one. */
-static copes_status run(void *state, const copes_problem *problem, void *workspace)
+static copes_status plan(const void *state, const copes_problem *problem, copes_plan *plan)
 {
-    const gpu_queue &queue = static_cast<const gpu_state *>(state)->part;
+    return plan_for(static_cast<const gpu_state *>(state)->queue, *problem, plan);
+}
+
+static copes_status enqueue_plan(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan,
+                                 void *workspace)
+{
+    return reinterpret_cast<plan_run>(plan.run)(queue, problem, plan, workspace);
+}
+
+/* A call whose cooperative launch the driver refuses has launched nothing, and goes by kernels whose blocks do not wait for
+ * each other: of softmax over the sequence these take no workspace, and of tpa_decode the same, so that what was given is
+ * enough. What a stream captures is not lost by a launch that was not taken. It is not remembered: the next call must not go
+ * another way than it would have gone before this one. */
+static copes_status run(void *state, const copes_problem *problem, const copes_plan *plan, void *workspace)
+{
+    const gpu_queue &queue = static_cast<const gpu_state *>(state)->queue;
     const device_guard guard(queue);
     COPES_TRY(guard.status);
     queue.refused = false;
-    const copes_status status = run_on(queue, *problem, workspace);
+    const copes_status status = enqueue_plan(queue, *problem, *plan, workspace);
     if (!queue.refused)
         return status;
     gpu_queue apart = queue;
+    copes_plan other;
     apart.cooperative = false;
-    return run_on(apart, *problem, workspace);
+    COPES_TRY(plan_for(apart, *problem, &other));
+    return enqueue_plan(apart, *problem, other, workspace);
 }
 
 } // namespace COPES_GPU
@@ -203,6 +237,7 @@ extern "C" const copes_backend COPES_GPU_BACKEND = {
     .open = COPES_GPU::open_state,
     .close = COPES_GPU::close_state,
     .set_stream = COPES_GPU::set_stream,
-    .workspace_size = COPES_GPU::workspace_size,
+    .plan = COPES_GPU::plan,
     .run = COPES_GPU::run,
+    .variants = COPES_GPU::variants,
 };

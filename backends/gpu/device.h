@@ -18,6 +18,7 @@ struct gpu_device {
     /* Clusters of so many blocks that run at a time, where a multiprocessor has one block; 0 where there are none of that
      * size. Devices of one model differ, by which of their multiprocessors are left out. */
     int clusters[MOST_CLUSTER + 1];
+    char forced[32]; /* the one variant that planners may take, where they can, up to its "<"; empty: any */
 };
 
 /* Blocks of the largest cluster that is a power of two: 1 where there are none. */

@@ -8,10 +8,6 @@
 namespace COPES_GPU
 {
 
-/* The operators: act.cu, lrpe.cu and tpa.cu. */
-template <typename T> int64_t act_workspace(const gpu_queue &queue, const copes_act_problem &problem);
-template <typename T> copes_status run_act(const gpu_queue &queue, const copes_act_problem &problem, void *workspace);
-
 template <typename T> int64_t lrpe_workspace(const gpu_queue &queue, const copes_lrpe_problem &problem);
 template <typename T> copes_status run_lrpe(const gpu_queue &queue, const copes_lrpe_problem &problem, void *workspace);
 
@@ -35,24 +31,11 @@ bool run_lrpe_batch(const gpu_queue &queue, const copes_lrpe_problem &problem, c
 /* lrpe token by token, whatever its strides and sizes, and slowly: lrpe_any.cu. */
 template <typename T> copes_status run_lrpe_any(const gpu_queue &queue, const copes_lrpe_problem &problem);
 
-/* Softmax along an axis whose elements are rows: softmax_rows.cu. */
-template <typename T> copes_status run_softmax_rows(const gpu_queue &queue, const copes_act_problem &problem);
-
 /* Softmax over the sequence, alone (K = 0) or before an encoding: sequence.cu. `given`: backward, and x is the softmax
  * itself instead of its argument. */
 template <typename T> int64_t sequence_workspace(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given);
 template <typename T>
 copes_status run_sequence(const gpu_queue &queue, const copes_lrpe_problem &problem, bool given, void *workspace);
-
-/* What the code that the current device runs was made for, for `queue.architecture`; an error where this build has none. */
-GPU(Error_t) find_code(int *architecture);
-
-/* Takes from a queue of a whole device what the stream does not have of it. `before`: the context's last queue, which may
- * know already. */
-copes_status find_part(const gpu_queue &before, gpu_queue *queue);
-
-/* Fills in `queue.clusters`. */
-void count_clusters(gpu_queue *queue);
 
 } // namespace COPES_GPU
 

@@ -13,14 +13,14 @@ extern "C" {
 namespace COPES_GPU
 {
 
-/* As a gpu_device it is what the stream has of its device. */
+/* As a gpu_device: the stream's share of its device. */
 struct gpu_queue : gpu_device {
     GPU(Stream_t) stream;
-    int id;           /* the device's number */
-    void *home;       /* the context that is made current where the caller has none of the device (current.h) */
-    const void *part; /* of the device, which is what the stream has; nullptr: all of it */
-    unsigned long long context; /* by whose number the part was found, for a default stream; 0 for others */
-    mutable bool refused;       /* did the driver refuse a cooperative launch? */
+    int id;                        /* the device's number */
+    void *primary_context;         /* the device's; made current where the caller has no context of the device */
+    const void *green_context;     /* the stream's, which has some of the device's multiprocessors; nullptr: none */
+    unsigned long long context_id; /* of the context that was current when a default stream was asked; 0 for others */
+    mutable bool refused;          /* did the driver refuse a cooperative launch? */
 };
 
 inline copes_status fail_of(GPU(Error_t) error, const char *what)

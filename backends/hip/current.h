@@ -1,6 +1,6 @@
-/* What a call makes current in the caller's thread, and puts back: a device's number, which is all that HIP's runtime keeps
- * for a thread. To read and to set it makes nothing on any device, nor has a thread that has chosen none another state
- * than one that has chosen device 0. */
+/* The device that a call makes current in the caller's thread, and the caller's own, which it puts back. HIP's runtime keeps
+ * no more than a device's number for a thread. Setting it creates nothing on the device, and a thread that has chosen no
+ * device is like one that has chosen device 0. */
 #ifndef COPES_BACKENDS_HIP_CURRENT_H
 #define COPES_BACKENDS_HIP_CURRENT_H
 
@@ -9,7 +9,7 @@
 namespace COPES_GPU
 {
 
-inline copes_status find_home(int, void **)
+inline copes_status find_primary_context(int, void **)
 {
     return COPES_OK;
 }

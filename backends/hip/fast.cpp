@@ -1,7 +1,7 @@
 /* AMD's own kernels, which those of backends/gpu ask first: there are none yet, so that they take every problem
  * themselves. Nor are there clusters, or launches that a stream with fewer compute units could not run. */
 #include "backends/gpu/tpa/fast.h"
-#include "backends/gpu/kernels.h"
+#include "backends/gpu/families.h"
 #include "backends/gpu/sequence/column.h"
 
 namespace COPES_GPU
@@ -28,7 +28,7 @@ template <typename T> bool run_fast_tpa(const gpu_queue &, const copes_tpa_probl
     return false;
 }
 
-copes_status find_part(const gpu_queue &, gpu_queue *)
+copes_status find_stream_resources(const gpu_queue &, gpu_queue *)
 {
     return COPES_OK;
 }

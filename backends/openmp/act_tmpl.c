@@ -140,13 +140,13 @@ static void softmax_row(const copes_act_problem *problem, const place *at, act_m
         read_part(at->src, src, begin, count, y, -(real)INFINITY, NEXT, memory->rows.line);
         const real part = row_max(y, whole_pairs(count)), next = part > most || part != part ? part : most;
         const real shrink = sum == 0 ? 0 : vexp_term(vset(most - next))[0];
-        sum = sum * shrink + row_exp(y, whole_pairs(count), next);
+        sum = sum * shrink + row_exp(false, y, whole_pairs(count), next);
         most = next;
     }
     for (int64_t begin = 0; begin < length; begin += ROW) {
         const int64_t count = begin + ROW < length ? ROW : length - begin;
         read_part(at->src, src, begin, count, y, -(real)INFINITY, NEXT, memory->rows.line);
-        row_exp(y, whole_pairs(count), most);
+        row_exp(false, y, whole_pairs(count), most);
         row_scale(y, whole_pairs(count), 1 / sum);
         write_part(at->dst, dst, begin, count, y, stream, memory->rows.line);
     }
@@ -193,7 +193,7 @@ static void softmax_rows(const copes_act_problem *problem, int64_t first, int64_
     if (problem->backward)
         rows_gradient(y, g, count, stride);
     else
-        rows_softmax(y, count, stride);
+        rows_softmax(false, y, count, stride);
     for (int64_t i = 0; i < count; i++)
         write_part(find_place(problem, first + i, others).dst, problem->dst.stride[problem->axis], 0, length,
                    (problem->backward ? g : y) + i * stride, stream, line);

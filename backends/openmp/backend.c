@@ -121,25 +121,35 @@ static int team_of(const cpu_state *cpu, const copes_problem *problem)
     return cpu->fewer && useful < most ? (int)useful : most;
 }
 
-static int64_t workspace_size(const void *state, const copes_problem *problem)
+/* Fills in the rest of a plan. The threads are counted once: a fork between plan and run would change them. */
+static copes_status plan(const void *state, const copes_problem *problem, copes_plan *plan)
 {
     const cpu_state *cpu = state;
     const copes_cpu_kernels *kernels = copes_cpu_kernels_of(cpu->isa, copes_problem_dtype(problem));
+    const int threads = team_of(cpu, problem);
+    *plan = (copes_plan){.grid = {threads, 1, 1}, .block = {1, 1, 1}};
     switch (problem->kind) {
     case COPES_ACT_FORWARD:
-    case COPES_ACT_BACKWARD: break;
+    case COPES_ACT_BACKWARD: plan->variant = kernels->names.act; break;
     case COPES_LRPE_FORWARD:
-    case COPES_LRPE_BACKWARD: return kernels->lrpe_workspace(&problem->lrpe, team_of(cpu, problem));
-    case COPES_TPA_DECODE: return kernels->tpa_workspace(&problem->tpa, team_of(cpu, problem));
+    case COPES_LRPE_BACKWARD:
+        plan->variant =
+            problem->lrpe.softmax == COPES_OVER_SEQUENCE ? kernels->names.lrpe_sequence : kernels->names.lrpe;
+        plan->workspace = kernels->lrpe_workspace(&problem->lrpe, threads);
+        break;
+    case COPES_TPA_DECODE:
+        plan->variant = kernels->names.tpa;
+        plan->workspace = kernels->tpa_workspace(&problem->tpa, threads);
+        break;
     }
-    return 0;
+    return COPES_OK;
 }
 
-static copes_status run(void *state, const copes_problem *problem, void *workspace)
+static copes_status run(void *state, const copes_problem *problem, const copes_plan *plan, void *workspace)
 {
     const cpu_state *cpu = state;
     const copes_cpu_kernels *kernels = copes_cpu_kernels_of(cpu->isa, copes_problem_dtype(problem));
-    const copes_cpu_run how = {team_of(cpu, problem), cpu->cache, workspace, cpu->scratch};
+    const copes_cpu_run how = {(int)plan->grid[0], cpu->cache, workspace, cpu->scratch};
     switch (problem->kind) {
     case COPES_ACT_FORWARD:
     case COPES_ACT_BACKWARD: kernels->act(&problem->act, &how); break;
@@ -150,6 +160,25 @@ static copes_status run(void *state, const copes_problem *problem, void *workspa
     return COPES_OK;
 }
 
+/* Of all levels that the build has; a level that adds nothing to a type has the tables, and so the names, of the one below. */
+static size_t variants(const char **names, size_t capacity)
+{
+    size_t count = 0;
+    for (int isa = 0; isa < COPES_CPU_ISAS; isa++)
+        for (int dtype = 0; dtype < COPES_DTYPES; dtype++) {
+            const copes_cpu_kernels *kernels = copes_cpu_kernels_of((copes_isa)isa, (copes_dtype)dtype);
+            if (kernels == NULL ||
+                (isa > 0 && kernels == copes_cpu_kernels_of((copes_isa)(isa - 1), (copes_dtype)dtype)))
+                continue;
+            const char *const own[] = {kernels->names.act, kernels->names.lrpe, kernels->names.lrpe_sequence,
+                                       kernels->names.tpa};
+            for (size_t i = 0; i < sizeof own / sizeof own[0]; i++, count++)
+                if (count < capacity)
+                    names[count] = own[i];
+        }
+    return count;
+}
+
 const copes_backend copes_backend_cpu = {
     .info = {"cpu", kDLCPU},
     .dtypes = 1u << COPES_F32 | 1u << COPES_F16 | 1u << COPES_BF16 | 1u << COPES_F64,
@@ -158,6 +187,7 @@ const copes_backend copes_backend_cpu = {
     .open = open_state,
     .close = close_state,
     .set_stream = set_stream,
-    .workspace_size = workspace_size,
+    .plan = plan,
     .run = run,
+    .variants = variants,
 };

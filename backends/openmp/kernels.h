@@ -7,6 +7,9 @@
 #include "common/problem.h"
 
 typedef struct copes_cpu_kernels {
+    struct {
+        const char *act, *lrpe, *lrpe_sequence, *tpa;
+    } names; /* of variants */
     void (*act)(const copes_act_problem *problem, const copes_cpu_run *run);
     void (*lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run);
     void (*tpa)(const copes_tpa_problem *problem, const copes_cpu_run *run);

@@ -86,7 +86,7 @@ static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, c
         read_row(&memory->layout, problem->act, (const storage *)src.data + i * src.stride,
                  memory->y + i * memory->stride, -(real)INFINITY, src.ahead);
     if (problem->softmax == COPES_OVER_FEATURES)
-        rows_softmax(memory->y, e->count, memory->stride);
+        rows_softmax(false, memory->y, e->count, memory->stride);
     encode_reals(e, (row_block){memory->y, memory->stride, 0}, dst);
 }
 
@@ -103,7 +103,7 @@ static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, 
         for (int64_t i = 0; i < e->count; i++)
             read_row(&memory->layout, COPES_ACT_NONE, (const storage *)x.data + i * x.stride,
                      memory->y + i * memory->stride, -(real)INFINITY, x.ahead);
-        rows_softmax(memory->y, e->count, memory->stride);
+        rows_softmax(true, memory->y, e->count, memory->stride);
         rows_gradient(memory->y, memory->g, e->count, memory->stride);
     }
     for (int64_t i = 0; i < e->count; i++)

@@ -11,6 +11,19 @@ static ALWAYS_INLINE vreal vfinite_max(vreal most)
     return vselect(most == vset(-(real)INFINITY), vset(0), most);
 }
 
+/* e, which is e^(x - shift), with what the rounding of x - shift to `below` has lost. That is up to half an ulp of `below`,
+ * and e is off by as much of itself. In a forward the e of a large difference is so much smaller than the largest that it
+ * does not show, but in a gradient it may meet a g that is as much larger. */
+static ALWAYS_INLINE vreal vexp_restored(vreal e, vreal x, vreal shift, vreal below)
+{
+    const real near = -8; /* from there on up it is a quarter of float32's part of the bound at most */
+    if (__builtin_expect(!any_lane(below < near), 1))
+        return e;
+    const vreal back = below - x, lost = (x - (below - back)) - (shift + back);
+    /* Where an infinity left NaN, 1: e is then 0, infinite or NaN. An infinite e must stay one. */
+    return vfma(vmin(e, vset(real_most)), vmin(lost, vset(1)), e);
+}
+
 /* Adds `part` to a compensated sum (Kahan). */
 static ALWAYS_INLINE void vsum_add(vreal *sum, vreal *carry, vreal part)
 {
@@ -33,8 +46,8 @@ static inline real row_max(const real *row, int64_t count)
 
 enum { ROW_SUM_BLOCK = 32 * LANES }; /* terms summed plainly between compensated additions */
 
-/* Turns a row into e^(x - most) and returns the sum. */
-static inline real row_exp(real *row, int64_t count, real most)
+/* Turns a row into e^(x - most) and returns the sum. `exactly`: for a gradient, which vexp_restored explains. */
+static ALWAYS_INLINE real row_exp(bool exactly, real *row, int64_t count, real most)
 {
     const vreal shift = vfinite_max(vset(most));
     vreal sum = vset(0), carry = vset(0);
@@ -43,7 +56,12 @@ static inline real row_exp(real *row, int64_t count, real most)
         vreal low = vset(0), high = vset(0);
         for (int64_t i = begin; i < end; i += 2 * LANES) {
             const vpair x = load_real_pair(row + i);
-            const vpair e = {vexp_term(x.low - shift), vexp_term(x.high - shift)};
+            const vpair below = {x.low - shift, x.high - shift};
+            vpair e = {vexp_term(below.low), vexp_term(below.high)};
+            if (exactly) {
+                e.low = vexp_restored(e.low, x.low, shift, below.low);
+                e.high = vexp_restored(e.high, x.high, shift, below.high);
+            }
             store_real_pair(row + i, e);
             low += e.low;
             high += e.high;
@@ -75,8 +93,8 @@ static inline real row_dot(const real *a, const real *b, int64_t count)
 }
 
 /* The softmax of `count` rows in place, each `stride` long. Step by step over all rows, since a row alone would wait
- * for its own maximum, and then for its sum. */
-static inline void rows_softmax(real *y, int64_t count, int64_t stride)
+ * for its own maximum, and then for its sum. `exactly`: as in row_exp. */
+static ALWAYS_INLINE void rows_softmax(bool exactly, real *y, int64_t count, int64_t stride)
 {
     enum { ROWS = 16 };
     real value[ROWS];
@@ -85,7 +103,7 @@ static inline void rows_softmax(real *y, int64_t count, int64_t stride)
         for (int64_t i = 0; i < rows; i++)
             value[i] = row_max(y + i * stride, stride);
         for (int64_t i = 0; i < rows; i++)
-            value[i] = 1 / row_exp(y + i * stride, stride, value[i]);
+            value[i] = 1 / row_exp(exactly, y + i * stride, stride, value[i]);
         for (int64_t i = 0; i < rows; i++)
             row_scale(y + i * stride, stride, value[i]);
     }
@@ -139,8 +157,10 @@ static inline void columns_add(const columns *c, const real *x, const real *g, i
             most = vmax(load_real(x + row * c->stride + i), most);
         const vreal shift = fixed ? most : vfinite_max(most), shrink = fixed ? vset(1) : vexp_term(before - shift);
         for (int64_t row = 0; row < count; row++) {
-            const vreal below = load_real(x + row * c->stride + i) - shift;
-            const vreal e = fixed ? vexp(below).value : vexp_term(below); /* a given log sum exp may be too small */
+            const vreal at = load_real(x + row * c->stride + i), below = at - shift;
+            vreal e = fixed ? vexp(below).value : vexp_term(below); /* a given log sum exp may be too small */
+            if (g != NULL)
+                e = vexp_restored(e, at, shift, below);
             part += e;
             if (g != NULL)
                 dot = vfma(e, load_real(g + row * c->stride + i), dot);
@@ -191,8 +211,11 @@ static inline void columns_finish(const columns *c)
 static inline void columns_apply(const columns *c, real *x)
 {
     for (int64_t i = 0; i < c->stride; i += LANES) {
-        const vreal below = load_real(x + i) - load_real(c->most + i);
-        store_real(x + i, (c->fixed ? vexp(below).value : vexp_term(below)) * load_real(c->sum + i));
+        const vreal at = load_real(x + i), shift = load_real(c->most + i), below = at - shift;
+        vreal e = c->fixed ? vexp(below).value : vexp_term(below);
+        if (c->dot != NULL)
+            e = vexp_restored(e, at, shift, below);
+        store_real(x + i, e * load_real(c->sum + i));
     }
 }
 

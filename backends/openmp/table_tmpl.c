@@ -2,7 +2,12 @@
 #include "backends/openmp/table.h"
 #include "backends/openmp/template.h"
 
+#define TEXT_OF(name) #name
+#define TEXT(name) TEXT_OF(name)
+#define NAME(family) #family "<" TEXT(COPES_TYPE) ", " TEXT(COPES_LEVEL) ">"
+
 const copes_cpu_kernels TEMPLATE(kernels) = {
+    .names = {NAME(act), NAME(lrpe), NAME(lrpe_sequence), NAME(tpa)},
     .act = TEMPLATE(act),
     .lrpe = TEMPLATE(lrpe),
     .tpa = TEMPLATE(tpa),

@@ -225,6 +225,15 @@ static ALWAYS_INLINE vreal vturn(vint offset, vreal t, vreal tail)
 #endif
 }
 
+#ifdef COPES_TYPE_F64
+/* 1 + square z + fourth z^2 + rest, with what the first sum rounds off: the result is rounded last, and once. */
+static ALWAYS_INLINE vreal vcosine_sum(vreal z, vreal square, vreal fourth, vreal rest)
+{
+    const vreal second = square * z, sum = 1 + second, lost = second - (sum - 1);
+    return sum + vfma(fourth, z * z, lost + rest);
+}
+#endif
+
 /* Of an angle given as a phase, in units of 2^-PHASE_BITS turn. */
 static ALWAYS_INLINE sincos vsincos(vphase phase)
 {
@@ -232,19 +241,28 @@ static ALWAYS_INLINE sincos vsincos(vphase phase)
     const vint offset = (vint)(phase - (quarter << (PHASE_BITS - 2))); /* from that quarter, an eighth either way */
     /* Polynomials in turns, scaled exactly from the integer: no rounded angle comes first, and 2 pi is in two parts. */
 #ifdef COPES_TYPE_F64
-    const vreal t = __builtin_convertvector(offset, vreal) * 0x1p-64, z = t * t;
+    /* `rest` is what t rounds off, as an angle; the cosine of that counts as 1. The offset's last 12 bits, more than a
+     * number lacks, are converted by the sum with a number whose ulp is 1. */
+    const vint high = (offset + 2048) & -4096;
+    const vreal magic = vset(0x1.8p52), top = __builtin_convertvector(high, vreal) * 0x1p-64;
+    const vreal bottom = (real_of_bits(offset - high + bits_of(magic)) - magic) * 0x1p-64;
+    const vreal t = top + bottom, z = t * t, rest = (bottom - (t - top)) * 0x1.921fb54442d18p+2;
     vreal sine = vfma(z, vset(0x1.e3ff27ba6d6b7p+1), vset(-0x1.e3009897559ebp+3));
     sine = vfma(sine, z, vset(0x1.5078300c42121p+5));
     sine = vfma(sine, z, vset(-0x1.32d2cce324133p+6));
     sine = vfma(sine, z, vset(0x1.466bc67758cb2p+6));
     sine = vfma(sine, z, vset(-0x1.4abbce625be46p+5));
-    sine = vturn(offset, t, t * (sine * z));
+#if FUSES
+    sine = vturn(offset, t, vfma(t, sine * z, rest));
+#else
+    sine = vturn(offset, t, t * (sine * z)); /* which has the whole offset */
+#endif
     vreal cosine = vfma(z, vset(-0x1.b2973ce18358fp+0), vset(0x1.f9ccfd2e5169ep+2));
     cosine = vfma(cosine, z, vset(-0x1.a6d1ed8f6cea8p+4));
     cosine = vfma(cosine, z, vset(0x1.e1f50684f4bb7p+5));
     cosine = vfma(cosine, z, vset(-0x1.55d3c7e3ca533p+6));
     cosine = vfma(cosine, z, vset(0x1.03c1f081b5abcp+6));
-    cosine = vfma(vfma(cosine, z, vset(-0x1.3bd3cc9be45dep+4)), z, vset(1));
+    cosine = vcosine_sum(z, vset(-0x1.3bd3cc9be45dep+4), cosine, -sine * rest);
 #else
     const vreal t = __builtin_convertvector(offset, vreal) * 0x1p-32f, z = t * t;
     vreal sine = vfma(z, vset(0x1.507834p+5f), vset(-0x1.32d2ccp+6f));

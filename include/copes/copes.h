@@ -25,10 +25,10 @@
  * and it gives the same bits. (Where the library is loaded only after the fork, this is known on Linux alone, by /proc.)
  * A GPU's runtime does not outlive a fork: a context of a GPU that the parent opened must not be used in the child.
  *
- * Which calls wait: on the CPU each call returns when its work is done. On a GPU copes_run, copes_workspace_size and
- * copes_workspace_bound wait for nothing on the device. copes_context_create, copes_context_set_stream, copes_device_count
- * and copes_device_summary ask the device's runtime, and may start it, which takes up to seconds. Everything else only
- * computes.
+ * Which calls wait: on the CPU each call returns when its work is done. On a GPU copes_run, copes_workspace_size,
+ * copes_workspace_bound and copes_explain wait for nothing on the device. copes_context_create, copes_context_set_stream,
+ * copes_device_count and copes_device_summary ask the device's runtime, and may start it, which takes up to seconds.
+ * Everything else only computes.
  *
  * Faults on a GPU: what goes wrong while a kernel runs (an address that is not the device's, a device that is lost) comes
  * after copes_run has returned COPES_OK. The next call that reaches the runtime returns COPES_ERROR_BACKEND with the
@@ -391,6 +391,22 @@ COPES_API copes_status copes_workspace_bound(copes_context *context, const copes
  * DTYPE, SHAPE, STRIDE, ALIAS, SIZE, WORKSPACE, UNSUPPORTED, BACKEND. */
 COPES_API copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
                                  size_t workspace_size);
+
+/* ---- Which kernel a call takes ----------------------------------------------------------------------------------- */
+
+/* Tells how copes_run would run this call: writes lines of text, cut to `size` bytes, that name the variant (a kernel and what
+ * it is compiled for), how it is launched, its workspace, and the faster variants that refuse the call, with the reason.
+ * Launches nothing and reads no data; but alignment counts, so that `data` should be as in the call. The text is for
+ * people: only its first line, "variant: NAME", keeps its form. Errors: those of copes_workspace_size. */
+COPES_API copes_status copes_explain(copes_context *context, const copes_op *op, const copes_args *args, char *text,
+                                     size_t size);
+
+/* The names that "variant: NAME" can have on devices of this type: copies up to `capacity` of them, of static storage, to
+ * `names` and returns how many there are; 0 without such a backend.
+ * In the environment of copes_context_create, COPES_GPU_ARCH=80 lets a GPU's planners choose as on compute capability 8.0 (of
+ * the device's and this the lesser), and COPES_GPU_VARIANT=NAME, a variant's name up to its "<", makes them refuse all others
+ * that they can: for tests, and to find out what a faster kernel gains. */
+COPES_API size_t copes_variants(DLDeviceType type, const char **names, size_t capacity);
 
 #ifdef __cplusplus
 }

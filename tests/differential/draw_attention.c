@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-/* The logarithm of a sum of as many exponentials is below 8, which the bounds are for. */
 enum { MOST_KEYS = 2900 };
 
 static int64_t larger(int64_t a, int64_t b)
@@ -19,8 +18,7 @@ static double draw_scale(uint64_t *state)
     return draw_chance(state, 6) ? scales[check_below(state, 5)] : 0;
 }
 
-/* The scale with which scores of normal values are about 1 / 4. Their terms, which may nearly cancel, are then so small
- * that what they lose is small beside the bound, which is by the sum. */
+/* The scale with which scores of normal values are about 1 / 4. */
 static double small_scale(const check_case *c)
 {
     const check_attention_shape *s = &c->attention;
@@ -39,18 +37,16 @@ static void draw_scales(check_case *c, uint64_t *state)
     a->scale = draw_chance(state, 4) ? 0.7 / sqrt((double)c->attention.d) : 0;
 }
 
-/* The bound is by the largest of a row's outputs. A few of them may all cancel, and so may those that are sums of one
- * number times the same row: unless values are positive. */
+/* Normal values have small scores in half of the cases: large ones leave one key with all the weight, and sums of one. */
 void draw_attention_fill(check_case *c, uint64_t *state)
 {
-    const bool may_cancel = c->attention.e < 8 || c->repeats[COPES_TPA_BV] != 0;
     switch (check_below(state, 8)) {
     case 0: c->fill = CHECK_EQUAL; break;
     case 1: c->fill = CHECK_SUBNORMAL; break;
     case 2: c->fill = CHECK_POSITIVE; break;
-    default: c->fill = may_cancel ? CHECK_POSITIVE : CHECK_NORMAL; break;
+    default: c->fill = CHECK_NORMAL; break;
     }
-    if (c->fill == CHECK_NORMAL)
+    if (c->fill == CHECK_NORMAL && draw_chance(state, 2))
         c->op.tpa.scale = small_scale(c);
 }
 

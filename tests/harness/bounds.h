@@ -7,11 +7,18 @@
  *   by term      act and lrpe, elementwise: 4 ulp of the largest term: of the formula's products, as a cos and b sin, or g s
  *                and g s x (1 - s) of silu's gradient, and of their sums, however small they are
  *                f16 and bf16 gradients of sigmoid and silu on a GPU: 15 ulp, as docs/numerics.md derives, and in lrpe 4 more
+ *   size         of a sum: what its rounding errors are relative to, however small it is itself. The larger of its magnitude
+ *                and the root of the sum of its terms' squares. Float32's errors of single terms are independent, and so is
+ *                what the additions round off, each relative to the sum so far: they all come to a few 2^-24 of the root.
+ *                What is common to the terms comes to as much of the magnitude. 1e-6 is 17 of 2^-24
  *   by row       softmax, alone or in lrpe: 1e-6 (f64: 1e-14) of the largest term in the softmax's row; forward that is
- *                the largest output, backward the largest of o g and o sum(o g)
- *   attention    tpa_decode: 1e-6 (f64: 1e-14) of the largest output of the (batch, token, head); f16 and bf16: 2 ulp of
- *                the storage type there. This is for scores up to about 8: a score's own rounding grows with it
- *   lse          1e-6 (f64: 1e-14) of the largest of 1, the largest score and the logarithm of the sum
+ *                the largest output, backward the largest of o g and of o times the size of sum(o g)
+ *   attention    tpa_decode: 1e-6 (f64: 1e-14) of the largest size of an output of the (batch, token, head); f16 and bf16:
+ *                2 ulp of the storage type there. The terms of an output are its keys'; tests/oracle/tpa.c has what a sum
+ *                of ranks counts for in them. A key's weight is as far off as its score: a score whose size is above 1
+ *                multiplies the term by that size
+ *   lse          1e-6 (f64: 1e-14) of the largest of 1, the largest score, the logarithm of the sum and, in tpa_decode, the
+ *                mean of the sizes of the scores by their weights, as d lse = sum of weight d score
  *   storage      f16 and bf16 (but attention): the result must be what rounding, to nearest even, makes of a number within
  *                the bounds above: half an ulp of the storage type more. Past its largest number that is infinity
  *

@@ -92,10 +92,16 @@ static void place(check_buffer *buffer, check_layout layout)
     buffer->bytes = buffer->first + (size_t)(above * size) + GUARD;
 }
 
-int check_buffer_create(check_buffer *buffer, DLDevice device, check_type type, int rank, const int64_t *shape,
-                        check_layout layout, unsigned char poison)
+/* Where the tensor's data begins in an allocation. */
+static void *data_in(const check_buffer *buffer, void *allocation)
 {
-    *buffer = (check_buffer){.type = type, .memory = device_memory_of(device.device_type)};
+    return (unsigned char *)allocation + buffer->first - buffer->tensor.byte_offset;
+}
+
+void check_buffer_describe(check_buffer *buffer, DLDevice device, check_type type, int rank, const int64_t *shape,
+                           check_layout layout, uintptr_t address)
+{
+    *buffer = (check_buffer){.type = type};
     memcpy(buffer->shape, shape, (size_t)rank * sizeof *shape);
     lay_out(rank, shape, layout, buffer->strides);
     buffer->tensor = (DLTensor){.device = device,
@@ -104,14 +110,22 @@ int check_buffer_create(check_buffer *buffer, DLDevice device, check_type type, 
                                 .shape = buffer->shape,
                                 .strides = layout == CHECK_COMPACT ? NULL : buffer->strides};
     place(buffer, layout);
+    buffer->tensor.byte_offset = layout == CHECK_PADDED ? (uint64_t)check_type_of(type)->size : 0;
+    buffer->tensor.data = data_in(buffer, (void *)address); /* NOLINT(performance-no-int-to-ptr) */
+}
+
+int check_buffer_create(check_buffer *buffer, DLDevice device, check_type type, int rank, const int64_t *shape,
+                        check_layout layout, unsigned char poison)
+{
+    check_buffer_describe(buffer, device, type, rank, shape, layout, 0);
+    buffer->memory = device_memory_of(device.device_type);
     buffer->image = malloc(buffer->bytes);
     buffer->device = buffer->memory->allocate(device.device_id, buffer->bytes);
     if (buffer->image == NULL || buffer->device == NULL) {
         return -1;
     }
     memset(buffer->image, poison, buffer->bytes);
-    buffer->tensor.byte_offset = layout == CHECK_PADDED ? (uint64_t)check_type_of(type)->size : 0;
-    buffer->tensor.data = (unsigned char *)buffer->device + buffer->first - buffer->tensor.byte_offset;
+    buffer->tensor.data = data_in(buffer, buffer->device);
     return buffer->memory->write(device.device_id, buffer->device, buffer->image, buffer->bytes);
 }
 

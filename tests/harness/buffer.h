@@ -32,6 +32,10 @@ typedef struct check_buffer {
     size_t bytes, first;  /* of the allocation; of the element at index 0 in it */
 } check_buffer;
 
+/* All of a buffer but its memory, as if that had been allocated at an address. */
+void check_buffer_describe(check_buffer *buffer, DLDevice device, check_type type, int rank, const int64_t *shape,
+                           check_layout layout, uintptr_t address);
+
 /* Allocates, filled with `poison`. 0, or -1 where memory ran out. */
 int check_buffer_create(check_buffer *buffer, DLDevice device, check_type type, int rank, const int64_t *shape,
                         check_layout layout, unsigned char poison);

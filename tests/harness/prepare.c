@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int make_room(oracle_tensor *tensor)
+/* Of a problem that is only described, tensors have no values. */
+static int make_room(const check_problem *p, oracle_tensor *tensor)
 {
+    if (p->described)
+        return 0;
     size_t count = (size_t)oracle_count(tensor);
     tensor->value = calloc(count * 3 + 1, sizeof *tensor->value);
     if (tensor->value == NULL) {
@@ -25,7 +28,7 @@ static oracle_tensor *add_input(check_problem *p, int slot, check_type type, int
     tensor->rank = rank;
     memcpy(tensor->shape, shape, (size_t)rank * sizeof *shape);
     p->in_type[slot] = type;
-    if (make_room(tensor) != 0) {
+    if (make_room(p, tensor) != 0) {
         return NULL;
     }
     p->args.in[slot] = tensor;
@@ -39,7 +42,8 @@ static int fill_input(check_problem *p, int slot, check_type type, int rank, con
     if (tensor == NULL) {
         return -1;
     }
-    check_fill_values(tensor, type, fill, check_repeats_of(&p->c, slot), state);
+    if (!p->described)
+        check_fill_values(tensor, type, fill, check_repeats_of(&p->c, slot), state);
     return 0;
 }
 
@@ -48,7 +52,7 @@ static int add_output(check_problem *p, int slot, check_type type)
     oracle_infer(&p->c.op, &p->args, slot, &p->out[slot]);
     p->out_type[slot] = type;
     p->args.out[slot] = &p->out[slot];
-    return make_room(&p->out[slot]);
+    return make_room(p, &p->out[slot]);
 }
 
 static void round_all(oracle_tensor *tensor, check_type type)
@@ -64,9 +68,11 @@ static int save_softmax(check_problem *p, uint64_t *state)
     const check_case *c = &p->c;
     oracle_tensor *saved = add_input(p, COPES_ACT_O, c->type, c->rank, c->shape);
     oracle_tensor x = p->in[COPES_ACT_O];
-    if (saved == NULL || make_room(&x) != 0) {
+    if (saved == NULL || make_room(p, &x) != 0) {
         return -1;
     }
+    if (p->described)
+        return 0;
     check_fill_values(&x, c->type, c->fill == CHECK_WIDE ? CHECK_WIDE : CHECK_NORMAL, check_repeats_of(c, COPES_ACT_O),
                       state);
     copes_op forward = {.kind = COPES_ACT_FORWARD, .act = c->op.act};
@@ -87,7 +93,7 @@ static int prepare_act(check_problem *p, uint64_t *state)
     if (fill_input(p, COPES_ACT_GRAD_O, c->type, c->rank, c->shape, c->fill, state) != 0) {
         return -1;
     }
-    if (c->any_gradient) {
+    if (c->any_gradient && !p->described) {
         check_fill_finite(&p->in[COPES_ACT_GRAD_O], c->type, state);
     }
     if (act == COPES_ACT_SOFTMAX) {
@@ -107,9 +113,11 @@ static int save_lse(check_problem *p)
     oracle_infer(&forward, &args, COPES_LRPE_OUT, &o);
     oracle_infer(&forward, &args, COPES_LRPE_OUT_LSE, &lse);
     oracle_tensor *saved = add_input(p, COPES_LRPE_LSE, type, lse.rank, lse.shape);
-    if (saved == NULL || make_room(&o) != 0) {
+    if (saved == NULL || make_room(p, &o) != 0) {
         return -1;
     }
+    if (p->described)
+        return 0;
     args.out[COPES_LRPE_OUT] = &o;
     args.out[COPES_LRPE_OUT_LSE] = saved;
     int status = oracle_run(&forward, &args);
@@ -125,7 +133,8 @@ static int prepare_lrpe(check_problem *p, uint64_t *state)
     if (theta == NULL) {
         return -1;
     }
-    check_fill_angles(theta, c->theta_type, c->angles, check_repeats_of(c, COPES_LRPE_THETA), state);
+    if (!p->described)
+        check_fill_angles(theta, c->theta_type, c->angles, check_repeats_of(c, COPES_LRPE_THETA), state);
     bool backward = c->op.kind == COPES_LRPE_BACKWARD;
     if (!backward || c->op.lrpe.act != COPES_ACT_NONE) {
         if (fill_input(p, COPES_LRPE_X, c->type, c->rank, c->shape, c->fill, state) != 0) {
@@ -196,10 +205,11 @@ static int prepare_tpa(check_problem *p, uint64_t *state)
         if (fill_input(p, slot, c->type, slots[slot].rank, slots[slot].shape, fill, state) != 0) {
             return -1;
         }
-        adapt_factor(p, slot);
+        if (!p->described)
+            adapt_factor(p, slot);
     }
     oracle_tensor *lengths = c->lengths ? add_input(p, COPES_TPA_KV_LEN, CHECK_I32, 1, &s->b) : NULL;
-    if (lengths != NULL) {
+    if (lengths != NULL && !p->described) {
         check_fill_lengths(lengths, s->m, state);
         spoil_rest_of_cache(p);
     }
@@ -219,18 +229,28 @@ static int prepare_inputs(check_problem *p)
     return prepare_tpa(p, &state);
 }
 
-int check_prepare(check_problem *problem, const check_case *c)
+/* Inputs and outputs, and the values of the inputs. */
+static int arrange(check_problem *problem)
 {
-    *problem = (check_problem){.c = *c};
+    const check_case *c = &problem->c;
     problem->args.tiny = check_type_of(c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32)->normal;
     if (prepare_inputs(problem) != 0 || add_output(problem, COPES_FIRST_OUT, c->type) != 0) {
         return -1;
     }
     bool gives_lse = c->lse && c->op.kind != COPES_LRPE_BACKWARD;
-    if (gives_lse && add_output(problem, COPES_LSE_OUT, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32) != 0) {
-        return -1;
-    }
-    return oracle_run(&c->op, &problem->args);
+    return gives_lse ? add_output(problem, COPES_LSE_OUT, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32) : 0;
+}
+
+int check_prepare(check_problem *problem, const check_case *c)
+{
+    *problem = (check_problem){.c = *c};
+    return arrange(problem) == 0 ? oracle_run(&problem->c.op, &problem->args) : -1;
+}
+
+void check_describe(check_problem *problem, const check_case *c)
+{
+    *problem = (check_problem){.c = *c, .described = true};
+    arrange(problem);
 }
 
 void check_problem_free(check_problem *problem)

@@ -11,23 +11,31 @@ typedef struct check_problem {
     oracle_args args;
     oracle_tensor in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS]; /* value NULL: absent */
     check_type in_type[COPES_MAX_INPUTS], out_type[COPES_MAX_OUTPUTS];
-    bool judged; /* a run was found right: */
+    bool described; /* by shapes alone: there are no values */
+    bool judged;    /* a run was found right: */
     uint64_t right_hash;
     double right_ulps;
 } check_problem;
 
-enum { CHECK_MESSAGE = 512 };
+enum { CHECK_MESSAGE = 512, CHECK_VARIANT = 128 /* bytes of a variant's name */ };
 
 typedef struct check_result {
     bool failed;
     char message[CHECK_MESSAGE]; /* what is wrong */
     double ulps;                 /* the worst element's error */
     uint64_t hash;               /* of the outputs' bits */
+    char variant[CHECK_VARIANT]; /* that ran */
 } check_result;
 
 /* 0, or -1 where memory ran out; free the problem either way. */
 int check_prepare(check_problem *problem, const check_case *c);
 void check_problem_free(check_problem *problem);
+
+/* The same without values, which cannot fail: to ask about a call that is not made. It owns nothing. */
+void check_describe(check_problem *problem, const check_case *c);
+
+/* The name of the variant that a call would take, by copes_explain; "" where the call is refused. */
+void check_variant_of(const check_problem *problem, copes_context *context, DLDevice device, char name[CHECK_VARIANT]);
 
 /* Runs through the public API in poisoned and guarded memory. Fails where a call does, where a shape, an element or the
  * memory around it is not what it should be, or an input has changed. The bits of the last run that was right are

@@ -100,14 +100,17 @@ void oracle_gradient(copes_act act, int64_t count, real tiny, const double *x, o
 /* Where an infinity is in the sum it may as well have met a y that was rounded to 0: see derivative. */
 static void softmax_gradient_row(const oracle_number *y, int64_t length, int64_t stride, oracle_number *g)
 {
-    real sum = 0, turn = 0, top = 0;
+    real sum = 0, squares = 0, turn = 0, top = 0;
     for (int64_t i = 0; i < length * stride; i += stride) {
+        const real term = y[i].value * g[i].term;
         sum += y[i].value * g[i].value;
+        squares += term * term;
         turn += y[i].value * g[i].turn;
     }
+    const real size = oracle_larger(fabsl(sum), sqrtl(squares)); /* though it cancels: see tpa.c */
     for (int64_t i = 0; i < length * stride; i += stride) {
         real value = fabsl(y[i].value);
-        top = oracle_larger(oracle_larger(value * g[i].term, value * fabsl(sum)), top);
+        top = oracle_larger(oracle_larger(value * g[i].term, value * size), top);
         g[i].value = y[i].value * (g[i].value - sum);
         g[i].turn = isinf(sum) ? (real)INFINITY : value * (g[i].turn + turn);
     }

@@ -26,6 +26,9 @@ void oracle_gradient(copes_act act, int64_t count, real tiny, const double *x, o
 /* g = y (g - sum(y g)) in place, along the axis; term becomes the row's largest. */
 void oracle_softmax_gradient(oracle_axis axis, const oracle_number *y, oracle_number *g);
 
+/* A size as it is stored: finite where it is. */
+double oracle_size(real size);
+
 void oracle_store(const oracle_number *numbers, oracle_tensor *out);
 
 int oracle_run_act(const copes_op *op, const oracle_args *args);

@@ -58,8 +58,7 @@ int oracle_run(const copes_op *op, const oracle_args *args)
     return -1;
 }
 
-/* Sizes stay finite where the number is. */
-static double size_of(real size)
+double oracle_size(real size)
 {
     return isfinite(size) && size > (real)DBL_MAX ? DBL_MAX : (double)size;
 }
@@ -69,7 +68,7 @@ void oracle_store(const oracle_number *numbers, oracle_tensor *out)
     int64_t count = oracle_count(out);
     for (int64_t i = 0; i < count; i++) {
         out->value[i] = (double)numbers[i].value;
-        out->term[i] = size_of(numbers[i].term);
-        out->turn[i] = size_of(numbers[i].turn);
+        out->term[i] = oracle_size(numbers[i].term);
+        out->turn[i] = oracle_size(numbers[i].turn);
     }
 }

@@ -26,8 +26,9 @@ typedef struct oracle_args {
 typedef enum oracle_rule {
     ORACLE_BY_TERM,      /* the largest term of the element itself */
     ORACLE_BY_ROW,       /* softmax: the largest term of the row of the softmax that the element came from */
-    ORACLE_BY_ATTENTION, /* tpa_decode: the largest output of the (batch, token, head) */
-    ORACLE_BY_LSE        /* log sum exp: the larger of 1 and its two terms, the maximum and the logarithm of the sum */
+    ORACLE_BY_ATTENTION, /* tpa_decode: the largest size of an output of the (batch, token, head) */
+    ORACLE_BY_LSE /* log sum exp: the largest of 1, its two terms, the maximum and the logarithm of the sum, and in
+                   * tpa_decode the mean size of the scores */
 } oracle_rule;
 
 oracle_rule oracle_rule_of(const copes_op *op, int slot);

@@ -1,11 +1,12 @@
-/* act, and its elementwise kernels. Bound by memory: one vector a thread, and enough blocks to hide every latency,
- * since on an H200 that launch runs a copy at the rate of cudaMemcpy and longer threads do not. Strided or unaligned
- * tensors go element by element. */
+/* Elementwise activations. Bound by memory: one vector a thread, and enough blocks to hide every latency, since on an H200
+ * that launch runs a copy at the rate of cudaMemcpy and longer threads do not. Strided or unaligned tensors go element by
+ * element. */
+#include "backends/gpu/act/methods.h"
 #include "backends/gpu/act/strides.h"
 #include "backends/gpu/functions.h"
-#include "backends/gpu/kernels.h"
+#include "backends/gpu/names.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::act
 {
 
 enum { THREADS = 256 };
@@ -51,109 +52,122 @@ __global__ void act_strided(copes_act act, const T *src, const T *saved, T *dst,
     }
 }
 
-template <typename T, copes_act ACT> copes_status launch_line(const gpu_queue &queue, const copes_act_problem &problem)
+inline constexpr std::string_view line_name = "act_line", strided_name = "act_strided";
+inline constexpr std::string_view act_names[] = {"none", "relu", "sigmoid", "silu"};
+inline constexpr std::string_view unit_names[] = {"scalar", "vector"}, index_names[] = {"uint32", "uint64"};
+
+template <typename T, copes_act ACT, bool BACKWARD>
+inline constexpr const char *name_of_line =
+    variant_name<line_name, type_name<T>, act_names[ACT], direction_names[BACKWARD]>::text;
+template <typename T, int V, typename Index>
+inline constexpr const char *name_of_strided =
+    variant_name<strided_name, type_name<T>, unit_names[V > 1], index_names[sizeof(Index) / 8]>::text;
+
+template <typename T, copes_act ACT, bool BACKWARD>
+copes_status run_line(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
-    const int64_t count = problem.shape[0], threads = (count + vector_length<T> - 1) / vector_length<T>;
-    const dim3 blocks((unsigned)((threads + THREADS - 1) / THREADS));
-    return launch(queue, problem.saved.data != nullptr ? act_line<T, ACT, true> : act_line<T, ACT, false>, blocks,
-                  THREADS, 0, static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
-                  static_cast<T *>(problem.dst.data), count);
+    const copes_act_problem &p = problem.act;
+    return launch(queue, act_line<T, ACT, BACKWARD>, grid_of(plan), block_of(plan), 0,
+                  static_cast<const T *>(p.src.data), static_cast<const T *>(p.saved.data),
+                  static_cast<T *>(p.dst.data), p.shape[0]);
 }
 
-template <typename T> copes_status run_line(const gpu_queue &queue, const copes_act_problem &problem)
+template <typename T, copes_act ACT> bool take_line(const copes_act_problem &problem, copes_plan *plan)
 {
+    const int64_t threads = (problem.shape[0] + vector_length<T> - 1) / vector_length<T>;
+    set_launch(plan, dim3((unsigned)((threads + THREADS - 1) / THREADS)), THREADS, 0);
+    return problem.saved.data != nullptr ? take(plan, name_of_line<T, ACT, true>, run_line<T, ACT, true>)
+                                         : take(plan, name_of_line<T, ACT, false>, run_line<T, ACT, false>);
+}
+
+/* Are all tensors whole vectors, each aligned? */
+template <typename T> bool in_vectors(const copes_act_problem &problem)
+{
+    return COPES_GPU::in_vectors<T>(problem.src, problem.shape, problem.rank) &&
+           COPES_GPU::in_vectors<T>(problem.saved, problem.shape, problem.rank) &&
+           COPES_GPU::in_vectors<T>(problem.dst, problem.shape, problem.rank);
+}
+
+template <typename T> bool plan_line(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan)
+{
+    if (!is_allowed(device, line_name, plan))
+        return false;
+    if (problem.rank > 1)
+        return refuse(plan, line_name, "the tensors' strides do not merge into one dimension");
+    if (!in_vectors<T>(problem))
+        return refuse(plan, line_name, "a tensor is not contiguous, or not aligned to 16 bytes");
     switch (problem.act) {
-    case COPES_ACT_RELU: return launch_line<T, COPES_ACT_RELU>(queue, problem);
-    case COPES_ACT_SIGMOID: return launch_line<T, COPES_ACT_SIGMOID>(queue, problem);
-    case COPES_ACT_SILU: return launch_line<T, COPES_ACT_SILU>(queue, problem);
-    default: return launch_line<T, COPES_ACT_NONE>(queue, problem);
+    case COPES_ACT_RELU: return take_line<T, COPES_ACT_RELU>(problem, plan);
+    case COPES_ACT_SIGMOID: return take_line<T, COPES_ACT_SIGMOID>(problem, plan);
+    case COPES_ACT_SILU: return take_line<T, COPES_ACT_SILU>(problem, plan);
+    default: return take_line<T, COPES_ACT_NONE>(problem, plan);
     }
 }
 
-template <typename T, int V> copes_status run_strided(const gpu_queue &queue, const copes_act_problem &problem)
+template <typename T, int V, typename Index>
+copes_status run_strided(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
+{
+    const copes_act_problem &p = problem.act;
+    return launch(queue, act_strided<T, V, Index>, grid_of(plan), block_of(plan), 0, p.act,
+                  static_cast<const T *>(p.src.data), static_cast<const T *>(p.saved.data),
+                  static_cast<T *>(p.dst.data), tiling_of<act_strides>(plan));
+}
+
+template <typename T, int V> void take_strided(const copes_act_problem &problem, copes_plan *plan)
 {
     act_strides units;
     for (int i = 0; i < problem.rank; i++)
         units.add(problem, i, i == problem.rank - 1 ? V : 1);
-    const unsigned blocks = blocks_of((units.count + THREADS - 1) / THREADS, THREADS);
-    return launch(queue, units.count <= INT32_MAX ? act_strided<T, V, uint32_t> : act_strided<T, V, uint64_t>, blocks,
-                  THREADS, 0, problem.act, static_cast<const T *>(problem.src.data),
-                  static_cast<const T *>(problem.saved.data), static_cast<T *>(problem.dst.data), units);
+    set_launch(plan, blocks_of((units.count + THREADS - 1) / THREADS, THREADS), THREADS, 0);
+    set_tiling(plan, units);
+    if (units.count <= INT32_MAX)
+        take(plan, name_of_strided<T, V, uint32_t>, run_strided<T, V, uint32_t>);
+    else
+        take(plan, name_of_strided<T, V, uint64_t>, run_strided<T, V, uint64_t>);
 }
 
-template <typename T> copes_status run_elementwise(const gpu_queue &queue, const copes_act_problem &problem)
+template <typename T>
+copes_status plan_elementwise(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan)
 {
     constexpr int V = vector_length<T>;
-    if (!in_vectors<T>(problem.src, problem.shape, problem.rank) ||
-        !in_vectors<T>(problem.saved, problem.shape, problem.rank) ||
-        !in_vectors<T>(problem.dst, problem.shape, problem.rank))
-        return run_strided<T, 1>(queue, problem);
-    if (problem.rank == 1)
-        return run_line<T>(queue, problem);
-    return problem.shape[problem.rank - 1] % V == 0 ? run_strided<T, V>(queue, problem)
-                                                    : run_strided<T, 1>(queue, problem);
+    if (plan_line<T>(device, problem, plan))
+        return COPES_OK;
+    if (in_vectors<T>(problem) && problem.shape[problem.rank - 1] % V == 0)
+        take_strided<T, V>(problem, plan);
+    else
+        take_strided<T, 1>(problem, plan);
+    return COPES_OK;
 }
 
-/* Softmax along an axis with others inside it is softmax over a sequence, where the dimensions are few enough to be
- * batch, sequence, heads and features. */
-static bool as_sequence(const copes_act_problem &problem, copes_lrpe_problem *sequence)
+template <typename T, copes_act... ACT> void list_lines(variant_list *list)
 {
-    const int axis = problem.axis, after = problem.rank - 1 - axis;
-    if (axis > 1 || after < 1 || after > 2)
-        return false;
-    *sequence = {};
-    sequence->variant = COPES_LRPE_ROTATE;
-    sequence->act = COPES_ACT_SOFTMAX;
-    sequence->softmax = COPES_OVER_SEQUENCE;
-    sequence->backward = problem.backward;
-    sequence->dtype = problem.dtype;
-    sequence->b = axis == 1 ? problem.shape[0] : 1;
-    sequence->n = sequence->length = sequence->grid[0] = problem.shape[axis];
-    sequence->h = after == 2 ? problem.shape[axis + 1] : 1;
-    sequence->d = problem.shape[problem.rank - 1];
-    sequence->grid_rank = 1;
-    const copes_view *from[] = {&problem.src, &problem.saved, &problem.dst};
-    copes_view *to[] = {&sequence->src, &sequence->x, &sequence->dst};
-    for (int i = 0; i < 3; i++) {
-        to[i]->data = from[i]->data;
-        to[i]->stride[0] = axis == 1 ? from[i]->stride[0] : 0;
-        to[i]->stride[1] = from[i]->stride[axis];
-        to[i]->stride[2] = after == 2 ? from[i]->stride[axis + 1] : 0;
-        to[i]->stride[3] = from[i]->stride[problem.rank - 1];
-    }
-    return true;
+    ((list->add(name_of_line<T, ACT, false>), list->add(name_of_line<T, ACT, true>)), ...);
 }
 
-template <typename T> int64_t act_workspace(const gpu_queue &queue, const copes_act_problem &problem)
+template <typename T> void list_elementwise(variant_list *list)
 {
-    copes_lrpe_problem sequence;
-    return problem.axis >= 0 && as_sequence(problem, &sequence) ? sequence_workspace<T>(queue, sequence, true) : 0;
-}
-
-template <typename T> copes_status run_act(const gpu_queue &queue, const copes_act_problem &problem, void *workspace)
-{
-    copes_lrpe_problem sequence;
-    if (problem.axis < 0)
-        return run_elementwise<T>(queue, problem);
-    return as_sequence(problem, &sequence) ? run_sequence<T>(queue, sequence, true, workspace)
-                                           : run_softmax_rows<T>(queue, problem);
-}
-
-/* Some kernel of this build stands for all. */
-GPU(Error_t) find_code(int *architecture)
-{
-    GPU(FuncAttributes) attributes = {};
-    const GPU(Error_t) error =
-        GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void *>(act_line<f32, COPES_ACT_NONE, false>));
-    *architecture = attributes.ptxVersion;
-    return error;
+    list_lines<T, COPES_ACT_NONE, COPES_ACT_RELU, COPES_ACT_SIGMOID, COPES_ACT_SILU>(list);
+    list->add(name_of_strided<T, 1, uint32_t>);
+    list->add(name_of_strided<T, 1, uint64_t>);
+    list->add(name_of_strided<T, vector_length<T>, uint32_t>);
+    list->add(name_of_strided<T, vector_length<T>, uint64_t>);
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template int64_t act_workspace<T>(const gpu_queue &, const copes_act_problem &);                                   \
-    template copes_status run_act<T>(const gpu_queue &, const copes_act_problem &, void *);
+    template copes_status plan_elementwise<T>(const gpu_device &, const copes_act_problem &, copes_plan *);            \
+    template void list_elementwise<T>(variant_list *);
 INSTANTIATE(f32)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::act
+
+/* Some kernel of this build stands for all. */
+GPU(Error_t) COPES_GPU::find_code(int *architecture)
+{
+    GPU(FuncAttributes) attributes = {};
+    const auto kernel = act::act_line<f32, COPES_ACT_NONE, false>;
+    const GPU(Error_t) error = GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void *>(kernel));
+    *architecture = attributes.ptxVersion;
+    return error;
+}

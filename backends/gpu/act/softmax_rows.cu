@@ -1,11 +1,12 @@
 /* Softmax along an axis whose row is given to neighbouring threads. A row of up to 32 lanes' vectors rests in
  * registers, so that memory is read once and binds; any other (longer, strided or unaligned) is a block's, which reads
  * it again. */
+#include "backends/gpu/act/methods.h"
 #include "backends/gpu/act/strides.h"
-#include "backends/gpu/kernels.h"
+#include "backends/gpu/names.h"
 #include "backends/gpu/softmax.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::act
 {
 
 enum { THREADS = 128, MOST_LANES = 32 };
@@ -113,58 +114,118 @@ template <typename T> __global__ void softmax_any(GPU_PARAMETER strided_row<T> f
     }
 }
 
-template <typename T>
-copes_status run_any(const gpu_queue &queue, const copes_act_problem &problem, const act_strides &rows)
+inline constexpr std::string_view lanes_name = "softmax_lanes", any_name = "softmax_any";
+inline constexpr std::string_view lane_counts[] = {"1", "2", "4", "8", "16", "32"}, vector_counts[] = {"2", "4"};
+
+constexpr int log2_of(int power)
 {
-    const strided_row<T> first = {static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
-                                  static_cast<T *>(problem.dst.data),       problem.shape[problem.axis],
-                                  problem.src.stride[problem.axis],         problem.saved.stride[problem.axis],
-                                  problem.dst.stride[problem.axis]};
-    return launch(queue, softmax_any<T>, blocks_of(rows.count, THREADS), THREADS, 0, first, rows);
+    return power == 1 ? 0 : 1 + log2_of(power / 2);
 }
 
 template <typename T, int LANES, int P, bool BACKWARD>
-copes_status launch_lanes(const gpu_queue &queue, const copes_act_problem &problem, const act_strides &rows)
+inline constexpr const char *name_of_lanes = variant_name<lanes_name, type_name<T>, lane_counts[log2_of(LANES)],
+                                                          vector_counts[P / 4], direction_names[BACKWARD]>::text;
+template <typename T> inline constexpr const char *name_of_any = variant_name<any_name, type_name<T>>::text;
+
+template <typename T>
+copes_status run_any(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
-    const int units = (int)problem.shape[problem.axis] / vector_length<T>;
-    const int64_t blocks = (rows.count * LANES + THREADS - 1) / THREADS;
-    return launch(queue, softmax_lanes<T, LANES, P, BACKWARD>, (unsigned)blocks, THREADS, 0,
-                  static_cast<const T *>(problem.src.data), static_cast<const T *>(problem.saved.data),
-                  static_cast<T *>(problem.dst.data), units, rows);
+    const copes_act_problem &p = problem.act;
+    const strided_row<T> first = {static_cast<const T *>(p.src.data),
+                                  static_cast<const T *>(p.saved.data),
+                                  static_cast<T *>(p.dst.data),
+                                  p.shape[p.axis],
+                                  p.src.stride[p.axis],
+                                  p.saved.stride[p.axis],
+                                  p.dst.stride[p.axis]};
+    return launch(queue, softmax_any<T>, grid_of(plan), block_of(plan), 0, first, tiling_of<act_strides>(plan));
+}
+
+template <typename T, int LANES, int P, bool BACKWARD>
+copes_status run_lanes(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
+{
+    const copes_act_problem &p = problem.act;
+    return launch(queue, softmax_lanes<T, LANES, P, BACKWARD>, grid_of(plan), block_of(plan), 0,
+                  static_cast<const T *>(p.src.data), static_cast<const T *>(p.saved.data),
+                  static_cast<T *>(p.dst.data), (int)p.shape[p.axis] / vector_length<T>, tiling_of<act_strides>(plan));
+}
+
+template <typename T, int LANES, int P, bool BACKWARD> bool take_lanes(int64_t rows, copes_plan *plan)
+{
+    set_launch(plan, (unsigned)((rows * LANES + THREADS - 1) / THREADS), THREADS, 0);
+    return take(plan, name_of_lanes<T, LANES, P, BACKWARD>, run_lanes<T, LANES, P, BACKWARD>);
 }
 
 /* With as few lanes as have the row in two vectors each, or in four if there are not more. */
 template <typename T, bool BACKWARD, int LANES = MOST_LANES>
-copes_status run_lanes(const gpu_queue &queue, const copes_act_problem &problem, const act_strides &rows)
+bool choose_lanes(int units, int64_t rows, copes_plan *plan)
 {
-    const int units = (int)problem.shape[problem.axis] / vector_length<T>;
     if constexpr (LANES > 1)
         if (units <= LANES)
-            return run_lanes<T, BACKWARD, LANES / 2>(queue, problem, rows);
+            return choose_lanes<T, BACKWARD, LANES / 2>(units, rows, plan);
     if constexpr (LANES == MOST_LANES)
         if (units > 2 * LANES)
-            return launch_lanes<T, LANES, 4, BACKWARD>(queue, problem, rows);
-    return launch_lanes<T, LANES, 2, BACKWARD>(queue, problem, rows);
+            return take_lanes<T, LANES, 4, BACKWARD>(rows, plan);
+    return take_lanes<T, LANES, 2, BACKWARD>(rows, plan);
 }
 
-template <typename T> copes_status run_softmax_rows(const gpu_queue &queue, const copes_act_problem &problem)
+template <typename T>
+bool plan_lanes(const gpu_device &device, const copes_act_problem &problem, int64_t rows, copes_plan *plan)
 {
     constexpr int V = vector_length<T>;
+    const int64_t length = problem.shape[problem.axis];
+    if (!is_allowed(device, lanes_name, plan))
+        return false;
+    if (problem.axis != problem.rank - 1)
+        return refuse(plan, lanes_name, "the axis is not the innermost in memory");
+    if (length % V != 0 || length > 4 * MOST_LANES * V)
+        return refuse(plan, lanes_name, "a row is not whole vectors of 16 bytes, or more than 128 of them");
+    if (!in_vectors<T>(problem.src, problem.shape, problem.rank) ||
+        !in_vectors<T>(problem.saved, problem.shape, problem.rank) ||
+        !in_vectors<T>(problem.dst, problem.shape, problem.rank))
+        return refuse(plan, lanes_name, "a tensor's rows are not aligned to 16 bytes");
+    return problem.backward ? choose_lanes<T, true>((int)length / V, rows, plan)
+                            : choose_lanes<T, false>((int)length / V, rows, plan);
+}
+
+template <typename T>
+copes_status plan_softmax_rows(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan)
+{
     act_strides rows;
     for (int i = 0; i < problem.rank; i++)
         if (i != problem.axis)
             rows.add(problem, i, 1);
-    const int64_t length = problem.shape[problem.axis];
-    if (problem.axis != problem.rank - 1 || length % V != 0 || length > 4 * MOST_LANES * V ||
-        !in_vectors<T>(problem.src, problem.shape, problem.rank) ||
-        !in_vectors<T>(problem.saved, problem.shape, problem.rank) ||
-        !in_vectors<T>(problem.dst, problem.shape, problem.rank))
-        return run_any<T>(queue, problem, rows);
-    return problem.backward ? run_lanes<T, true>(queue, problem, rows) : run_lanes<T, false>(queue, problem, rows);
+    set_tiling(plan, rows);
+    if (plan_lanes<T>(device, problem, rows.count, plan))
+        return COPES_OK;
+    set_launch(plan, blocks_of(rows.count, THREADS), THREADS, 0);
+    take(plan, name_of_any<T>, run_any<T>);
+    return COPES_OK;
 }
 
-template copes_status run_softmax_rows<f32>(const gpu_queue &, const copes_act_problem &);
-template copes_status run_softmax_rows<f16>(const gpu_queue &, const copes_act_problem &);
-template copes_status run_softmax_rows<bf16>(const gpu_queue &, const copes_act_problem &);
+template <typename T, int LANES, int P> void add_lanes(variant_list *list)
+{
+    list->add(name_of_lanes<T, LANES, P, false>);
+    list->add(name_of_lanes<T, LANES, P, true>);
+}
 
-} // namespace COPES_GPU
+template <typename T> void list_softmax_rows(variant_list *list)
+{
+    add_lanes<T, 1, 2>(list);
+    add_lanes<T, 2, 2>(list);
+    add_lanes<T, 4, 2>(list);
+    add_lanes<T, 8, 2>(list);
+    add_lanes<T, 16, 2>(list);
+    add_lanes<T, 32, 2>(list);
+    add_lanes<T, 32, 4>(list);
+    list->add(name_of_any<T>);
+}
+
+#define INSTANTIATE(T)                                                                                                 \
+    template copes_status plan_softmax_rows<T>(const gpu_device &, const copes_act_problem &, copes_plan *);           \
+    template void list_softmax_rows<T>(variant_list *);
+INSTANTIATE(f32)
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+
+} // namespace COPES_GPU::act

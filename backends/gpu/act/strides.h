@@ -6,7 +6,7 @@
 
 #include "common/problem.h"
 
-namespace COPES_GPU
+namespace COPES_GPU::act
 {
 
 /* Dimensions as an index counts them, the last one fastest, with the strides of a step in elements. */
@@ -46,6 +46,6 @@ template <typename Index> DEVICE act_offsets find_offsets(const act_strides &s, 
     return at;
 }
 
-} // namespace COPES_GPU
+} // namespace COPES_GPU::act
 
 #endif

@@ -1,0 +1,61 @@
+/* act: which method a problem goes to. */
+#include "backends/gpu/act/methods.h"
+
+namespace COPES_GPU::act
+{
+
+/* Softmax along an axis with others inside it is softmax over a sequence, where the dimensions are few enough to be
+ * batch, sequence, heads and features. */
+static bool as_sequence(const copes_act_problem &problem, copes_lrpe_problem *sequence)
+{
+    const int axis = problem.axis, after = problem.rank - 1 - axis;
+    if (axis > 1 || after < 1 || after > 2)
+        return false;
+    *sequence = {};
+    sequence->variant = COPES_LRPE_ROTATE;
+    sequence->act = COPES_ACT_SOFTMAX;
+    sequence->softmax = COPES_OVER_SEQUENCE;
+    sequence->backward = problem.backward;
+    sequence->dtype = problem.dtype;
+    sequence->b = axis == 1 ? problem.shape[0] : 1;
+    sequence->n = sequence->length = sequence->grid[0] = problem.shape[axis];
+    sequence->h = after == 2 ? problem.shape[axis + 1] : 1;
+    sequence->d = problem.shape[problem.rank - 1];
+    sequence->grid_rank = 1;
+    const copes_view *from[] = {&problem.src, &problem.saved, &problem.dst};
+    copes_view *to[] = {&sequence->src, &sequence->x, &sequence->dst};
+    for (int i = 0; i < 3; i++) {
+        to[i]->data = from[i]->data;
+        to[i]->stride[0] = axis == 1 ? from[i]->stride[0] : 0;
+        to[i]->stride[1] = from[i]->stride[axis];
+        to[i]->stride[2] = after == 2 ? from[i]->stride[axis + 1] : 0;
+        to[i]->stride[3] = from[i]->stride[problem.rank - 1];
+    }
+    return true;
+}
+
+template <typename T> copes_status plan(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan)
+{
+    copes_lrpe_problem sequence;
+    if (problem.axis < 0)
+        return plan_elementwise<T>(device, problem, plan);
+    return as_sequence(problem, &sequence) ? sequence::plan<T>(device, sequence, true, plan)
+                                           : plan_softmax_rows<T>(device, problem, plan);
+}
+
+template copes_status plan<f32>(const gpu_device &, const copes_act_problem &, copes_plan *);
+template copes_status plan<f16>(const gpu_device &, const copes_act_problem &, copes_plan *);
+template copes_status plan<bf16>(const gpu_device &, const copes_act_problem &, copes_plan *);
+
+template <typename... T> static void list_all(variant_list *list)
+{
+    (list_elementwise<T>(list), ...);
+    (list_softmax_rows<T>(list), ...);
+}
+
+void list_variants(variant_list *list)
+{
+    list_all<f32, f16, bf16>(list);
+}
+
+} // namespace COPES_GPU::act

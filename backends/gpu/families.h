@@ -1,0 +1,51 @@
+/* What backend.cpp asks of the families of operators, for each storage type T: f32, f16 and bf16. */
+#ifndef COPES_BACKENDS_GPU_FAMILIES_H
+#define COPES_BACKENDS_GPU_FAMILIES_H
+
+#include "backends/gpu/plan.h"
+#include "backends/gpu/storage.h"
+
+namespace COPES_GPU
+{
+
+/* Each plans every problem of its family. */
+namespace act
+{
+template <typename T> copes_status plan(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan);
+void list_variants(variant_list *list);
+} // namespace act
+
+namespace lrpe
+{
+template <typename T> copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
+void list_variants(variant_list *list);
+} // namespace lrpe
+
+/* Softmax over the sequence, alone (K = 0) or before an encoding: what act and lrpe hand over. `given`: backward, and x is the
+ * softmax itself instead of its argument. */
+namespace sequence
+{
+template <typename T>
+copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan);
+void list_variants(variant_list *list);
+} // namespace sequence
+
+namespace tpa
+{
+template <typename T> copes_status plan(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan);
+void list_variants(variant_list *list);
+} // namespace tpa
+
+/* What the code that the current device runs was made for, for gpu_device.architecture; an error where this build has none. */
+GPU(Error_t) find_code(int *architecture);
+
+/* Narrows a queue that has the whole device to the multiprocessors that its stream has. `before`: the context's last queue,
+ * whose answers are taken over where they still hold. */
+copes_status find_stream_resources(const gpu_queue &before, gpu_queue *queue);
+
+/* Fills in gpu_device.clusters. */
+void count_clusters(gpu_queue *queue);
+
+} // namespace COPES_GPU
+
+#endif

@@ -1,0 +1,158 @@
+/* Reading the flags of `copes bench`, which `copes explain` has, too. */
+#include "tools/bench_request.h"
+
+#include "tools/arguments.h"
+
+#include <string.h>
+
+const char bench_request_help[] =
+    "  --device D                       cpu, cuda, hip, or cuda:1 for a second one; default cpu\n"
+    "  --mode forward|backward|both     default both\n"
+    "  --n N[,N...]                     tokens; tpa_decode: length of the cache; default 256, 512 .. 32768\n"
+    "  --batch B --head H --dim D       default 12, 12, 128; tpa_decode 8 and 32, 32, 128\n"
+    "  --dtype f64|f32|f16|bf16         default bf16\n"
+    "  --act none|relu|sigmoid|silu|softmax   only this one; softmax over the features and over the tokens\n"
+    "  --ranks RQ,RK,RV                 of tpa_decode's queries, keys and values; default 16,1,1\n"
+    "  --grid N[,N...]                  a position grid, in place of --n\n"
+    "  --prefix L                       tokens before the grid; default 0, and 10 for md_lrpe_cosine\n"
+    "  --one-theta                      of rotate and cosine: one theta for all heads, not one for each\n";
+
+static bool want(bench_wish *wish, const char *name)
+{
+    for (int i = 0; i < BENCH_OPERATORS; i++)
+        if (strcmp(bench_operator_name((bench_operator)i), name) == 0)
+            return wish->wanted[i] = wish->any_wanted = true;
+    complain(EXIT_USAGE,
+             "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine or tpa_decode", name);
+    return false;
+}
+
+static bool read_mode(arguments *walk, bench_wish *wish)
+{
+    int32_t mode;
+    if (!arguments_choice(walk, "forward|backward|both", &mode))
+        return false;
+    wish->forward = mode != 1;
+    wish->backward = mode != 0;
+    return true;
+}
+
+static bool read_dtype(arguments *walk, bench_wish *wish)
+{
+    static const check_type types[] = {CHECK_F64, CHECK_F32, CHECK_F16, CHECK_BF16};
+    int32_t index;
+    if (!arguments_choice(walk, "f64|f32|f16|bf16", &index))
+        return false;
+    wish->type = types[index];
+    return true;
+}
+
+/* At most 2^31 - 1 positions, so that they exist and every size below fits 63 bits or is refused by the library. */
+static bool read_grid(arguments *walk, bench_wish *wish)
+{
+    if (!arguments_integers(walk, 1, INT32_MAX, wish->grid, COPES_MAX_GRID, &wish->grid_rank))
+        return false;
+    int64_t positions = 1;
+    for (int i = 0; i < wish->grid_rank && positions <= INT32_MAX; i++)
+        positions *= wish->grid[i];
+    if (positions <= INT32_MAX)
+        return true;
+    complain(EXIT_USAGE, "--grid multiplies to more than %d positions", INT32_MAX);
+    return false;
+}
+
+static bool read_ranks(arguments *walk, bench_wish *wish)
+{
+    int count;
+    if (!arguments_integers(walk, 1, INT32_MAX, wish->ranks, BENCH_RANKS, &count))
+        return false;
+    if (count == BENCH_RANKS)
+        return true;
+    complain(EXIT_USAGE, "--ranks has %d integers; it must have 3, of queries, keys and values", count);
+    return false;
+}
+
+static bool read_flag(arguments *walk, bench_request *r)
+{
+    bench_wish *wish = &r->wish;
+    const struct {
+        const char *name;
+        int64_t *value;
+        int64_t low;
+    } numbers[] = {{"batch", &wish->batch, 1},
+                   {"head", &wish->head, 1},
+                   {"dim", &wish->dim, 1},
+                   {"prefix", &wish->prefix, 0}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (strcmp(walk->flag, numbers[i].name) == 0)
+            return arguments_integer(walk, numbers[i].low, INT32_MAX, numbers[i].value);
+    if (strcmp(walk->flag, "device") == 0)
+        return arguments_device(walk, &r->device);
+    if (strcmp(walk->flag, "mode") == 0)
+        return read_mode(walk, wish);
+    if (strcmp(walk->flag, "n") == 0)
+        return arguments_integers(walk, 1, INT32_MAX, wish->n, BENCH_LENGTHS, &wish->n_count);
+    if (strcmp(walk->flag, "dtype") == 0)
+        return read_dtype(walk, wish);
+    if (strcmp(walk->flag, "act") == 0)
+        return arguments_choice(walk, "none|relu|sigmoid|silu|softmax", &wish->act);
+    if (strcmp(walk->flag, "ranks") == 0)
+        return read_ranks(walk, wish);
+    if (strcmp(walk->flag, "grid") == 0)
+        return read_grid(walk, wish);
+    if (strcmp(walk->flag, "json") == 0)
+        return (r->json = arguments_value(walk)) != NULL;
+    bool *const yes = strcmp(walk->flag, "quick") == 0       ? &wish->quick
+                      : strcmp(walk->flag, "one-theta") == 0 ? &wish->one_theta
+                      : strcmp(walk->flag, "replay") == 0    ? &r->replay
+                      : strcmp(walk->flag, "explain") == 0   ? &r->explain
+                      : strcmp(walk->flag, "help") == 0      ? &r->help
+                                                             : NULL;
+    if (yes != NULL)
+        return *yes = arguments_no_value(walk);
+    complain(EXIT_USAGE, "--%s is not a flag of `copes bench`; `copes bench --help` lists those it has", walk->flag);
+    return false;
+}
+
+/* Flags that say nothing of an operator that is asked for, or that contradict each other. */
+static bool check_request(const bench_wish *wish)
+{
+    const struct {
+        const char *flag;
+        bool given, act;
+    } flags[] = {{"grid", wish->grid_rank > 0, false},
+                 {"prefix", wish->prefix >= 0, false},
+                 {"one-theta", wish->one_theta, false},
+                 {"act", wish->act >= 0, true}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        for (int op = 0; op < BENCH_OPERATORS; op++)
+            if (flags[i].given && wish->wanted[op] && (op == BENCH_TPA || (op == BENCH_ACT && !flags[i].act))) {
+                complain(EXIT_USAGE, "%s takes no --%s", bench_operator_name((bench_operator)op), flags[i].flag);
+                return false;
+            }
+    if (wish->grid_rank > 0 && wish->n_count > 0) {
+        complain(EXIT_USAGE, "--grid and --n exclude each other");
+        return false;
+    }
+    for (int op = 0; op < BENCH_TPA; op++)
+        if (wish->ranks[0] > 0 && wish->wanted[op]) {
+            complain(EXIT_USAGE, "%s takes no --ranks", bench_operator_name((bench_operator)op));
+            return false;
+        }
+    if (wish->wanted[BENCH_TPA] && !wish->forward) {
+        complain(EXIT_USAGE, "tpa_decode has no backward");
+        return false;
+    }
+    return true;
+}
+
+bool bench_request_read(int argc, char **argv, bench_request *r)
+{
+    *r = (bench_request){.device = {kDLCPU, 0},
+                         .wish = {.forward = true, .backward = true, .prefix = -1, .act = -1, .type = CHECK_BF16}};
+    arguments walk = arguments_begin(argc, argv);
+    for (arguments_kind kind = arguments_next(&walk); kind != ARGUMENTS_END; kind = arguments_next(&walk))
+        if (!(kind == ARGUMENTS_WORD ? want(&r->wish, walk.word) : read_flag(&walk, r)))
+            return false;
+    return r->help || check_request(&r->wish);
+}
