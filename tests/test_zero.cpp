@@ -5,6 +5,10 @@
 #include <cstring>
 #include <new>
 
+/* Of a union they need set no more than the first member, and GCC 15 does not, so that must be all of it. */
+static_assert(sizeof(copes_op) == sizeof(copes_kind) + sizeof(int32_t) + sizeof(copes_act_attributes), "copes_op");
+static_assert(sizeof(copes_args) == sizeof(copes_args::in) + sizeof(copes_args::out), "copes_args");
+
 template <typename T> static int expect_zero(const char *name)
 {
     alignas(T) unsigned char memory[sizeof(T)];
