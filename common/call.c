@@ -161,6 +161,7 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
                                copes_call *call, copes_problem *problem, bool *empty)
 {
     const copes_family *family;
+    *empty = true;
     if (context == NULL)
         return copes_fail(COPES_ERROR_NULL, "context is NULL; it must come from copes_context_create");
     COPES_TRY(read_call(op, args, call, &family));
@@ -171,7 +172,6 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
         COPES_TRY(check_device(call, &call->out[i], context->device, "the context's"));
     COPES_TRY(family->check(call));
     COPES_TRY(check_outputs(call));
-    *empty = true;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
         *empty = *empty && (!copes_present(&call->out[i]) || call->out[i].count == 0);
     problem->kind = op->kind;
