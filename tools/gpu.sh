@@ -80,7 +80,10 @@ check() {
                 --device "$device" --every "$(step_of "$tool" "$op")" --large
         done
     done
+    names+=(variants)
+    begin variants "$copes" check --device "$device" --variants --large
     finish "${names[@]}"
+    grep -a -e '^variants' -e '^not met' "$out/variants.txt" || true
     cat "$out"/check-*.txt | grep -a -e '^act ' -e '^lrpe' -e '^tpa' || true
 }
 

@@ -76,8 +76,10 @@ template <typename T, copes_act ACT> bool take_line(const copes_act_problem &pro
 {
     const int64_t threads = (problem.shape[0] + vector_length<T> - 1) / vector_length<T>;
     set_launch(plan, dim3((unsigned)((threads + THREADS - 1) / THREADS)), THREADS, 0);
-    return problem.saved.data != nullptr ? take(plan, name_of_line<T, ACT, true>, run_line<T, ACT, true>)
-                                         : take(plan, name_of_line<T, ACT, false>, run_line<T, ACT, false>);
+    if constexpr (ACT != COPES_ACT_NONE) /* whose gradient is a copy, as its forward */
+        if (problem.saved.data != nullptr)
+            return take(plan, name_of_line<T, ACT, true>, run_line<T, ACT, true>);
+    return take(plan, name_of_line<T, ACT, false>, run_line<T, ACT, false>);
 }
 
 /* Are all tensors whole vectors, each aligned? */
@@ -141,12 +143,13 @@ copes_status plan_elementwise(const gpu_device &device, const copes_act_problem 
 
 template <typename T, copes_act... ACT> void list_lines(variant_list *list)
 {
+    list->add(name_of_line<T, COPES_ACT_NONE, false>);
     ((list->add(name_of_line<T, ACT, false>), list->add(name_of_line<T, ACT, true>)), ...);
 }
 
 template <typename T> void list_elementwise(variant_list *list)
 {
-    list_lines<T, COPES_ACT_NONE, COPES_ACT_RELU, COPES_ACT_SIGMOID, COPES_ACT_SILU>(list);
+    list_lines<T, COPES_ACT_RELU, COPES_ACT_SIGMOID, COPES_ACT_SILU>(list);
     list->add(name_of_strided<T, 1, uint32_t>);
     list->add(name_of_strided<T, 1, uint64_t>);
     list->add(name_of_strided<T, vector_length<T>, uint32_t>);
