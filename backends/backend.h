@@ -36,8 +36,7 @@ typedef struct copes_plan {
 } copes_plan;
 
 typedef struct copes_backend {
-    const char *name;
-    DLDeviceType device_type;
+    copes_backend_info info;
     uint32_t dtypes; /* bit 1 << copes_dtype: what its kernels run */
 
     int32_t (*device_count)(void);

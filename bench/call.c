@@ -28,15 +28,17 @@ static void store_heads_first(bench_tensor *tensor)
 static void plan_act(bench_call *call, const bench_case *c)
 {
     const int64_t shape[4] = {c->batch, c->head, c->n, c->dim};
-    call->op = copes_op_default(c->backward ? COPES_ACT_BACKWARD : COPES_ACT_FORWARD);
-    call->op.act.act = c->act;
-    call->op.act.dim = c->over_tokens ? -2 : -1;
-    if (!c->backward || (c->act != COPES_ACT_NONE && c->act != COPES_ACT_SOFTMAX))
-        call->args.in[COPES_ACT_X] = &add(call, c->type, 4, shape)->view;
-    else if (c->act == COPES_ACT_SOFTMAX)
-        call->args.in[COPES_ACT_O] = &add(call, c->type, 4, shape)->view;
-    if (c->backward)
-        call->args.in[COPES_ACT_GRAD_O] = &add(call, c->type, 4, shape)->view;
+    call->op = (copes_op){.kind = c->backward ? COPES_ACT_BACKWARD : COPES_ACT_FORWARD,
+                          .act = {.act = c->act, .dim = c->over_tokens ? -2 : -1}};
+    if (!c->backward) {
+        call->args.act_forward.x = &add(call, c->type, 4, shape)->view;
+        return;
+    }
+    if (c->act == COPES_ACT_SOFTMAX)
+        call->args.act_backward.o = &add(call, c->type, 4, shape)->view;
+    else if (c->act != COPES_ACT_NONE)
+        call->args.act_backward.x = &add(call, c->type, 4, shape)->view;
+    call->args.act_backward.grad_o = &add(call, c->type, 4, shape)->view;
 }
 
 static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
@@ -46,28 +48,30 @@ static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
     const int64_t x[4] = {c->batch, call->tokens, c->head, c->dim};
     const int64_t o[4] = {c->batch, call->tokens, c->head, cosine ? 2 * c->dim : c->dim};
     const int64_t theta[2] = {c->one_theta ? 1 : c->head, (angles + m - 1) / m}, lse[3] = {c->batch, c->head, c->dim};
-    if (!c->backward || c->act != COPES_ACT_NONE)
-        call->args.in[COPES_LRPE_X] = &add(call, c->type, 4, x)->view;
+    if (!c->backward)
+        call->args.lrpe_forward.x = &add(call, c->type, 4, x)->view;
+    if (c->backward && c->act != COPES_ACT_NONE)
+        call->args.lrpe_backward.x = &add(call, c->type, 4, x)->view;
     if (c->backward)
-        call->args.in[COPES_LRPE_GRAD_O] = &add(call, c->type, 4, o)->view;
+        call->args.lrpe_backward.grad_o = &add(call, c->type, 4, o)->view;
     for (int i = 0; i < call->count && c->op == BENCH_MD_COSINE; i++)
         store_heads_first(&call->tensors[i]);
     bench_tensor *added = add(call, c->type == CHECK_F64 ? CHECK_F32 : c->type, 2, theta);
     added->fill = BENCH_THETA;
-    call->args.in[COPES_LRPE_THETA] = &added->view;
+    *(c->backward ? &call->args.lrpe_backward.theta : &call->args.lrpe_forward.theta) = &added->view;
     if (!c->backward || !c->over_tokens)
         return;
     added = add(call, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32, 3, lse);
     added->fill = BENCH_LSE;
-    call->args.in[COPES_LRPE_LSE] = &added->view;
+    call->args.lrpe_backward.lse = &added->view;
 }
 
 static void plan_lrpe(bench_call *call, const bench_case *c)
 {
-    call->op = copes_op_default(c->backward ? COPES_LRPE_BACKWARD : COPES_LRPE_FORWARD);
+    call->op = (copes_op){.kind = c->backward ? COPES_LRPE_BACKWARD : COPES_LRPE_FORWARD};
     call->op.lrpe.variant = c->op == BENCH_ROTATE ? COPES_LRPE_ROTATE : COPES_LRPE_COSINE;
     call->op.lrpe.act = c->act;
-    call->op.lrpe.dim = c->over_tokens ? 1 : 3;
+    call->op.lrpe.dim = c->over_tokens ? -3 : -1;
     call->op.lrpe.prefix = c->prefix;
     call->op.lrpe.grid_rank = c->grid_rank;
     memcpy(call->op.lrpe.grid, c->grid, sizeof c->grid);
@@ -89,13 +93,13 @@ static void plan_tpa(bench_call *call, const bench_case *c)
     const int64_t aq[4] = {c->batch, 1, c->head, rq}, bq[4] = {c->batch, 1, rq, c->dim};
     const int64_t ak[4] = {c->batch, c->n, c->head, rk}, bk[4] = {c->batch, c->n, rk, c->dim};
     const int64_t av[4] = {c->batch, c->n, c->head, rv}, bv[4] = {c->batch, c->n, rv, c->dim};
-    call->op = copes_op_default(COPES_TPA_DECODE);
-    call->args.in[COPES_TPA_AQ] = &add(call, c->type, 4, aq)->view;
-    call->args.in[COPES_TPA_BQ] = &add(call, c->type, 4, bq)->view;
-    call->args.in[COPES_TPA_AK] = &add(call, c->type, 4, ak)->view;
-    call->args.in[COPES_TPA_BK] = &add(call, c->type, 4, bk)->view;
-    call->args.in[COPES_TPA_AV] = &add(call, c->type, 4, av)->view;
-    call->args.in[COPES_TPA_BV] = &add(call, c->type, 4, bv)->view;
+    call->op = (copes_op){.kind = COPES_TPA_DECODE};
+    call->args.tpa_decode.aq = &add(call, c->type, 4, aq)->view;
+    call->args.tpa_decode.bq = &add(call, c->type, 4, bq)->view;
+    call->args.tpa_decode.ak = &add(call, c->type, 4, ak)->view;
+    call->args.tpa_decode.bk = &add(call, c->type, 4, bk)->view;
+    call->args.tpa_decode.av = &add(call, c->type, 4, av)->view;
+    call->args.tpa_decode.bv = &add(call, c->type, 4, bv)->view;
     call->multiply_adds = tpa_multiply_adds(c);
 }
 
@@ -125,7 +129,7 @@ copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_contex
     else
         plan_lrpe(call, c);
     bench_tensor *output = add(call, c->type, 0, none);
-    call->args.out[COPES_OUT] = &output->view;
+    call->args.out[0] = &output->view;
     copes_status status = copes_infer(&call->op, &call->args);
     if (status != COPES_OK)
         return status;

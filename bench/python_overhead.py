@@ -75,7 +75,7 @@ def rows(device):
     yield "PyTorch lrpe_rotate", lambda: copes.lrpe_rotate(x, theta, offset=3)
     yield "PyTorch act, with gradient", lambda: copes.act(leaf, "silu")
     yield "PyTorch lrpe_rotate, with gradient", lambda: copes.lrpe_rotate(leaf, theta, offset=3)
-    lrpe = (theta, "rotate", "half", "none", 0, [], [3], 0, 0, [], 0, False)
+    lrpe = (theta, "rotate", "half", "none", -1, [], [3], 0, 0, [], 0, False)
     for body, others in ((empty_act, ("silu", -1)), (empty_lrpe, lrpe)):
         for how, empty in empty_operators(body):
             name = f"PyTorch {body.__name__}, {how}"

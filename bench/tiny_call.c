@@ -38,11 +38,10 @@ int main(void)
     DLTensor theta_view = {.data = theta, .device = cpu, .ndim = 2, .dtype = f32, .shape = theta_shape};
     DLTensor o_view = {.data = o, .device = cpu, .ndim = 4, .dtype = f32, .shape = shape};
 
-    const copes_op act = {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SILU, .dim = -1}};
-    const copes_args act_args = {.in = {[COPES_ACT_X] = &x_view}, .out = {[COPES_OUT] = &o_view}};
+    const copes_op act = {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SILU}};
+    const copes_args act_args = {.act_forward = {.x = &x_view, .o = &o_view}};
     const copes_op rotate = {.kind = COPES_LRPE_FORWARD, .lrpe = {.offset = {3}}};
-    const copes_args rotate_args = {.in = {[COPES_LRPE_X] = &x_view, [COPES_LRPE_THETA] = &theta_view},
-                                    .out = {[COPES_OUT] = &o_view}};
+    const copes_args rotate_args = {.lrpe_forward = {.x = &x_view, .theta = &theta_view, .o = &o_view}};
     copes_context *context;
     if (copes_context_create(cpu, NULL, &context) != COPES_OK)
         return fprintf(stderr, "%s\n", copes_last_error()), 1;

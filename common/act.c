@@ -1,11 +1,11 @@
 /* act: its attributes, checks, and the canonical problem with dimensions in memory order and merged. */
 #include "common/family.h"
 
-const copes_attribute_info copes_act_attribute_table[COPES_ACT_ATTRIBUTES] = {
-    {"act", COPES_ATTRIBUTE_ENUM, offsetof(copes_op, act.act), 1, -1, "none|relu|sigmoid|silu|softmax", "none",
-     "the activation"},
-    {"dim", COPES_ATTRIBUTE_INT32, offsetof(copes_op, act.dim), 1, -1, NULL, "-1",
-     "softmax's axis; a negative one counts from the end"},
+const copes_attribute_info *const copes_act_attribute_table[COPES_ACT_ATTRIBUTES] = {
+    COPES_ATTRIBUTE("act", COPES_ATTRIBUTE_ENUM, 1, 0, offsetof(copes_op, act.act), -1,
+                    "none|relu|sigmoid|silu|softmax", "none", "the activation"),
+    COPES_ATTRIBUTE("dim", COPES_ATTRIBUTE_AXIS, 1, 0, offsetof(copes_op, act.dim), -1, NULL, "-1",
+                    "softmax's axis, -1 the last one"),
 };
 
 static copes_status check_attributes(const copes_call *call, int rank)
@@ -16,9 +16,13 @@ static copes_status check_attributes(const copes_call *call, int rank)
                           "%s: act is %d; it must be COPES_ACT_NONE (0) to COPES_ACT_SOFTMAX (%d)", call->info->name,
                           (int)attributes->act, COPES_ACT_SOFTMAX);
     /* Also where no softmax uses it: whoever gives an axis that the tensor lacks means something else. */
-    if (attributes->dim < -rank || attributes->dim >= rank)
-        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: dim is %d; with tensors of rank %d it must be %d to %d",
-                          call->info->name, attributes->dim, rank, -rank, rank - 1);
+    if (attributes->dim > 0 && attributes->dim < rank)
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: dim is %d; axes count from the end: of rank %d it must be %d",
+                          call->info->name, attributes->dim, rank, attributes->dim - rank);
+    if (attributes->dim < -rank || attributes->dim > 0)
+        return copes_fail(COPES_ERROR_ATTRIBUTE,
+                          "%s: dim is %d; with tensors of rank %d it must be %d to -1, or 0 for the last axis",
+                          call->info->name, attributes->dim, rank, -rank);
     return COPES_OK;
 }
 
@@ -51,9 +55,9 @@ static copes_status check(copes_call *call)
     COPES_TRY(check_attributes(call, lead->rank));
     if (call->info->backward)
         COPES_TRY(check_saved(call, lead));
-    call->spec[COPES_OUT] = (copes_spec){.dtype = lead->dtype, .rank = lead->rank};
+    call->spec[COPES_ACT_OUT] = (copes_spec){.dtype = lead->dtype, .rank = lead->rank};
     for (int i = 0; i < lead->rank; i++)
-        call->spec[COPES_OUT].shape[i] = lead->shape[i];
+        call->spec[COPES_ACT_OUT].shape[i] = lead->shape[i];
     return COPES_OK;
 }
 
@@ -94,7 +98,7 @@ static void plan(const copes_call *call, copes_problem *out)
     static const copes_tensor absent = {0};
     copes_act_problem *problem = &out->act;
     const copes_tensor *src = &call->in[call->info->backward ? COPES_ACT_GRAD_O : COPES_ACT_X];
-    const copes_tensor *saved = &absent, *dst = &call->out[COPES_OUT];
+    const copes_tensor *saved = &absent, *dst = &call->out[COPES_ACT_OUT];
     if (call->info->backward && copes_present(&call->in[COPES_ACT_X]))
         saved = &call->in[COPES_ACT_X];
     else if (copes_present(&call->in[COPES_ACT_O]))
@@ -107,7 +111,7 @@ static void plan(const copes_call *call, copes_problem *out)
                                    .saved.data = copes_view_data(saved),
                                    .dst.data = copes_view_data(dst)};
     const copes_tensor *const tensors[3] = {src, saved, dst};
-    const int dim = call->op->act.dim, axis = dim < 0 ? dim + dst->rank : dim;
+    const int axis = dst->rank + (call->op->act.dim != 0 ? call->op->act.dim : -1);
     bool used[COPES_MAX_RANK] = {false};
     for (int round = 0; round < dst->rank; round++) {
         int next = -1;
@@ -126,4 +130,4 @@ static void plan(const copes_call *call, copes_problem *out)
     }
 }
 
-const copes_family copes_family_act = {check, plan, NULL};
+const copes_family copes_family_act = {check, plan, NULL, offsetof(copes_op, act.reserved)};

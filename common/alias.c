@@ -5,7 +5,7 @@
  * refused. */
 static bool may_replace(const copes_call *call, int input, int output)
 {
-    if (output != COPES_OUT || call->info->inplace != input + 1)
+    if (output != COPES_FIRST_OUT || call->info->inplace != input + 1)
         return false;
     const copes_tensor *in = &call->in[input], *out = &call->out[output];
     bool same = in->rank == out->rank;
@@ -76,18 +76,18 @@ copes_status copes_check_descriptions(const copes_call *call, const copes_args *
     part parts[PARTS];
     int count = 0;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
-        const char *slot = call->info->out[i].name;
         if (args->out[i] == NULL)
             continue;
+        const char *slot = call->info->out[i]->name;
         add_part(parts, &count, "DLTensor", slot, args->out[i], sizeof *args->out[i]);
         add_part(parts, &count, "shape", slot, args->out[i]->shape, (size_t)call->spec[i].rank * sizeof(int64_t));
     }
     const int written = count;
     for (int i = 0; i < COPES_MAX_INPUTS; i++) {
         const DLTensor *in = args->in[i];
-        const char *slot = call->info->in[i].name;
         if (in == NULL)
             continue;
+        const char *slot = call->info->in[i]->name;
         add_part(parts, &count, "DLTensor", slot, in, sizeof *in);
         add_part(parts, &count, "shape", slot, in->shape, (size_t)in->ndim * sizeof(int64_t));
         add_part(parts, &count, "strides", slot, in->strides, (size_t)in->ndim * sizeof(int64_t));

@@ -1,30 +1,41 @@
-/* copes_infer, copes_workspace_size, copes_explain and copes_run: a call is read, checked, planned and handed to its
+/* copes_infer, copes_workspace_size and _bound, copes_explain and copes_run: a call is read, checked, planned and handed to its
  * backend. */
 #include "common/alias.h"
 #include "common/context.h"
 #include "common/float_mode.h"
 #include "common/plan.h"
+#include "common/reserved.h"
 
 #include <stdio.h>
 
 /* Reads one row of slots. `required` slots must be there; those that the operator lacks must not. `types`: the types of
  * those that are not any of the floating ones. */
-static copes_status read_slots(const copes_call *call, const copes_slot_info *slots, int count, DLTensor *const *given,
-                               copes_tensor *tensors, const char *row, const char *const *types)
+static copes_status read_slots(const copes_call *call, const copes_slot_info *const *slots, int count,
+                               DLTensor *const *given, copes_tensor *tensors, const char *row, const char *const *types)
 {
     for (int i = 0; i < count; i++) {
-        if (slots[i].name == NULL && given[i] != NULL)
+        if (slots[i] == NULL && given[i] != NULL)
             return copes_fail(COPES_ERROR_NULL,
                               "%s: %s[%d] is given; the operator has no such slot, so it must be NULL",
                               call->info->name, row, i);
-        if (slots[i].name == NULL || (given[i] == NULL && slots[i].optional))
+        if (slots[i] == NULL || (given[i] == NULL && slots[i]->optional))
             continue;
         if (given[i] == NULL)
-            return copes_fail(COPES_ERROR_NULL, "%s: %s is NULL; it must be a tensor", call->info->name, slots[i].name);
+            return copes_fail(COPES_ERROR_NULL, "%s: %s is NULL; it must be a tensor", call->info->name,
+                              slots[i]->name);
         const char *const taken = types != NULL && types[i] != NULL ? types[i] : COPES_FLOATING_TYPES;
-        COPES_TRY(copes_tensor_read(call->info->name, slots[i].name, taken, given[i], &tensors[i]));
+        COPES_TRY(copes_tensor_read(call->info->name, slots[i]->name, taken, given[i], &tensors[i]));
     }
     return COPES_OK;
+}
+
+/* Of the family's attributes, and of copes_op itself. */
+static copes_status check_reserved(const copes_call *call, size_t from)
+{
+    const copes_op *op = call->op;
+    if (op->reserved == 0 && copes_all_zero((const char *)op + from, sizeof *op - from))
+        return COPES_OK;
+    return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: " COPES_RESERVED_NOT_ZERO, call->info->name);
 }
 
 /* What both entry points check first: the descriptor and the inputs. Outputs are only noted as asked for. */
@@ -37,6 +48,7 @@ static copes_status read_call(const copes_op *op, const copes_args *args, copes_
     if (call->info == NULL)
         return copes_fail(COPES_ERROR_OP, "op: kind is %d; it must be one of copes_kind, 1 to %d", (int)op->kind,
                           (int)COPES_TPA_DECODE);
+    COPES_TRY(check_reserved(call, (*family)->reserved));
     if (args == NULL)
         return copes_fail(COPES_ERROR_NULL, "%s: args is NULL; it must point to the tensors", call->info->name);
     return read_slots(call, call->info->in, COPES_MAX_INPUTS, args->in, call->in, "in", (*family)->types);
@@ -90,14 +102,14 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) { /* their contents do not count yet, only that they are asked for */
         if (args->out[i] == NULL)
             continue;
-        if (call.info->out[i].name == NULL)
+        if (call.info->out[i] == NULL)
             return copes_fail(COPES_ERROR_NULL,
                               "%s: out[%d] is given; the operator has no such slot, so it must be NULL",
                               call.info->name, i);
         if (args->out[i]->shape == NULL)
             return copes_fail(COPES_ERROR_NULL, "%s: %s has a NULL shape; it must point to room for %d lengths",
-                              call.info->name, call.info->out[i].name, COPES_MAX_RANK);
-        call.out[i].name = call.info->out[i].name;
+                              call.info->name, call.info->out[i]->name, COPES_MAX_RANK);
+        call.out[i].name = call.info->out[i]->name;
     }
     COPES_TRY(check_inputs_together(&call));
     COPES_TRY(family->check(&call));
@@ -127,7 +139,7 @@ static copes_status check_outputs(const copes_call *call)
         if (!copes_present(out))
             continue;
         COPES_TRY(copes_check_dtype(call, out, call->spec[i].dtype, ""));
-        COPES_TRY(copes_check_shape(call, out, call->spec[i].rank, call->spec[i].shape, call->info->out[i].shape));
+        COPES_TRY(copes_check_shape(call, out, call->spec[i].rank, call->spec[i].shape, call->info->out[i]->shape));
         COPES_TRY(copes_tensor_check_distinct(call->info->name, out));
     }
     return COPES_OK;
@@ -149,6 +161,7 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
                                copes_call *call, copes_problem *problem, bool *empty)
 {
     const copes_family *family;
+    *empty = true;
     if (context == NULL)
         return copes_fail(COPES_ERROR_NULL, "context is NULL; it must come from copes_context_create");
     COPES_TRY(read_call(op, args, call, &family));
@@ -159,16 +172,16 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
         COPES_TRY(check_device(call, &call->out[i], context->device, "the context's"));
     COPES_TRY(family->check(call));
     COPES_TRY(check_outputs(call));
-    *empty = true;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
         *empty = *empty && (!copes_present(&call->out[i]) || call->out[i].count == 0);
     problem->kind = op->kind;
     if (!*empty)
         family->plan(call, problem);
-    const copes_dtype dtype = call->spec[COPES_OUT].dtype;
+    const copes_dtype dtype = call->spec[COPES_FIRST_OUT].dtype;
     if ((context->backend->dtypes >> dtype & 1) == 0)
         return copes_fail(COPES_ERROR_UNSUPPORTED, "%s: %s has type %s, which the %s backend does not run",
-                          call->info->name, call->out[COPES_OUT].name, copes_dtype_name(dtype), context->backend->name);
+                          call->info->name, call->out[COPES_FIRST_OUT].name, copes_dtype_name(dtype),
+                          context->backend->info.name);
     return COPES_OK;
 }
 
@@ -181,7 +194,7 @@ static copes_status padded_workspace(const copes_call *call, const copes_plan *p
         *size = (size_t)padded;
         return COPES_OK;
     }
-    const copes_tensor *largest = &call->out[COPES_OUT];
+    const copes_tensor *largest = &call->out[COPES_FIRST_OUT];
     for (int i = 0; i < COPES_MAX_INPUTS; i++)
         if (copes_present(&call->in[i]) && call->in[i].count > largest->count)
             largest = &call->in[i];
@@ -239,6 +252,28 @@ static copes_status explain(const copes_context *context, const copes_op *op, co
     return COPES_OK;
 }
 
+static copes_status find_workspace_bound(const copes_context *context, const copes_op *ops, const copes_args *args,
+                                         size_t count, size_t *size)
+{
+    size_t most = 0;
+    if (context == NULL)
+        return copes_fail(COPES_ERROR_NULL, "context is NULL; it must come from copes_context_create");
+    if (size == NULL)
+        return copes_fail(COPES_ERROR_NULL, "size is NULL; it must point to where the size goes");
+    if (count > 0 && (ops == NULL || args == NULL))
+        return copes_fail(COPES_ERROR_NULL, "%s is NULL; it must point to those of %zu calls",
+                          ops == NULL ? "ops" : "args", count);
+    for (size_t i = 0; i < count; i++) {
+        size_t each = 0;
+        const copes_status status = find_workspace_size(context, &ops[i], &args[i], &each);
+        if (status != COPES_OK)
+            return copes_fail_in_call(status, i);
+        most = each > most ? each : most;
+    }
+    *size = most;
+    return COPES_OK;
+}
+
 static copes_status run(const copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
                         size_t workspace_size)
 {
@@ -257,12 +292,21 @@ static copes_status run(const copes_context *context, const copes_op *op, const 
     return context->backend->run(context->state, &planned.problem, &planned.plan, aligned);
 }
 
-/* Both in the library's own floating-point mode, as default scales are arithmetic, and so is how many threads a size is
+/* All in the library's own floating-point mode, as default scales are arithmetic, and so is how many threads a size is
  * for. */
 copes_status copes_workspace_size(copes_context *context, const copes_op *op, const copes_args *args, size_t *size)
 {
     const copes_float_mode mode = copes_float_mode_enter();
     const copes_status status = find_workspace_size(context, op, args, size);
+    copes_float_mode_leave(mode);
+    return status;
+}
+
+copes_status copes_workspace_bound(copes_context *context, const copes_op *ops, const copes_args *args, size_t count,
+                                   size_t *size)
+{
+    const copes_float_mode mode = copes_float_mode_enter();
+    const copes_status status = find_workspace_bound(context, ops, args, count, size);
     copes_float_mode_leave(mode);
     return status;
 }

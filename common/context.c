@@ -1,6 +1,7 @@
 /* The list of backends in this build, and contexts on their devices. */
 #include "common/context.h"
 
+#include "common/reserved.h"
 #include "common/status.h"
 
 #include <stdlib.h>
@@ -20,30 +21,44 @@ enum {
     MOST_THREADS = 4096 /* OpenMP ends the process when it cannot start one */
 };
 
-size_t copes_backends(copes_backend_info *infos, size_t capacity)
+size_t copes_backend_count(void)
 {
-    for (size_t i = 0; i < BACKEND_COUNT && i < capacity && infos != NULL; i++)
-        infos[i] = (copes_backend_info){backends[i]->name, backends[i]->device_type, backends[i]->device_count()};
     return BACKEND_COUNT;
+}
+
+const copes_backend_info *copes_backend_at(size_t index)
+{
+    return index < BACKEND_COUNT ? &backends[index]->info : NULL;
+}
+
+static const copes_backend *backend_of(DLDeviceType device_type)
+{
+    for (size_t i = 0; i < BACKEND_COUNT; i++)
+        if (backends[i]->info.device_type == device_type)
+            return backends[i];
+    return NULL;
+}
+
+int32_t copes_device_count(DLDeviceType device_type)
+{
+    const copes_backend *backend = backend_of(device_type);
+    return backend != NULL ? backend->device_count() : 0;
 }
 
 static const copes_backend *find_backend(DLDevice device)
 {
-    for (size_t i = 0; i < BACKEND_COUNT; i++)
-        if (backends[i]->device_type == device.device_type)
-            return backends[i];
-    copes_fail(COPES_ERROR_UNSUPPORTED,
-               "device: type is %d, for which this build has no backend; copes_backends lists those it has",
-               (int)device.device_type);
-    return NULL;
+    const copes_backend *backend = backend_of(device.device_type);
+    if (backend == NULL)
+        copes_fail(COPES_ERROR_UNSUPPORTED,
+                   "device: type is %d, for which this build has no backend; copes_backend_at lists those it has",
+                   (int)device.device_type);
+    return backend;
 }
 
 size_t copes_variants(DLDeviceType type, const char **names, size_t capacity)
 {
-    for (size_t i = 0; i < BACKEND_COUNT; i++)
-        if (backends[i]->device_type == type)
-            return backends[i]->variants(names, names != NULL ? capacity : 0);
-    return 0;
+    const copes_backend *backend = backend_of(type);
+    return backend != NULL ? backend->variants(names, names != NULL ? capacity : 0) : 0;
 }
 
 copes_status copes_device_summary(DLDevice device, char *text, size_t size)
@@ -56,7 +71,7 @@ copes_status copes_device_summary(DLDevice device, char *text, size_t size)
     const int32_t count = backend->device_count();
     if (device.device_id < 0 || device.device_id >= (count > 0 ? count : 1))
         return copes_fail(COPES_ERROR_DEVICE, "device: id is %d; backend %s has %d devices", device.device_id,
-                          backend->name, count);
+                          backend->info.name, count);
     backend->summary(device.device_id, text, size);
     return COPES_OK;
 }
@@ -74,10 +89,12 @@ copes_status copes_context_create(DLDevice device, const copes_context_options *
     if (options->threads < 0 || options->threads > MOST_THREADS)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "options: threads is %d; it must be 0 to %d", options->threads,
                           MOST_THREADS);
+    if (!copes_all_zero(options->reserved, sizeof options->reserved))
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "options: " COPES_RESERVED_NOT_ZERO);
     const int32_t count = backend->device_count();
     if (device.device_id < 0 || device.device_id >= count)
         return copes_fail(COPES_ERROR_DEVICE, "device: id is %d; backend %s has %d devices", device.device_id,
-                          backend->name, count);
+                          backend->info.name, count);
     copes_context *made = malloc(sizeof *made);
     if (made == NULL)
         return copes_fail(COPES_ERROR_MEMORY, "context: %zu bytes could not be allocated", sizeof *made);

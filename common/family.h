@@ -3,6 +3,7 @@
 #ifndef COPES_COMMON_FAMILY_H
 #define COPES_COMMON_FAMILY_H
 
+#include "common/slots.h"
 #include "common/status.h"
 #include "common/tensor.h"
 
@@ -27,11 +28,25 @@ typedef struct copes_family {
     void (*plan)(const copes_call *call, copes_problem *problem);
     /* The types that input slots take, as messages say them; NULL, for a slot or for all: COPES_FLOATING_TYPES. */
     const char *const *types;
+    size_t reserved; /* where the reserved bytes of its attributes begin in copes_op; they go on to its end */
 } copes_family;
 
 extern const copes_family copes_family_act, copes_family_lrpe, copes_family_tpa;
-extern const copes_attribute_info copes_act_attribute_table[], copes_lrpe_attribute_table[],
-    copes_tpa_attribute_table[];
+
+/* An entry of a table of attributes or slots, each in memory of its own, as clients do not know its size. */
+#define COPES_ATTRIBUTE(...)                                                                                           \
+    &(const copes_attribute_info)                                                                                      \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+#define COPES_SLOT_INFO(...)                                                                                           \
+    &(const copes_slot_info)                                                                                           \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
+
+extern const copes_attribute_info *const copes_act_attribute_table[], *const copes_lrpe_attribute_table[],
+                                                                          *const copes_tpa_attribute_table[];
 enum { COPES_ACT_ATTRIBUTES = 2, COPES_LRPE_ATTRIBUTES = 11, COPES_TPA_ATTRIBUTES = 5 };
 
 /* The table's entry of a kind and its family; NULL for an unknown kind. */

@@ -1,29 +1,30 @@
 /* lrpe: its attributes and what inputs and outputs must be. lrpe_plan.c makes the problem. */
 #include "common/lrpe.h"
 
-const copes_attribute_info copes_lrpe_attribute_table[COPES_LRPE_ATTRIBUTES] = {
-    {"variant", COPES_ATTRIBUTE_ENUM, offsetof(copes_op, lrpe.variant), 1, -1, "rotate|cosine", "rotate",
-     "rotate pairs of features, or double them to x cos and x sin"},
-    {"pairing", COPES_ATTRIBUTE_ENUM, offsetof(copes_op, lrpe.pairing), 1, -1, "half|interleaved", "half",
-     "rotate: pair k is features (k, k + rotary_dim / 2) or (2k, 2k + 1)"},
-    {"act", COPES_ATTRIBUTE_ENUM, offsetof(copes_op, lrpe.act), 1, -1, "none|relu|sigmoid|silu|softmax", "none",
-     "the activation that comes first"},
-    {"dim", COPES_ATTRIBUTE_INT32, offsetof(copes_op, lrpe.dim), 1, -1, NULL, "0",
-     "softmax's axis: 0, -1 or 3 the features, 1 or -3 the sequence"},
-    {"grid", COPES_ATTRIBUTE_INT64, offsetof(copes_op, lrpe.grid), COPES_MAX_GRID, offsetof(copes_op, lrpe.grid_rank),
-     NULL, "N - prefix - suffix", "lengths of the position grid, the last one fastest"},
-    {"offset", COPES_ATTRIBUTE_INT64, offsetof(copes_op, lrpe.offset), COPES_MAX_GRID, -1, NULL, "0",
-     "position of the grid's first token in each of its dimensions"},
-    {"prefix", COPES_ATTRIBUTE_INT64, offsetof(copes_op, lrpe.prefix), 1, -1, NULL, "0",
-     "tokens before the grid, which are not turned"},
-    {"suffix", COPES_ATTRIBUTE_INT64, offsetof(copes_op, lrpe.suffix), 1, -1, NULL, "0",
-     "tokens after the grid, which are not turned"},
-    {"sections", COPES_ATTRIBUTE_INT64, offsetof(copes_op, lrpe.sections), COPES_MAX_GRID, -1, NULL, "none",
-     "angles of each grid dimension, summing to K"},
-    {"rotary_dim", COPES_ATTRIBUTE_INT64, offsetof(copes_op, lrpe.rotary_dim), 1, -1, NULL, "D",
-     "rotate: the leading features that turn"},
-    {"pad_theta", COPES_ATTRIBUTE_BOOL, offsetof(copes_op, lrpe.pad_theta), 1, -1, NULL, "0",
-     "take a theta of fewer than K angles: those past E are 0"},
+const copes_attribute_info *const copes_lrpe_attribute_table[COPES_LRPE_ATTRIBUTES] = {
+    COPES_ATTRIBUTE("variant", COPES_ATTRIBUTE_ENUM, 1, 0, offsetof(copes_op, lrpe.variant), -1, "rotate|cosine",
+                    "rotate", "rotate pairs of features, or double them to x cos and x sin"),
+    COPES_ATTRIBUTE("pairing", COPES_ATTRIBUTE_ENUM, 1, 0, offsetof(copes_op, lrpe.pairing), -1, "half|interleaved",
+                    "half", "rotate: pair k is features (k, k + rotary_dim / 2) or (2k, 2k + 1)"),
+    COPES_ATTRIBUTE("act", COPES_ATTRIBUTE_ENUM, 1, 0, offsetof(copes_op, lrpe.act), -1,
+                    "none|relu|sigmoid|silu|softmax", "none", "the activation that comes first"),
+    COPES_ATTRIBUTE("dim", COPES_ATTRIBUTE_AXIS, 1, 4, offsetof(copes_op, lrpe.dim), -1, NULL, "-1",
+                    "softmax's axis in (B, N, H, D): -1 the features, -3 the sequence"),
+    COPES_ATTRIBUTE("grid", COPES_ATTRIBUTE_INT64, COPES_MAX_GRID, 0, offsetof(copes_op, lrpe.grid),
+                    offsetof(copes_op, lrpe.grid_rank), NULL, "N - prefix - suffix",
+                    "lengths of the position grid, the last one fastest"),
+    COPES_ATTRIBUTE("offset", COPES_ATTRIBUTE_INT64, COPES_MAX_GRID, 0, offsetof(copes_op, lrpe.offset), -1, NULL, "0",
+                    "position of the grid's first token in each of its dimensions"),
+    COPES_ATTRIBUTE("prefix", COPES_ATTRIBUTE_INT64, 1, 0, offsetof(copes_op, lrpe.prefix), -1, NULL, "0",
+                    "tokens before the grid, which are not turned"),
+    COPES_ATTRIBUTE("suffix", COPES_ATTRIBUTE_INT64, 1, 0, offsetof(copes_op, lrpe.suffix), -1, NULL, "0",
+                    "tokens after the grid, which are not turned"),
+    COPES_ATTRIBUTE("sections", COPES_ATTRIBUTE_INT64, COPES_MAX_GRID, 0, offsetof(copes_op, lrpe.sections), -1, NULL,
+                    "none", "angles of each grid dimension, summing to K"),
+    COPES_ATTRIBUTE("rotary_dim", COPES_ATTRIBUTE_INT64, 1, 0, offsetof(copes_op, lrpe.rotary_dim), -1, NULL, "D",
+                    "rotate: the leading features that turn"),
+    COPES_ATTRIBUTE("pad_theta", COPES_ATTRIBUTE_BOOL, 1, 0, offsetof(copes_op, lrpe.pad_theta), -1, NULL, "0",
+                    "take a theta of fewer than K angles: those past E are 0"),
 };
 
 /* COPES_NO_SOFTMAX: an axis that lrpe does not take. */
@@ -31,9 +32,7 @@ static copes_softmax_axis axis_of(int32_t dim)
 {
     switch (dim) {
     case 0:
-    case 3:
     case -1: return COPES_OVER_FEATURES;
-    case 1:
     case -3: return COPES_OVER_SEQUENCE;
     default: return COPES_NO_SOFTMAX;
     }
@@ -62,8 +61,8 @@ static copes_status check_enums(const copes_call *call)
                           (int)attributes->act, COPES_ACT_SOFTMAX);
     if (axis_of(attributes->dim) == COPES_NO_SOFTMAX)
         return copes_fail(COPES_ERROR_ATTRIBUTE,
-                          "%s: dim is %d; it must be 3, -1 or 0 for the features, or 1 or -3 for the sequence", op,
-                          attributes->dim);
+                          "%s: dim is %d; counted from the end it must be -1 for the features or -3 for the sequence",
+                          op, attributes->dim);
     if (attributes->pad_theta != 0 && attributes->pad_theta != 1)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: pad_theta is %d; it must be 0 or 1", op, attributes->pad_theta);
     return COPES_OK;
@@ -254,7 +253,7 @@ static copes_status check_optional(copes_call *call, const copes_lrpe_shape *sha
                 copes_check_shape(call, x, shape->rank, shape->rank == 4 ? four : three, "as the forward's input"));
         }
     }
-    if (softmax != COPES_OVER_SEQUENCE && (copes_present(lse) || copes_present(&call->out[COPES_OUT_LSE])))
+    if (softmax != COPES_OVER_SEQUENCE && (copes_present(lse) || copes_present(&call->out[COPES_LRPE_OUT_LSE])))
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: lse is given; it must be NULL but for softmax over the sequence",
                           call->info->name);
     if (!copes_present(lse))

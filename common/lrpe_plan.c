@@ -11,13 +11,13 @@ static copes_status check(copes_call *call)
     if (features < 0)
         return copes_fail(COPES_ERROR_SIZE, "%s: x has %lld features; o's 2D must fit 63 bits", call->info->name,
                           (long long)shape.d);
-    copes_spec *out = &call->spec[COPES_OUT];
+    copes_spec *out = &call->spec[COPES_LRPE_OUT];
     *out = (copes_spec){.dtype = dtype, .rank = shape.rank, .shape = {shape.b, shape.n, shape.h}};
     out->shape[shape.rank - 1] = features;
     if (copes_lrpe_softmax_axis(&call->op->lrpe) == COPES_OVER_SEQUENCE && !call->info->backward)
-        call->spec[COPES_OUT_LSE] = (copes_spec){.dtype = call->accumulate_double ? COPES_F64 : COPES_F32,
-                                                 .rank = 3,
-                                                 .shape = {shape.b, shape.h, shape.d}};
+        call->spec[COPES_LRPE_OUT_LSE] = (copes_spec){.dtype = call->accumulate_double ? COPES_F64 : COPES_F32,
+                                                      .rank = 3,
+                                                      .shape = {shape.b, shape.h, shape.d}};
     return COPES_OK;
 }
 
@@ -83,8 +83,8 @@ static void plan(const copes_call *call, copes_problem *out)
         .grid_rank = shape.grid_rank,
         .src = view_of(src),
         .x = backward ? view_of(&call->in[COPES_LRPE_X]) : (copes_view){0},
-        .dst = view_of(&call->out[COPES_OUT]),
-        .lse = lse_view(backward ? &call->in[COPES_LRPE_LSE] : &call->out[COPES_OUT_LSE]),
+        .dst = view_of(&call->out[COPES_LRPE_OUT]),
+        .lse = lse_view(backward ? &call->in[COPES_LRPE_LSE] : &call->out[COPES_LRPE_OUT_LSE]),
     };
     for (int j = 0; j < shape.grid_rank; j++) {
         problem->grid[j] = shape.grid[j];
@@ -98,4 +98,4 @@ static const char *const types[COPES_MAX_INPUTS] = {
     [COPES_LRPE_LSE] = "float32 (float64 where x is)",
 };
 
-const copes_family copes_family_lrpe = {check, plan, types};
+const copes_family copes_family_lrpe = {check, plan, types, offsetof(copes_op, lrpe.reserved)};

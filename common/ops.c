@@ -1,8 +1,9 @@
 /* The table of operators: every slot and attribute, as bindings, the command and the tests read them. */
 #include "common/family.h"
 
-#define X_LRPE {"x", "(B, N, H, D) or (B, N, D)", 0, "features"}
-#define THETA {"theta", "(H, E), (1, E) or (H, 1)", 0, "radians per position, float32, float16 or bfloat16"}
+#define X_LRPE COPES_SLOT_INFO("x", "(B, N, H, D) or (B, N, D)", 0, "features")
+#define THETA                                                                                                          \
+    COPES_SLOT_INFO("theta", "(H, E), (1, E) or (H, 1)", 0, "radians per position, float32, float16 or bfloat16")
 
 static const copes_op_info ops[] = {
     {
@@ -11,8 +12,8 @@ static const copes_op_info ops[] = {
         .family = "act",
         .inplace = 1 + COPES_ACT_X,
         .summary = "o = act(x): elementwise, or softmax along any axis",
-        .in = {[COPES_ACT_X] = {"x", "any", 0, "input"}},
-        .out = {[COPES_OUT] = {"o", "as x", 0, "output; may be x"}},
+        .in = {[COPES_ACT_X] = COPES_SLOT_INFO("x", "any", 0, "input")},
+        .out = {[COPES_ACT_OUT] = COPES_SLOT_INFO("o", "as x", 0, "output; may be x")},
         .attribute_count = COPES_ACT_ATTRIBUTES,
         .attributes = copes_act_attribute_table,
     },
@@ -23,10 +24,11 @@ static const copes_op_info ops[] = {
         .backward = 1,
         .inplace = 1 + COPES_ACT_GRAD_O,
         .summary = "the gradient of act_forward",
-        .in = {[COPES_ACT_X] = {"x", "as grad_o", 1, "the forward's input; needed by relu, sigmoid and silu"},
-               [COPES_ACT_GRAD_O] = {"grad_o", "any", 0, "gradient of o"},
-               [COPES_ACT_O] = {"o", "as grad_o", 1, "the forward's output; needed by softmax"}},
-        .out = {[COPES_OUT] = {"grad_x", "as grad_o", 0, "gradient of x; may be grad_o"}},
+        .in = {[COPES_ACT_X] =
+                   COPES_SLOT_INFO("x", "as grad_o", 1, "the forward's input; needed by relu, sigmoid and silu"),
+               [COPES_ACT_GRAD_O] = COPES_SLOT_INFO("grad_o", "any", 0, "gradient of o"),
+               [COPES_ACT_O] = COPES_SLOT_INFO("o", "as grad_o", 1, "the forward's output; needed by softmax")},
+        .out = {[COPES_ACT_OUT] = COPES_SLOT_INFO("grad_x", "as grad_o", 0, "gradient of x; may be grad_o")},
         .attribute_count = COPES_ACT_ATTRIBUTES,
         .attributes = copes_act_attribute_table,
     },
@@ -37,8 +39,9 @@ static const copes_op_info ops[] = {
         .inplace = 1 + COPES_LRPE_X,
         .summary = "act(x), then linearized relative positional encoding: rotate (RoPE) or cosine",
         .in = {[COPES_LRPE_X] = X_LRPE, [COPES_LRPE_THETA] = THETA},
-        .out = {[COPES_OUT] = {"o", "as x; cosine: 2D features", 0, "output; rotate: may be x"},
-                [COPES_OUT_LSE] = {"lse", "(B, H, D)", 1, "log sum exp over the sequence, for the backward"}},
+        .out = {[COPES_LRPE_OUT] = COPES_SLOT_INFO("o", "as x; cosine: 2D features", 0, "output; rotate: may be x"),
+                [COPES_LRPE_OUT_LSE] =
+                    COPES_SLOT_INFO("lse", "(B, H, D)", 1, "log sum exp over the sequence, for the backward")},
         .attribute_count = COPES_LRPE_ATTRIBUTES,
         .attributes = copes_lrpe_attribute_table,
     },
@@ -49,11 +52,13 @@ static const copes_op_info ops[] = {
         .backward = 1,
         .inplace = 1 + COPES_LRPE_GRAD_O,
         .summary = "the gradient of lrpe_forward",
-        .in = {[COPES_LRPE_X] = {"x", "(B, N, H, D) or (B, N, D)", 1, "the forward's input; needed unless act is none"},
+        .in = {[COPES_LRPE_X] = COPES_SLOT_INFO("x", "(B, N, H, D) or (B, N, D)", 1,
+                                                "the forward's input; needed unless act is none"),
                [COPES_LRPE_THETA] = THETA,
-               [COPES_LRPE_GRAD_O] = {"grad_o", "as o of the forward", 0, "gradient of o"},
-               [COPES_LRPE_LSE] = {"lse", "(B, H, D)", 1, "the forward's, for softmax over the sequence"}},
-        .out = {[COPES_OUT] = {"grad_x", "as x", 0, "gradient of x; rotate: may be grad_o"}},
+               [COPES_LRPE_GRAD_O] = COPES_SLOT_INFO("grad_o", "as o of the forward", 0, "gradient of o"),
+               [COPES_LRPE_LSE] =
+                   COPES_SLOT_INFO("lse", "(B, H, D)", 1, "the forward's, for softmax over the sequence")},
+        .out = {[COPES_LRPE_OUT] = COPES_SLOT_INFO("grad_x", "as x", 0, "gradient of x; rotate: may be grad_o")},
         .attribute_count = COPES_LRPE_ATTRIBUTES,
         .attributes = copes_lrpe_attribute_table,
     },
@@ -62,15 +67,15 @@ static const copes_op_info ops[] = {
         .name = "tpa_decode",
         .family = "tpa",
         .summary = "attention of a few query tokens over a tensor-product key and value cache",
-        .in = {[COPES_TPA_AQ] = {"aq", "(B, N, H, Rq)", 0, "queries' head factors"},
-               [COPES_TPA_BQ] = {"bq", "(B, N, Rq, D)", 0, "queries' feature factors"},
-               [COPES_TPA_AK] = {"ak", "(B, M, H, Rk) or (B, M, H)", 0, "keys' head factors"},
-               [COPES_TPA_BK] = {"bk", "(B, M, Rk, D) or (B, M, D)", 0, "keys' feature factors"},
-               [COPES_TPA_AV] = {"av", "(B, M, H, Rv) or (B, M, H)", 0, "values' head factors"},
-               [COPES_TPA_BV] = {"bv", "(B, M, Rv, E) or (B, M, E)", 0, "values' feature factors"},
-               [COPES_TPA_KV_LEN] = {"kv_len", "(B)", 1, "int32: keys in use, clamped to 0 .. M"}},
-        .out = {[COPES_OUT] = {"o", "(B, N, H, E)", 0, "output"},
-                [COPES_OUT_LSE] = {"lse", "(B, N, H)", 1, "log sum exp of the scores"}},
+        .in = {[COPES_TPA_AQ] = COPES_SLOT_INFO("aq", "(B, N, H, Rq)", 0, "queries' head factors"),
+               [COPES_TPA_BQ] = COPES_SLOT_INFO("bq", "(B, N, Rq, D)", 0, "queries' feature factors"),
+               [COPES_TPA_AK] = COPES_SLOT_INFO("ak", "(B, M, H, Rk) or (B, M, H)", 0, "keys' head factors"),
+               [COPES_TPA_BK] = COPES_SLOT_INFO("bk", "(B, M, Rk, D) or (B, M, D)", 0, "keys' feature factors"),
+               [COPES_TPA_AV] = COPES_SLOT_INFO("av", "(B, M, H, Rv) or (B, M, H)", 0, "values' head factors"),
+               [COPES_TPA_BV] = COPES_SLOT_INFO("bv", "(B, M, Rv, E) or (B, M, E)", 0, "values' feature factors"),
+               [COPES_TPA_KV_LEN] = COPES_SLOT_INFO("kv_len", "(B)", 1, "int32: keys in use, clamped to 0 .. M")},
+        .out = {[COPES_TPA_OUT] = COPES_SLOT_INFO("o", "(B, N, H, E)", 0, "output"),
+                [COPES_TPA_OUT_LSE] = COPES_SLOT_INFO("lse", "(B, N, H)", 1, "log sum exp of the scores")},
         .attribute_count = COPES_TPA_ATTRIBUTES,
         .attributes = copes_tpa_attribute_table,
     },
@@ -83,11 +88,14 @@ static const copes_family *const families[] = {
 enum { OP_COUNT = sizeof ops / sizeof ops[0] };
 _Static_assert(sizeof families / sizeof families[0] == OP_COUNT, "a family for every operator");
 
-const copes_op_info *copes_ops(size_t *count)
+size_t copes_op_count(void)
 {
-    if (count != NULL)
-        *count = OP_COUNT;
-    return ops;
+    return OP_COUNT;
+}
+
+const copes_op_info *copes_op_at(size_t index)
+{
+    return index < OP_COUNT ? &ops[index] : NULL;
 }
 
 const copes_op_info *copes_op_find(copes_kind kind, const copes_family **family)
@@ -98,12 +106,4 @@ const copes_op_info *copes_op_find(copes_kind kind, const copes_family **family)
             return &ops[i];
         }
     return NULL;
-}
-
-copes_op copes_op_default(copes_kind kind)
-{
-    copes_op op = {.kind = kind};
-    if (kind == COPES_ACT_FORWARD || kind == COPES_ACT_BACKWARD)
-        op.act.dim = -1;
-    return op;
 }

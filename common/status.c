@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local char last_error[512];
 
@@ -13,6 +14,13 @@ copes_status copes_fail(copes_status status, const char *format, ...)
     vsnprintf(last_error, sizeof last_error, format, values);
     va_end(values);
     return status;
+}
+
+copes_status copes_fail_in_call(copes_status status, size_t index)
+{
+    char message[sizeof last_error];
+    memcpy(message, last_error, sizeof message);
+    return copes_fail(status, "call %zu: %s", index, message);
 }
 
 const char *copes_last_error(void)

@@ -10,6 +10,9 @@ __attribute__((format(printf, 2, 3)))
 copes_status
 copes_fail(copes_status status, const char *format, ...);
 
+/* Says of the failure just noted which of several calls it is in, and returns `status`. */
+copes_status copes_fail_in_call(copes_status status, size_t index);
+
 #define COPES_TRY(call)                                                                                                \
     do {                                                                                                               \
         const copes_status try_status = (call);                                                                        \

@@ -3,13 +3,17 @@
 
 #include <math.h>
 
-const copes_attribute_info copes_tpa_attribute_table[COPES_TPA_ATTRIBUTES] = {
-    {"scale", COPES_ATTRIBUTE_DOUBLE, offsetof(copes_op, tpa.scale), 1, -1, NULL, "D^-1/2", "factor of the scores"},
-    {"scale_q", COPES_ATTRIBUTE_DOUBLE, offsetof(copes_op, tpa.scale_q), 1, -1, NULL, "1/Rq", "factor of the queries"},
-    {"scale_k", COPES_ATTRIBUTE_DOUBLE, offsetof(copes_op, tpa.scale_k), 1, -1, NULL, "1/Rk", "factor of the keys"},
-    {"scale_v", COPES_ATTRIBUTE_DOUBLE, offsetof(copes_op, tpa.scale_v), 1, -1, NULL, "1/Rv", "factor of the values"},
-    {"causal", COPES_ATTRIBUTE_BOOL, offsetof(copes_op, tpa.causal), 1, -1, NULL, "0",
-     "the last query sees the last key, each one before it a key less"},
+const copes_attribute_info *const copes_tpa_attribute_table[COPES_TPA_ATTRIBUTES] = {
+    COPES_ATTRIBUTE("scale", COPES_ATTRIBUTE_DOUBLE, 1, 0, offsetof(copes_op, tpa.scale), -1, NULL, "D^-1/2",
+                    "factor of the scores"),
+    COPES_ATTRIBUTE("scale_q", COPES_ATTRIBUTE_DOUBLE, 1, 0, offsetof(copes_op, tpa.scale_q), -1, NULL, "1/Rq",
+                    "factor of the queries"),
+    COPES_ATTRIBUTE("scale_k", COPES_ATTRIBUTE_DOUBLE, 1, 0, offsetof(copes_op, tpa.scale_k), -1, NULL, "1/Rk",
+                    "factor of the keys"),
+    COPES_ATTRIBUTE("scale_v", COPES_ATTRIBUTE_DOUBLE, 1, 0, offsetof(copes_op, tpa.scale_v), -1, NULL, "1/Rv",
+                    "factor of the values"),
+    COPES_ATTRIBUTE("causal", COPES_ATTRIBUTE_BOOL, 1, 0, offsetof(copes_op, tpa.causal), -1, NULL, "0",
+                    "the last query sees the last key, each one before it a key less"),
 };
 
 /* Sizes read off the six factors. */
@@ -24,7 +28,7 @@ static copes_status check_attributes(const copes_call *call)
     for (int i = 0; i < 4; i++)
         if (!isfinite(scales[i]))
             return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: %s is %g; it must be finite, or 0 for the default",
-                              call->info->name, copes_tpa_attribute_table[i].name, scales[i]);
+                              call->info->name, copes_tpa_attribute_table[i]->name, scales[i]);
     if (attributes->causal != 0 && attributes->causal != 1)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: causal is %d; it must be 0 or 1", call->info->name,
                           attributes->causal);
@@ -39,7 +43,7 @@ static copes_status check_rank(const copes_call *call, int slot, bool may_lack)
         return COPES_OK;
     char text[COPES_SHAPE_TEXT];
     return copes_fail(COPES_ERROR_SHAPE, "%s: %s has shape %s; it must be %s", call->info->name, tensor->name,
-                      copes_shape_text(tensor->rank, tensor->shape, text), call->info->in[slot].shape);
+                      copes_shape_text(tensor->rank, tensor->shape, text), call->info->in[slot]->shape);
 }
 
 static copes_status check_factor(const copes_call *call, int slot, const int64_t shape[4], int rank_axis,
@@ -128,8 +132,8 @@ static copes_status check(copes_call *call)
         COPES_TRY(copes_check_dtype(call, kv_len, COPES_I32, ""));
         COPES_TRY(copes_check_shape(call, kv_len, 1, &s.b, "(B)"));
     }
-    call->spec[COPES_OUT] = (copes_spec){.dtype = aq->dtype, .rank = 4, .shape = {s.b, s.n, s.h, s.e}};
-    call->spec[COPES_OUT_LSE] =
+    call->spec[COPES_TPA_OUT] = (copes_spec){.dtype = aq->dtype, .rank = 4, .shape = {s.b, s.n, s.h, s.e}};
+    call->spec[COPES_TPA_OUT_LSE] =
         (copes_spec){.dtype = call->accumulate_double ? COPES_F64 : COPES_F32, .rank = 3, .shape = {s.b, s.n, s.h}};
     return COPES_OK;
 }
@@ -217,11 +221,11 @@ static void plan(const copes_call *call, copes_problem *out)
         .av = factor_view(&call->in[COPES_TPA_AV], 3),
         .bv = factor_view(&call->in[COPES_TPA_BV], 2),
         .kv_len = plain_view(&call->in[COPES_TPA_KV_LEN]),
-        .o = plain_view(&call->out[COPES_OUT]),
-        .lse = plain_view(&call->out[COPES_OUT_LSE]),
+        .o = plain_view(&call->out[COPES_TPA_OUT]),
+        .lse = plain_view(&call->out[COPES_TPA_OUT_LSE]),
     };
 }
 
 static const char *const types[COPES_MAX_INPUTS] = {[COPES_TPA_KV_LEN] = "int32"};
 
-const copes_family copes_family_tpa = {check, plan, types};
+const copes_family copes_family_tpa = {check, plan, types, offsetof(copes_op, tpa.reserved)};

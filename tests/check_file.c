@@ -30,7 +30,7 @@ static oracle_tensor widen(const safetensors_file *file, const char *name, check
 static int64_t compare(const copes_op *op, oracle_args *args, const oracle_tensor *o, check_type type, double *worst)
 {
     oracle_tensor wanted;
-    oracle_infer(op, args, COPES_OUT, &wanted);
+    oracle_infer(op, args, COPES_LRPE_OUT, &wanted);
     const size_t count = (size_t)oracle_count(&wanted);
     int64_t beyond = 0;
     double *memory = calloc(3 * count + 1, sizeof *memory);
@@ -39,17 +39,17 @@ static int64_t compare(const copes_op *op, oracle_args *args, const oracle_tenso
     wanted.value = memory;
     wanted.term = memory + count;
     wanted.turn = memory + 2 * count;
-    args->out[COPES_OUT] = &wanted;
+    args->out[COPES_LRPE_OUT] = &wanted;
     if (oracle_run(op, args) != 0)
         beyond = -1;
     for (size_t i = 0; i < count && beyond >= 0; i++) {
-        const check_bound bound = check_bound_of(op, COPES_OUT, type, (DLDevice){kDLCPU, 0});
+        const check_bound bound = check_bound_of(op, COPES_LRPE_OUT, type, (DLDevice){kDLCPU, 0});
         const check_verdict verdict =
             check_compare(bound, type, wanted.value[i], wanted.term[i], wanted.turn[i], o->value[i]);
         beyond += verdict.beyond;
         *worst = verdict.ulps > *worst ? verdict.ulps : *worst;
     }
-    args->out[COPES_OUT] = NULL;
+    args->out[COPES_LRPE_OUT] = NULL;
     free(memory);
     return beyond;
 }

@@ -133,7 +133,7 @@ def angles(theta, token, head, count, length, grid, offset, prefix, sections, pa
 def lrpe(x, theta, variant, act="none", dim=-1, pairing="half", grid=None, offset=(), prefix=0, suffix=0, sections=(),
          rotary_dim=0, pad_theta=False):
     b, n, h, d = x.shape
-    y = globals()["act"](x, act, {0: 3}.get(dim, dim))
+    y = globals()["act"](x, act, dim)
     length = n - prefix - suffix
     rotary_dim = rotary_dim or d
     count = d if variant == "cosine" else rotary_dim // 2

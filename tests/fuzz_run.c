@@ -92,7 +92,7 @@ static void take_lrpe(reader *from, copes_lrpe_attributes *lrpe)
     lrpe->variant = (copes_lrpe_variant)(take(from) % 3);
     lrpe->pairing = (copes_lrpe_pairing)(take(from) % 3);
     lrpe->act = (copes_act)(take(from) % 6);
-    lrpe->dim = narrow(take_number(from)) % 5;
+    lrpe->dim = -(narrow(take_number(from)) % 5);
     if (given & 1) {
         lrpe->grid_rank = narrow(take_number(from)) % 6;
         take_numbers(from, lrpe->grid, COPES_MAX_GRID);
@@ -116,7 +116,7 @@ static void take_op(reader *from, copes_op *op)
     op->kind = (copes_kind)(take(from) % 7);
     if (op->kind == COPES_ACT_FORWARD || op->kind == COPES_ACT_BACKWARD) {
         op->act.act = (copes_act)(take(from) % 6);
-        op->act.dim = narrow(take_number(from));
+        op->act.dim = narrow((int64_t)(0 - (uint64_t)take_number(from)));
     } else if (op->kind == COPES_TPA_DECODE) {
         double *const scales[4] = {&op->tpa.scale, &op->tpa.scale_q, &op->tpa.scale_k, &op->tpa.scale_v};
         for (int i = 0; i < 4; i++)

@@ -5,7 +5,8 @@ copes_status header_as_cpp(copes_context *context);
 
 copes_status header_as_cpp(copes_context *context)
 {
-    copes_op op = copes_op_default(COPES_LRPE_FORWARD);
+    copes_op op{};
+    op.kind = COPES_LRPE_FORWARD;
     op.lrpe.act = COPES_ACT_SILU;
     copes_args args = {};
     copes_status (*run)(copes_context *, const copes_op *, const copes_args *, void *, size_t) = copes_run;

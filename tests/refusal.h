@@ -3,8 +3,9 @@
 #ifndef COPES_TESTS_REFUSAL_H
 #define COPES_TESTS_REFUSAL_H
 
+#include "common/slots.h"
+
 #include <check.h>
-#include <copes/copes.h>
 
 enum { CALL_SLOTS = COPES_MAX_INPUTS + COPES_MAX_OUTPUTS, CALL_BYTES = 16384, CALL_EDITS = 3, OUT = COPES_MAX_INPUTS };
 
@@ -56,6 +57,15 @@ typedef struct refusal {
     call_edit edits[CALL_EDITS];
     const char *message;
 } refusal;
+
+/* The row of an int32 at this offset, which is reserved and not zero. */
+#define RESERVED(offset, kind)                                                                                         \
+    {COPES_ERROR_ATTRIBUTE,                                                                                            \
+     BY_ALL,                                                                                                           \
+     {{SET32, (int64_t)(offset), 0, 1 << 24, 0}},                                                                      \
+     kind                                                                                                              \
+     ": reserved is not zero; it must be: the struct was not all zero at first, or this library is older than "        \
+     "the program"}
 
 /* Gives the slot a compact tensor, its memory filled: inputs with small numbers, outputs with poison. */
 void call_add(call_case *call, int slot, DLDataType dtype, int rank, const int64_t *shape);

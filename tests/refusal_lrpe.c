@@ -16,11 +16,11 @@ void call_grid(call_case *call)
 {
     call_rotate(call);
     call->op.lrpe = (copes_lrpe_attributes){.act = COPES_ACT_SOFTMAX,
-                                            .dim = 1,
+                                            .dim = -3,
                                             .grid_rank = 2,
                                             .grid = {2, 5},
                                             .prefix = 1,
                                             .suffix = 1,
                                             .sections = {1, 3}};
-    call_add(call, OUT + COPES_OUT_LSE, float32, 3, lse);
+    call_add(call, OUT + COPES_LRPE_OUT_LSE, float32, 3, lse);
 }

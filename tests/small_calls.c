@@ -1,22 +1,27 @@
 /* The table of small calls, their values and how they are run. */
 #include "tests/small_calls.h"
 
+#include "common/slots.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 const small_call small_calls[] = {
-    {"silu", {.kind = COPES_ACT_FORWARD, .act = {COPES_ACT_SILU, -1}}, {{64, 999}, [7] = {64, 999}}, {2, [7] = 2}},
+    {"silu", {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SILU}}, {{64, 999}, [7] = {64, 999}}, {2, [7] = 2}},
     {"sigmoid's gradient",
-     {.kind = COPES_ACT_BACKWARD, .act = {COPES_ACT_SIGMOID, -1}},
+     {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SIGMOID}},
      {{64, 999}, {64, 999}, [7] = {64, 999}},
      {2, 2, [7] = 2}},
-    {"softmax", {.kind = COPES_ACT_FORWARD, .act = {COPES_ACT_SOFTMAX, 0}}, {{64, 33}, [7] = {64, 33}}, {2, [7] = 2}},
+    {"softmax",
+     {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = -2}},
+     {{64, 33}, [7] = {64, 33}},
+     {2, [7] = 2}},
     {"softmax of long rows",
-     {.kind = COPES_ACT_FORWARD, .act = {COPES_ACT_SOFTMAX, 1}},
+     {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX}},
      {{8, 5000}, [7] = {8, 5000}},
      {2, [7] = 2}},
     {"softmax's gradient",
-     {.kind = COPES_ACT_BACKWARD, .act = {COPES_ACT_SOFTMAX, 1}},
+     {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SOFTMAX}},
      {[1] = {64, 33}, [2] = {64, 33}, [7] = {64, 33}},
      {[1] = 2, [2] = 2, [7] = 2}},
     {"rotate after silu",
@@ -28,11 +33,11 @@ const small_call small_calls[] = {
      {[1] = {3, 8}, [2] = {2, 40, 3, 16}, [7] = {2, 40, 3, 16}},
      {[1] = 2, [2] = 4, [7] = 4}},
     {"rotate after softmax over the sequence",
-     {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = 1}},
+     {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = -3}},
      {{2, 40, 3, 16}, {3, 8}, [7] = {2, 40, 3, 16}, [8] = {2, 3, 16}},
      {4, 2, [7] = 4, [8] = 3}},
     {"cosine's gradient",
-     {.kind = COPES_LRPE_BACKWARD, .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = 1}},
+     {.kind = COPES_LRPE_BACKWARD, .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = -3}},
      {{2, 40, 3, 16}, {3, 16}, {2, 40, 3, 32}, [7] = {2, 40, 3, 16}},
      {4, 2, 4, [7] = 4}},
     {"wide rows",

@@ -45,7 +45,7 @@ static int call(const library *copes)
     int64_t shape[] = {COUNT};
     DLTensor in = {.data = x, .device = cpu, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape}, out = in;
     const copes_op op = {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_RELU}};
-    const copes_args args = {.in = {[COPES_ACT_X] = &in}, .out = {[COPES_OUT] = &out}};
+    const copes_args args = {.act_forward = {.x = &in, .o = &out}};
     copes_context *context;
     out.data = o;
     for (int i = 0; i < COUNT; i++)

@@ -4,6 +4,7 @@ test_install.py MESON SOURCE BUILD PREFIX CC KIND, with KIND pkg-config, cmake, 
 import math
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -88,7 +89,7 @@ def try_subproject(folder):
 
 
 def try_exports(folder):
-    """Only copes_ names leave the shared library, and its soname has the version's first number."""
+    """Only copes_ names leave the shared library, and its soname has the version's series: 0.2, or 1 from 1.0 on."""
     library = install(folder)[1] / 'libcopes.so'
     names = [line.split()[-1].split('@')[0] for line in run('nm', '-D', '--defined-only', library).splitlines()]
     strays = [name for name in names if not name.startswith('copes_')]
@@ -97,7 +98,9 @@ def try_exports(folder):
     declared = {part.split('(')[0].split()[-1].lstrip('*') for part in header.split('COPES_API')[1:] if '(' in part}
     declared = {name for name in declared if name.startswith('copes_')}
     assert set(names) == declared, set(names) ^ declared
-    assert 'libcopes.so.0]' in run('readelf', '-d', library)
+    major, minor = (re.search(rf'COPES_VERSION_{part} (\d+)', header).group(1) for part in ('MAJOR', 'MINOR'))
+    series = f'0.{minor}' if major == '0' else major
+    assert f'libcopes.so.{series}]' in run('readelf', '-d', library)
 
 
 def try_readme(_):

@@ -111,9 +111,8 @@ static void expect_repeats(copes_op op, check_type type, int64_t features, size_
 START_TEST(act_streams)
 {
     expect_repeats((copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SILU}}, CHECK_F32, 128, 0);
-    expect_repeats((copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = -1}}, CHECK_BF16,
-                   130, 6);
-    expect_repeats((copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = 1}}, CHECK_BF16, 128,
+    expect_repeats((copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SOFTMAX}}, CHECK_BF16, 130, 6);
+    expect_repeats((copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = -3}}, CHECK_BF16, 128,
                    2);
 }
 END_TEST
@@ -125,7 +124,7 @@ START_TEST(lrpe_streams)
     op.lrpe.pairing = COPES_LRPE_INTERLEAVED;
     expect_repeats(op, CHECK_F32, 130, 4);
     op.lrpe.act = COPES_ACT_SOFTMAX;
-    op.lrpe.dim = 1;
+    op.lrpe.dim = -3;
     expect_repeats(op, CHECK_BF16, 130, 6);
     op.kind = COPES_LRPE_BACKWARD;
     op.lrpe = (copes_lrpe_attributes){.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SILU, .pad_theta = 1};

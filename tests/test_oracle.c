@@ -50,8 +50,8 @@ static void expect_near(double got, double wanted)
 static const double *run_one(const copes_op *op, oracle_args *args, room *out)
 {
     shaped(out, 0, NULL);
-    oracle_infer(op, args, COPES_OUT, &out->tensor);
-    args->out[COPES_OUT] = &out->tensor;
+    oracle_infer(op, args, COPES_FIRST_OUT, &out->tensor);
+    args->out[COPES_FIRST_OUT] = &out->tensor;
     args->tiny = (double)FLT_MIN;
     ck_assert_int_eq(oracle_run(op, args), 0);
     return out->value;
@@ -92,13 +92,13 @@ START_TEST(softmax_runs_along_its_axis)
     static room x, out;
     const double ln2 = 0.69314718055994530942;
     oracle_tensor *t = filled(&x, 2, (int64_t[]){2, 3}, (double[]){0, ln2, 0, 1000, 1000 + ln2, -INFINITY});
-    const double *o = act(COPES_ACT_SOFTMAX, -1, t, &out);
+    const double *o = act(COPES_ACT_SOFTMAX, 0, t, &out);
     const double rows[] = {0.25, 0.5, 0.25, 1. / 3, 2. / 3, 0};
     for (int i = 0; i < 6; i++) {
         ck_assert_double_eq_tol(o[i], rows[i], 1e-13); /* 1000 + ln 2 is rounded */
     }
     ck_assert_double_eq_tol(out.term[0], 0.5, 1e-15);
-    o = act(COPES_ACT_SOFTMAX, 0, t, &out);
+    o = act(COPES_ACT_SOFTMAX, -2, t, &out);
     ck_assert(o[0] == 0 || o[0] < 1e-300);
     ck_assert(o[3] == 1 && o[2] == 1 && o[5] == 0);
     o = act(COPES_ACT_SOFTMAX, -1, filled(&x, 2, (int64_t[]){1, 2}, (double[]){-INFINITY, -INFINITY}), &out);
@@ -187,13 +187,13 @@ START_TEST(lrpe_activates_first)
     const int64_t shape[] = {2, 3, 2, 4};
     scattered(&x, 4, shape, 0.3);
     filled(&theta, 2, (int64_t[]){1, 1}, (double[]){0});
-    copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = 1, .prefix = 1}};
+    copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = -3, .prefix = 1}};
     oracle_args args = {.in = {&x.tensor, &theta.tensor}};
     shaped(&lse, 0, NULL);
-    oracle_infer(&op, &args, COPES_OUT_LSE, &lse.tensor);
+    oracle_infer(&op, &args, COPES_LSE_OUT, &lse.tensor);
     ck_assert(lse.tensor.rank == 3 && lse.tensor.shape[0] == 2 && lse.tensor.shape[1] == 2 && lse.tensor.shape[2] == 4);
-    args.out[COPES_OUT_LSE] = &lse.tensor;
-    const double *o = run_one(&op, &args, &out), *wanted = act(COPES_ACT_SOFTMAX, 1, &x.tensor, &plain);
+    args.out[COPES_LSE_OUT] = &lse.tensor;
+    const double *o = run_one(&op, &args, &out), *wanted = act(COPES_ACT_SOFTMAX, -3, &x.tensor, &plain);
     for (int i = 0; i < 48; i++) {
         expect_near(o[i], wanted[i]);
         expect_near(exp(x.value[i] - lse.value[i / 24 * 8 + i % 8]), wanted[i]);
@@ -217,8 +217,8 @@ START_TEST(attention_has_its_known_values)
     copes_op op = {.kind = COPES_TPA_DECODE};
     oracle_args args = {.in = {&aq.tensor, &bq.tensor, &ak.tensor, &bk.tensor, &av.tensor, &bv.tensor}};
     shaped(&lse, 0, NULL);
-    oracle_infer(&op, &args, COPES_OUT_LSE, &lse.tensor);
-    args.out[COPES_OUT_LSE] = &lse.tensor;
+    oracle_infer(&op, &args, COPES_LSE_OUT, &lse.tensor);
+    args.out[COPES_LSE_OUT] = &lse.tensor;
     const double *o = run_one(&op, &args, &out);
     const double e[] = {exp(0.55), exp(2.2), exp(1.1)}, sum = e[0] + e[1] + e[2];
     expect_near(o[0], (e[0] + 4 * e[1] + 12 * e[2]) / sum);
@@ -258,8 +258,8 @@ START_TEST(sums_that_cancel_have_sizes)
     const copes_op op = {.kind = COPES_TPA_DECODE, .tpa = {.scale_k = 1, .scale_v = 1}};
     oracle_args args = {.in = {&aq.tensor, &bq.tensor, &ak.tensor, &bk.tensor, &av.tensor, &bv.tensor}};
     shaped(&lse, 0, NULL);
-    oracle_infer(&op, &args, COPES_OUT_LSE, &lse.tensor);
-    args.out[COPES_OUT_LSE] = &lse.tensor;
+    oracle_infer(&op, &args, COPES_LSE_OUT, &lse.tensor);
+    args.out[COPES_LSE_OUT] = &lse.tensor;
     const double *o = run_one(&op, &args, &out);
     expect_near(lse.value[0], log(4.));
     expect_near(lse.term[0], 6);

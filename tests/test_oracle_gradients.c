@@ -83,9 +83,9 @@ static void check_act(copes_act which, int dim)
 START_TEST(act)
 {
     for (int which = COPES_ACT_NONE; which < COPES_ACT_SOFTMAX; which++) {
-        check_act((copes_act)which, -1);
+        check_act((copes_act)which, 0);
     }
-    for (int dim = -3; dim < 3; dim++) {
+    for (int dim = -3; dim <= 0; dim++) {
         check_act(COPES_ACT_SOFTMAX, dim);
     }
 }
@@ -100,11 +100,11 @@ static void check_lrpe(copes_lrpe_attributes attributes, int64_t heads, int64_t 
     scatter(&theta, 2, (int64_t[]){heads, width}, 4.1);
     oracle_args args = {.in = {[COPES_LRPE_X] = &x.tensor, [COPES_LRPE_THETA] = &theta.tensor}, .out = {&o.tensor}};
     shape_room(&o, 4, shape);
-    oracle_infer(&forward, &args, COPES_OUT, &o.tensor);
+    oracle_infer(&forward, &args, COPES_LRPE_OUT, &o.tensor);
     scatter(&w, 4, o.tensor.shape, 2.9);
-    int over_sequence = attributes.act == COPES_ACT_SOFTMAX && attributes.dim == 1;
+    int over_sequence = attributes.act == COPES_ACT_SOFTMAX && attributes.dim == -3;
     shape_room(&lse, 3, (int64_t[]){2, 2, 6});
-    args.out[COPES_OUT_LSE] = over_sequence ? &lse.tensor : NULL;
+    args.out[COPES_LRPE_OUT_LSE] = over_sequence ? &lse.tensor : NULL;
     run(&forward, &args);
     shape_room(&slope, 4, shape);
     oracle_args back = {.in = {&x.tensor, &theta.tensor, &w.tensor}, .out = {&slope.tensor}};
@@ -125,10 +125,10 @@ static void check_lrpe_acts(copes_lrpe_attributes attributes, int64_t heads, int
 {
     for (int which = COPES_ACT_NONE; which <= COPES_ACT_SOFTMAX; which++) {
         attributes.act = (copes_act)which;
-        attributes.dim = 3;
+        attributes.dim = -1;
         check_lrpe(attributes, heads, width);
     }
-    attributes.dim = 1;
+    attributes.dim = -3;
     check_lrpe(attributes, heads, width);
 }
 

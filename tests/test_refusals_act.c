@@ -12,14 +12,14 @@ static const int64_t shape[3] = {2, 3, 8};
 
 static void forward(call_case *call)
 {
-    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {COPES_ACT_SILU, -1}};
+    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SILU}};
     call_add(call, X, float32, 3, shape);
     call_add(call, OUT, float32, 3, shape);
 }
 
 static void backward(call_case *call)
 {
-    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {COPES_ACT_SILU, -1}};
+    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SILU}};
     call_add(call, X, float32, 3, shape);
     call_add(call, GRAD, float32, 3, shape);
     call_add(call, OUT, float32, 3, shape);
@@ -27,7 +27,7 @@ static void backward(call_case *call)
 
 static void softmax_backward(call_case *call)
 {
-    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {COPES_ACT_SOFTMAX, 1}};
+    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = -2}};
     call_add(call, SAVED, float32, 3, shape);
     call_add(call, GRAD, float32, 3, shape);
     call_add(call, OUT, float32, 3, shape);
@@ -203,15 +203,26 @@ static const refusal forward_rows[] = {
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, ACT, 0, COPES_ACT_SOFTMAX, 0}, {SET32, DIM, 0, 3, 0}},
-     "act_forward: dim is 3; with tensors of rank 3 it must be -3 to 2"},
+     "act_forward: dim is 3; with tensors of rank 3 it must be -3 to -1, or 0 for the last axis"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, ACT, 0, COPES_ACT_SOFTMAX, 0}, {SET32, DIM, 0, -4, 0}},
-     "act_forward: dim is -4; with tensors of rank 3 it must be -3 to 2"},
+     "act_forward: dim is -4; with tensors of rank 3 it must be -3 to -1, or 0 for the last axis"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, DIM, 0, 99, 0}},
-     "act_forward: dim is 99; with tensors of rank 3 it must be -3 to 2"},
+     "act_forward: dim is 99; with tensors of rank 3 it must be -3 to -1, or 0 for the last axis"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, DIM, 0, 1, 0}},
+     "act_forward: dim is 1; axes count from the end: of rank 3 it must be -2"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, DIM, 0, 2, 0}},
+     "act_forward: dim is 2; axes count from the end: of rank 3 it must be -1"},
+    RESERVED(offsetof(copes_op, reserved), "act_forward"),
+    RESERVED(offsetof(copes_op, act.reserved), "act_forward"),
+    RESERVED(sizeof(copes_op) - 4, "act_forward"),
 };
 
 static const refusal backward_rows[] = {
@@ -264,7 +275,8 @@ static const refusal backward_rows[] = {
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, DIM, 0, -4, 0}},
-     "act_backward: dim is -4; with tensors of rank 3 it must be -3 to 2"},
+     "act_backward: dim is -4; with tensors of rank 3 it must be -3 to -1, or 0 for the last axis"},
+    RESERVED(offsetof(copes_op, act.reserved), "act_backward"),
 };
 
 static const refusal softmax_rows[] = {
@@ -287,7 +299,7 @@ static const refusal softmax_rows[] = {
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, DIM, 0, 3, 0}},
-     "act_backward: dim is 3; with tensors of rank 3 it must be -3 to 2"},
+     "act_backward: dim is 3; with tensors of rank 3 it must be -3 to -1, or 0 for the last axis"},
 };
 
 START_TEST(forward_refuses)

@@ -13,7 +13,7 @@ static const int64_t shape[2] = {2, 3};
 static void make(call_case *call)
 {
     memset(call, 0, sizeof *call);
-    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {COPES_ACT_RELU, -1}};
+    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_RELU}};
     call_add(call, COPES_ACT_X, float32, 2, shape);
     call_add(call, OUT, float32, 2, shape);
 }
@@ -35,6 +35,15 @@ START_TEST(null_arguments)
     expect_refusal(copes_workspace_size(call_context(), &call.op, &call.args, NULL), COPES_ERROR_NULL,
                    "size is NULL; it must point to where the size goes");
     ck_assert_uint_eq(size, 77);
+    expect_refusal(copes_workspace_bound(NULL, &call.op, &call.args, 1, &size), COPES_ERROR_NULL,
+                   "context is NULL; it must come from copes_context_create");
+    expect_refusal(copes_workspace_bound(call_context(), NULL, &call.args, 2, &size), COPES_ERROR_NULL,
+                   "ops is NULL; it must point to those of 2 calls");
+    expect_refusal(copes_workspace_bound(call_context(), &call.op, NULL, 1, &size), COPES_ERROR_NULL,
+                   "args is NULL; it must point to those of 1 calls");
+    expect_refusal(copes_workspace_bound(call_context(), &call.op, &call.args, 1, NULL), COPES_ERROR_NULL,
+                   "size is NULL; it must point to where the size goes");
+    ck_assert_uint_eq(size, 77);
     expect_refusal(copes_run(NULL, &call.op, &call.args, NULL, 0), COPES_ERROR_NULL,
                    "context is NULL; it must come from copes_context_create");
     expect_refusal(copes_run(call_context(), NULL, &call.args, NULL, 0), COPES_ERROR_NULL,
@@ -54,6 +63,7 @@ START_TEST(contexts)
 {
     copes_context *context = (copes_context *)&context;
     const copes_context_options negative = {.threads = -1}, many = {.threads = 4097};
+    copes_context_options newer;
     expect_refusal(copes_context_create(cpu, NULL, NULL), COPES_ERROR_NULL,
                    "context is NULL; it must point to where the context goes");
     expect_refusal(copes_context_create(cpu, &negative, &context), COPES_ERROR_ATTRIBUTE,
@@ -62,12 +72,21 @@ START_TEST(contexts)
     expect_refusal(copes_context_create(cpu, &many, &context), COPES_ERROR_ATTRIBUTE,
                    "options: threads is 4097; it must be 0 to 4096");
     ck_assert_ptr_null(context);
+    for (size_t i = 0; i < sizeof newer.reserved / sizeof newer.reserved[0]; i++) {
+        newer = (copes_context_options){.threads = 1};
+        newer.reserved[i] = INT32_MIN;
+        expect_refusal(
+            copes_context_create(cpu, &newer, &context), COPES_ERROR_ATTRIBUTE,
+            "options: reserved is not zero; it must be: the struct was not all zero at first, or this library "
+            "is older than the program");
+        ck_assert_ptr_null(context);
+    }
     expect_refusal(copes_context_create((DLDevice){kDLCPU, 1}, NULL, &context), COPES_ERROR_DEVICE,
                    "device: id is 1; backend cpu has 1 devices");
     expect_refusal(copes_context_create((DLDevice){kDLCPU, -1}, NULL, &context), COPES_ERROR_DEVICE,
                    "device: id is -1; backend cpu has 1 devices");
     expect_refusal(copes_context_create((DLDevice){kDLVulkan, 0}, NULL, &context), COPES_ERROR_UNSUPPORTED,
-                   "device: type is 7, for which this build has no backend; copes_backends lists those it has");
+                   "device: type is 7, for which this build has no backend; copes_backend_at lists those it has");
     ck_assert_ptr_null(context);
     expect_refusal(copes_context_set_stream(NULL, NULL), COPES_ERROR_NULL,
                    "context is NULL; it must come from copes_context_create");
@@ -109,7 +128,7 @@ START_TEST(summaries)
     expect_refusal(copes_device_summary((DLDevice){kDLCPU, 3}, text, sizeof text), COPES_ERROR_DEVICE,
                    "device: id is 3; backend cpu has 1 devices");
     expect_refusal(copes_device_summary((DLDevice){kDLVPI, 0}, text, sizeof text), COPES_ERROR_UNSUPPORTED,
-                   "device: type is 9, for which this build has no backend; copes_backends lists those it has");
+                   "device: type is 9, for which this build has no backend; copes_backend_at lists those it has");
     ck_assert_str_eq(text, "poison");
     ck_assert_int_eq(copes_device_summary(cpu, text, 4), COPES_OK);
     ck_assert_str_eq(text, "CPU");
@@ -227,7 +246,7 @@ START_TEST(descriptions_that_overlap)
     DLTensor o = {.shape = made[0]}, lse = {.shape = made[1]};
     const DLTensor x_before = x, o_before = o;
     const copes_op op = {.kind = COPES_LRPE_FORWARD,
-                         .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = 1}};
+                         .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = -3}};
     copes_args args = {.in = {&x, &theta}, .out = {&x, &lse}};
     expect_description_refusal(&op, &args, "DLTensor of o overlaps the DLTensor of x");
     args.out[1] = args.out[0] = &o;

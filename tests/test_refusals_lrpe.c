@@ -14,7 +14,7 @@ static void cosine_backward(call_case *call)
 {
     static const int64_t wide[2] = {1, 8};
     call->op = (copes_op){.kind = COPES_LRPE_BACKWARD,
-                          .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = 1}};
+                          .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = -3}};
     call_add(call, X, float32, 4, shape);
     call_add(call, THETA, float32, 2, wide);
     call_add(call, GRAD, float32, 4, doubled);
@@ -273,7 +273,7 @@ START_TEST(empty_succeeds)
     static const int lse_dim[4] = {0, -1, 1, 2}, theta_dim[4] = {-1, -1, 0, 1};
     memset(&call, 0, sizeof call);
     call_grid(&call);
-    call.op.lrpe = (copes_lrpe_attributes){.act = COPES_ACT_SOFTMAX, .dim = 1};
+    call.op.lrpe = (copes_lrpe_attributes){.act = COPES_ACT_SOFTMAX, .dim = -3};
     call.shape[X][_i] = call.shape[OUT][_i] = 0;
     if (lse_dim[_i] >= 0)
         call.shape[LSE][lse_dim[_i]] = 0;

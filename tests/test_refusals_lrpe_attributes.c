@@ -9,6 +9,9 @@ enum { X = COPES_LRPE_X, LSE = OUT + 1 };
 #define FAR ((INT64_C(1) << 31) - 1)
 
 static const refusal rotate_rows[] = {
+    RESERVED(offsetof(copes_op, reserved), "lrpe_forward"),
+    RESERVED(AT(reserved), "lrpe_forward"),
+    RESERVED(sizeof(copes_op) - 4, "lrpe_forward"),
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, AT(variant), 0, 2, 0}},
@@ -23,12 +26,12 @@ static const refusal rotate_rows[] = {
      "lrpe_forward: act is 5; it must be COPES_ACT_NONE (0) to COPES_ACT_SOFTMAX (4)"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
-     {{SET32, AT(act), 0, COPES_ACT_SOFTMAX, 0}, {SET32, AT(dim), 0, 2, 0}},
-     "lrpe_forward: dim is 2; it must be 3, -1 or 0 for the features, or 1 or -3 for the sequence"},
+     {{SET32, AT(act), 0, COPES_ACT_SOFTMAX, 0}, {SET32, AT(dim), 0, 1, 0}},
+     "lrpe_forward: dim is 1; counted from the end it must be -1 for the features or -3 for the sequence"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, AT(dim), 0, 99, 0}},
-     "lrpe_forward: dim is 99; it must be 3, -1 or 0 for the features, or 1 or -3 for the sequence"},
+     "lrpe_forward: dim is 99; counted from the end it must be -1 for the features or -3 for the sequence"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, AT(pad_theta), 0, 2, 0}},
@@ -178,12 +181,16 @@ static const refusal grid_rows[] = {
      "lrpe_forward: pad_theta is 1; with a grid of more than one dimension it must be 0"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
-     {{SET32, AT(dim), 0, 3, 0}},
+     {{SET32, AT(dim), 0, -1, 0}},
      "lrpe_forward: lse is given; it must be NULL but for softmax over the sequence"},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, AT(dim), 0, -2, 0}},
-     "lrpe_forward: dim is -2; it must be 3, -1 or 0 for the features, or 1 or -3 for the sequence"},
+     "lrpe_forward: dim is -2; counted from the end it must be -1 for the features or -3 for the sequence"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, AT(dim), 0, 3, 0}},
+     "lrpe_forward: dim is 3; counted from the end it must be -1 for the features or -3 for the sequence"},
 };
 
 START_TEST(rotate_refuses)

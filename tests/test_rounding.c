@@ -49,9 +49,8 @@ static void run_gradient(copes_context *context, check_type type, bool columns, 
         values[COUNT + i] = 1;
     }
     ck_assert_int_eq(check_buffer_write(&saved, values), 0);
-    const copes_op op = {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = 0}};
-    const copes_args args = {.in = {[COPES_ACT_GRAD_O] = &grad.tensor, [COPES_ACT_O] = &saved.tensor},
-                             .out = {&out.tensor}};
+    const copes_op op = {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = -2}};
+    const copes_args args = {.act_backward = {.grad_o = &grad.tensor, .o = &saved.tensor, .grad_x = &out.tensor}};
     ck_assert_msg(copes_run(context, &op, &args, NULL, 0) == COPES_OK, "%s", copes_last_error());
     ck_assert_int_eq(check_buffer_read(&out, values, &hash), 0);
     for (int i = 0; i < COUNT; i++) {

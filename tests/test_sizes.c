@@ -1,8 +1,8 @@
 /* Lengths that strides of 0 make possible: the size of the workspace is either at least what a call must need, or refused
  * with SIZE, and a refused call writes nothing. */
+#include "common/slots.h"
 #include "tests/suite.h"
 
-#include <copes/copes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -103,7 +103,7 @@ static bool check_tpa(const tpa_shape *s, int bits)
     ADD(&call, COPES_TPA_BK, bits, s->b, s->m, s->rk, s->d);
     ADD(&call, COPES_TPA_AV, bits, s->b, s->m, s->h, s->rv);
     ADD(&call, COPES_TPA_BV, bits, s->b, s->m, s->rv, s->e);
-    ADD(&call, OUT + COPES_OUT, bits, s->b, s->n, s->h, s->e);
+    ADD(&call, OUT + COPES_TPA_OUT, bits, s->b, s->n, s->h, s->e);
     snprintf(what, sizeof what, "tpa_decode of b %lld n %lld m %lld h %lld d %lld e %lld ranks %lld %lld %lld",
              (long long)s->b, (long long)s->n, (long long)s->m, (long long)s->h, (long long)s->d, (long long)s->e,
              (long long)s->rq, (long long)s->rk, (long long)s->rv);
@@ -155,12 +155,12 @@ START_TEST(lrpe_of_all_lengths)
                 const int64_t d = INT64_C(1) << power;
                 sized_call call = {.op = {.kind = backward ? COPES_LRPE_BACKWARD : COPES_LRPE_FORWARD,
                                           .lrpe = {.act = softmax > 0 ? COPES_ACT_SOFTMAX : COPES_ACT_SILU,
-                                                   .dim = softmax == 2 ? 1 : 3}}};
+                                                   .dim = softmax == 2 ? -3 : -1}}};
                 ADD(&call, COPES_LRPE_X, 16, 1, 3, 1, d);
                 ADD(&call, COPES_LRPE_THETA, 32, 1, 1);
                 if (backward)
                     ADD(&call, COPES_LRPE_GRAD_O, 16, 1, 3, 1, d);
-                ADD(&call, OUT + COPES_OUT, 16, 1, 3, 1, d);
+                ADD(&call, OUT + COPES_LRPE_OUT, 16, 1, 3, 1, d);
                 refused += check(&call, d, "lrpe");
             }
     ck_assert_int_gt(refused, 0);
@@ -171,10 +171,10 @@ END_TEST
 START_TEST(act_of_all_lengths)
 {
     for (int power = 0; power <= 53; power++)
-        for (int dim = -2; dim < 0; dim++) {
-            sized_call call = {.op = {.kind = COPES_ACT_FORWARD, .act = {COPES_ACT_SOFTMAX, dim}}};
+        for (int dim = -2; dim <= 0; dim++) {
+            sized_call call = {.op = {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = dim}}};
             ADD(&call, COPES_ACT_X, 16, 3, INT64_C(1) << power);
-            ADD(&call, OUT + COPES_OUT, 16, 3, INT64_C(1) << power);
+            ADD(&call, OUT + COPES_ACT_OUT, 16, 3, INT64_C(1) << power);
             ck_assert_int_eq(check(&call, 0, "act"), 0);
         }
 }

@@ -51,12 +51,12 @@ static void run_pairs(copes_context *context, const kind *k, walk w, const void 
     for (int i = 0; i < PAIRS; i++)
         put(k, lse, i, k->largest); /* which the smaller one's e is too small to change */
     const copes_op op = {.kind = COPES_LRPE_BACKWARD,
-                         .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = w == FEATURES ? 3 : 1, .rotary_dim = 2}};
-    const copes_args args = {.in = {[COPES_LRPE_X] = &x_view,
-                                    [COPES_LRPE_THETA] = &theta_view,
-                                    [COPES_LRPE_GRAD_O] = &g_view,
-                                    [COPES_LRPE_LSE] = w == SEQUENCE_WITH_LSE ? &lse_view : NULL},
-                             .out = {[COPES_OUT] = &o_view}};
+                         .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = w == FEATURES ? -1 : -3, .rotary_dim = 2}};
+    const copes_args args = {.lrpe_backward = {.x = &x_view,
+                                               .theta = &theta_view,
+                                               .grad_o = &g_view,
+                                               .lse = w == SEQUENCE_WITH_LSE ? &lse_view : NULL,
+                                               .grad_x = &o_view}};
     size_t bytes = 0;
     ck_assert_msg(copes_workspace_size(context, &op, &args, &bytes) == COPES_OK, "%s", copes_last_error());
     void *workspace = malloc(bytes + 1);

@@ -152,20 +152,18 @@ static bool match_device(const char *text, const copes_backend_info *backend, in
 
 bool arguments_device(arguments *walk, DLDevice *device)
 {
-    enum { CAPACITY = 16 };
-    copes_backend_info backends[CAPACITY];
     const char *text = arguments_value(walk);
     if (text == NULL)
         return false;
-    const size_t found = copes_backends(backends, CAPACITY), count = found < CAPACITY ? found : CAPACITY;
     char names[256] = "";
-    for (size_t i = 0, used = 0; i < count; i++) {
-        if (match_device(text, &backends[i], &device->device_id)) {
-            device->device_type = backends[i].device_type;
+    for (size_t i = 0, used = 0; i < copes_backend_count(); i++) {
+        const copes_backend_info *backend = copes_backend_at(i);
+        if (match_device(text, backend, &device->device_id)) {
+            device->device_type = backend->device_type;
             return true;
         }
         if (used < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", backends[i].name);
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", backend->name);
     }
     complain(EXIT_USAGE, "--%s is \"%s\"; this build has %s, and \":1\" after a name picks its second device",
              walk->flag, text, names);

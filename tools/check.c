@@ -181,7 +181,7 @@ static bool runs_type(copes_context *context, DLDevice device, check_type type)
     size_t size;
     DLTensor tensor = {.device = device, .ndim = 1, .dtype = check_type_of(type)->dlpack, .shape = &one};
     const copes_op op = {.kind = COPES_ACT_FORWARD};
-    const copes_args args = {.in = {&tensor}, .out = {&tensor}};
+    const copes_args args = {.act_forward = {.x = &tensor, .o = &tensor}};
     return copes_workspace_size(context, &op, &args, &size) != COPES_ERROR_UNSUPPORTED;
 }
 

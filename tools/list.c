@@ -16,20 +16,20 @@ static int read_nothing(int argc, char **argv, const char *help)
     return complain(EXIT_USAGE, "\"%s\": `copes %s` takes no arguments", argv[1], argv[0]);
 }
 
-static void print_slots(const char *title, const copes_slot_info *slots, int capacity)
+static void print_slots(const char *title, const copes_slot_info *const *slots, int capacity)
 {
     for (int i = 0; i < capacity; i++) {
-        if (slots[i].name == NULL)
+        if (slots[i] == NULL)
             continue;
-        printf("  %-9s %-10s %-30s %s%s\n", title, slots[i].name, slots[i].shape, slots[i].summary,
-               slots[i].optional != 0 ? " (optional)" : "");
+        printf("  %-9s %-10s %-30s %s%s\n", title, slots[i]->name, slots[i]->shape, slots[i]->summary,
+               slots[i]->optional != 0 ? " (optional)" : "");
         title = "";
     }
 }
 
 static void print_attribute(const char *title, const copes_attribute_info *attribute)
 {
-    static const char *const types[] = {"", "", "integer", "integer", "number"};
+    static const char *const types[] = {"", "", "integer", "integer", "number", "axis"};
     char type[64];
     if (attribute->choices != NULL)
         snprintf(type, sizeof type, "%s", attribute->choices);
@@ -48,10 +48,8 @@ int command_ops(int argc, char **argv)
                                     "slots with their shapes, its attributes and their defaults.\n");
     if (status >= 0)
         return status;
-    size_t count;
-    const copes_op_info *infos = copes_ops(&count);
-    for (size_t i = 0; i < count; i++) {
-        const copes_op_info *info = &infos[i];
+    for (size_t i = 0; i < copes_op_count(); i++) {
+        const copes_op_info *info = copes_op_at(i);
         char name[OPERATORS_NAME_SIZE];
         printf("%s%s: %s\n", i > 0 ? "\n" : "", info->name, info->summary);
         for (int index = 0; operators_name(info, index, name); index++)
@@ -60,15 +58,13 @@ int command_ops(int argc, char **argv)
         print_slots("input", info->in, COPES_MAX_INPUTS);
         print_slots("output", info->out, COPES_MAX_OUTPUTS);
         for (int j = 0; j < info->attribute_count; j++)
-            print_attribute(j == 0 ? "attribute" : "", &info->attributes[j]);
+            print_attribute(j == 0 ? "attribute" : "", info->attributes[j]);
     }
     return 0;
 }
 
 int command_devices(int argc, char **argv)
 {
-    enum { CAPACITY = 16 };
-    copes_backend_info backends[CAPACITY];
     const int status =
         read_nothing(argc, argv,
                      "usage: copes devices\n\nLists the backends in this build and their devices: for the "
@@ -76,14 +72,14 @@ int command_devices(int argc, char **argv)
                      "device, the reason.\n");
     if (status >= 0)
         return status;
-    const size_t found = copes_backends(backends, CAPACITY), count = found < CAPACITY ? found : CAPACITY;
-    for (size_t i = 0; i < count; i++) {
-        const int32_t devices = backends[i].device_count;
+    for (size_t i = 0; i < copes_backend_count(); i++) {
+        const copes_backend_info *backend = copes_backend_at(i);
+        const int32_t devices = copes_device_count(backend->device_type);
         for (int32_t id = 0; id < (devices > 0 ? devices : 1); id++) {
             char text[256], name[32];
-            if (copes_device_summary((DLDevice){backends[i].device_type, id}, text, sizeof text) != COPES_OK)
+            if (copes_device_summary((DLDevice){backend->device_type, id}, text, sizeof text) != COPES_OK)
                 return complain(EXIT_FAILED, "%s", copes_last_error());
-            snprintf(name, sizeof name, devices > 1 ? "%s:%d" : "%s", backends[i].name, id);
+            snprintf(name, sizeof name, devices > 1 ? "%s:%d" : "%s", backend->name, id);
             printf("%-8s %s%s\n", name, devices == 0 ? "no device: " : "", text);
         }
     }

@@ -7,8 +7,8 @@
 static const copes_attribute_info *find_variant(const copes_op_info *info)
 {
     for (int i = 0; i < info->attribute_count; i++)
-        if (info->attributes[i].type == COPES_ATTRIBUTE_ENUM && strcmp(info->attributes[i].name, "variant") == 0)
-            return &info->attributes[i];
+        if (info->attributes[i]->type == COPES_ATTRIBUTE_ENUM && strcmp(info->attributes[i]->name, "variant") == 0)
+            return info->attributes[i];
     return NULL;
 }
 
@@ -46,19 +46,18 @@ bool operators_name(const copes_op_info *info, int index, char name[OPERATORS_NA
 
 const copes_op_info *operators_find(const char *name, bool backward, copes_op *op)
 {
-    size_t count;
-    const copes_op_info *infos = copes_ops(&count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < copes_op_count(); i++) {
+        const copes_op_info *info = copes_op_at(i);
         char candidate[OPERATORS_NAME_SIZE];
-        for (int index = 0; operators_name(&infos[i], index, candidate); index++) {
-            if (strcmp(candidate, name) != 0 || (infos[i].backward != 0) != backward)
+        for (int index = 0; operators_name(info, index, candidate); index++) {
+            if (strcmp(candidate, name) != 0 || (info->backward != 0) != backward)
                 continue;
-            const copes_attribute_info *variant = find_variant(&infos[i]);
+            const copes_attribute_info *variant = find_variant(info);
             const int32_t choice = index;
-            *op = copes_op_default(infos[i].kind);
+            *op = (copes_op){.kind = info->kind};
             if (variant != NULL)
                 memcpy((char *)op + variant->offset, &choice, sizeof choice);
-            return &infos[i];
+            return info;
         }
     }
     return NULL;
@@ -66,12 +65,12 @@ const copes_op_info *operators_find(const char *name, bool backward, copes_op *o
 
 void operators_list(char *text, size_t size)
 {
-    size_t count, used = 0;
-    const copes_op_info *infos = copes_ops(&count);
+    size_t used = 0;
     text[0] = '\0';
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < copes_op_count(); i++) {
+        const copes_op_info *info = copes_op_at(i);
         char name[OPERATORS_NAME_SIZE];
-        for (int index = 0; infos[i].backward == 0 && operators_name(&infos[i], index, name) && used < size; index++)
+        for (int index = 0; info->backward == 0 && operators_name(info, index, name) && used < size; index++)
             used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", name);
     }
 }
@@ -85,10 +84,10 @@ bool operators_flag(const copes_attribute_info *attribute, char flag[OPERATORS_N
     return strcmp(attribute->name, "variant") != 0;
 }
 
-int operators_slot(const copes_slot_info *slots, int capacity, const char *name)
+int operators_slot(const copes_slot_info *const *slots, int capacity, const char *name)
 {
     for (int i = 0; i < capacity; i++)
-        if (slots[i].name != NULL && strcmp(slots[i].name, name) == 0)
+        if (slots[i] != NULL && strcmp(slots[i]->name, name) == 0)
             return i;
     return -1;
 }

@@ -21,7 +21,7 @@ void operators_list(char *text, size_t size);
 bool operators_flag(const copes_attribute_info *attribute, char flag[OPERATORS_NAME_SIZE]);
 
 /* The index of the slot of this name, or -1. */
-int operators_slot(const copes_slot_info *slots, int capacity, const char *name);
+int operators_slot(const copes_slot_info *const *slots, int capacity, const char *name);
 
 /* Does either direction of the operator of this name take an input slot so named? */
 bool operators_takes(const char *name, const char *slot);

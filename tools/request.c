@@ -40,12 +40,12 @@ static void print_flag(const copes_attribute_info *attribute)
     putchar('\n');
 }
 
-static void print_slots(const char *title, const copes_slot_info *slots, int capacity)
+static void print_slots(const char *title, const copes_slot_info *const *slots, int capacity)
 {
     for (int i = 0; i < capacity; i++)
-        if (slots[i].name != NULL)
-            printf("  %s %-8s %-26s %s%s\n", title, slots[i].name, slots[i].shape, slots[i].summary,
-                   slots[i].optional != 0 ? " (optional)" : "");
+        if (slots[i] != NULL)
+            printf("  %s %-8s %-26s %s%s\n", title, slots[i]->name, slots[i]->shape, slots[i]->summary,
+                   slots[i]->optional != 0 ? " (optional)" : "");
 }
 
 static int print_help(const char *name)
@@ -63,10 +63,10 @@ static int print_help(const char *name)
     }
     printf("Flags:\n");
     for (int i = 0; i < forward->attribute_count; i++)
-        print_flag(&forward->attributes[i]);
+        print_flag(forward->attributes[i]);
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
-        if (forward->out[i].name != NULL && forward->out[i].optional != 0)
-            printf("  --%-36s also write %s\n", forward->out[i].name, forward->out[i].name);
+        if (forward->out[i] != NULL && forward->out[i]->optional != 0)
+            printf("  --%-36s also write %s\n", forward->out[i]->name, forward->out[i]->name);
     if (operators_takes(name, "theta"))
         printf("  %-38s where the file has no theta: X^(-i/E), as RoPE's\n", "--theta-base X");
     if (operators_takes(name, "x"))
@@ -111,6 +111,7 @@ static bool set_attribute(arguments *walk, const copes_attribute_info *attribute
             return false;
         break;
     case COPES_ATTRIBUTE_INT32:
+    case COPES_ATTRIBUTE_AXIS:
         if (!arguments_integer(walk, INT32_MIN, INT32_MAX, &integer))
             return false;
         small = (int32_t)integer;
@@ -147,11 +148,13 @@ static bool read_flag(arguments *walk, request *wish)
         return arguments_choice(walk, "bnhd|bhnd", &wish->heads_first);
     for (int i = 0; i < wish->info->attribute_count; i++) {
         char flag[OPERATORS_NAME_SIZE];
-        if (operators_flag(&wish->info->attributes[i], flag) && strcmp(walk->flag, flag) == 0)
-            return set_attribute(walk, &wish->info->attributes[i], &wish->op);
+        if (!operators_flag(wish->info->attributes[i], flag) || strcmp(walk->flag, flag) != 0)
+            continue;
+        wish->axes |= (uint32_t)(wish->info->attributes[i]->type == COPES_ATTRIBUTE_AXIS) << i;
+        return set_attribute(walk, wish->info->attributes[i], &wish->op);
     }
     const int output = operators_slot(wish->info->out, COPES_MAX_OUTPUTS, walk->flag);
-    if (output >= 0 && wish->info->out[output].optional != 0) {
+    if (output >= 0 && wish->info->out[output]->optional != 0) {
         wish->wanted[output] = true;
         return arguments_no_value(walk);
     }
@@ -191,7 +194,7 @@ int request_read(int argc, char **argv, request *wish)
     if (wish->info == NULL)
         return status;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
-        wish->wanted[i] = wish->info->out[i].name != NULL && wish->info->out[i].optional == 0;
+        wish->wanted[i] = wish->info->out[i] != NULL && wish->info->out[i]->optional == 0;
     arguments walk = arguments_begin(argc - 1, argv + 1);
     for (arguments_kind kind = arguments_next(&walk); kind != ARGUMENTS_END; kind = arguments_next(&walk)) {
         if (kind == ARGUMENTS_WORD)

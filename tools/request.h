@@ -13,6 +13,7 @@ typedef struct request {
     const char *in, *out; /* paths */
     DLDevice device;
     double theta_base;              /* 0: not given */
+    uint32_t axes;                  /* bit i: attribute i is an axis that was given, 0 and more from the front */
     int32_t heads_first;            /* tensors of rank 4 are stored (B, H, N, D) */
     bool wanted[COPES_MAX_OUTPUTS]; /* outputs to compute and write */
 } request;

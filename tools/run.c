@@ -145,12 +145,12 @@ static int load_all(job *work)
     const request *wish = &work->wish;
     int lacking = -1;
     for (int i = 0; i < COPES_MAX_INPUTS; i++) {
-        const copes_slot_info *slot = &wish->info->in[i];
-        const safetensors_tensor *source = slot->name != NULL ? safetensors_find(&work->file, slot->name) : NULL;
+        const copes_slot_info *slot = wish->info->in[i];
+        const safetensors_tensor *source = slot != NULL ? safetensors_find(&work->file, slot->name) : NULL;
         const int status = source != NULL ? load(work, source, i) : 0;
         if (status != 0)
             return status;
-        if (slot->name == NULL || source != NULL || slot->optional != 0)
+        if (slot == NULL || source != NULL || slot->optional != 0)
             continue;
         if (strcmp(slot->name, "theta") != 0)
             return complain(EXIT_FAILED, "%s: there is no tensor \"%s\", which %s%s needs", wish->in, slot->name,
@@ -161,6 +161,28 @@ static int load_all(job *work)
         lacking = i;
     }
     return lacking >= 0 ? make_theta(work, lacking) : 0;
+}
+
+/* On a command line axes count from the front, too, as PyTorch's do; to the library they count from the end. What it
+ * would refuse is refused here where its message would be about another count. */
+static int resolve_axes(job *work)
+{
+    request *wish = &work->wish;
+    for (int i = 0; i < wish->info->attribute_count; i++) {
+        const copes_attribute_info *attribute = wish->info->attributes[i];
+        const int32_t own = wish->info->inplace > 0 ? work->in[wish->info->inplace - 1].view.ndim : 0;
+        const int32_t axes = attribute->axes > 0 ? attribute->axes : own;
+        int32_t axis;
+        if ((wish->axes >> i & 1) == 0 || axes == 0)
+            continue;
+        memcpy(&axis, (char *)&wish->op + attribute->offset, sizeof axis);
+        if (attribute->axes == 0 && (axis < -axes || axis >= axes))
+            return complain(EXIT_FAILED, "%s: %s: %s is %d; with tensors of rank %d it must be %d to %d", wish->in,
+                            wish->info->name, attribute->name, axis, axes, -axes, axes - 1);
+        axis -= axis >= 0 && axis < axes ? axes : 0;
+        memcpy((char *)&wish->op + attribute->offset, &axis, sizeof axis);
+    }
+    return 0;
 }
 
 static int refuse(const request *wish)
@@ -186,7 +208,7 @@ static int allocate_outputs(job *work)
             slot->memory = aligned_alloc(64, (shaped.size + 64) / 64 * 64);
         if (slot->memory == NULL)
             return complain(EXIT_FAILED, "no memory for the %zu bytes of %s", shaped.size,
-                            work->wish.info->out[i].name);
+                            work->wish.info->out[i]->name);
         slot->view.data = slot->memory;
         set_strides(&work->wish, slot);
     }
@@ -211,7 +233,7 @@ static int save(const job *work)
         safetensors_tensor *result = &results[count];
         if (!work->wish.wanted[i])
             continue;
-        *result = (safetensors_tensor){.name = work->wish.info->out[i].name,
+        *result = (safetensors_tensor){.name = work->wish.info->out[i]->name,
                                        .dtype = dtype_of(&slot->view),
                                        .rank = slot->view.ndim,
                                        .data = slot->memory};
@@ -230,6 +252,8 @@ static int work_through(job *work)
     if (!safetensors_open(work->wish.in, &work->file, reason))
         return complain(EXIT_FAILED, "%s: %s", work->wish.in, reason);
     int status = load_all(work);
+    if (status == 0)
+        status = resolve_axes(work);
     if (status == 0)
         status = allocate_outputs(work);
     if (status == 0)

@@ -239,8 +239,7 @@ static copes_status run(void *state, const copes_problem *problem, const copes_p
 } // namespace COPES_GPU
 
 extern "C" const copes_backend COPES_GPU_BACKEND = {
-    .name = COPES_GPU_NAME,
-    .device_type = COPES_GPU_DEVICE_TYPE,
+    .info = {COPES_GPU_NAME, COPES_GPU_DEVICE_TYPE},
     .dtypes = 1u << COPES_F32 | 1u << COPES_F16 | 1u << COPES_BF16,
     .device_count = COPES_GPU::device_count,
     .summary = COPES_GPU::summary,

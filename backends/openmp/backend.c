@@ -180,8 +180,7 @@ static size_t variants(const char **names, size_t capacity)
 }
 
 const copes_backend copes_backend_cpu = {
-    .name = "cpu",
-    .device_type = kDLCPU,
+    .info = {"cpu", kDLCPU},
     .dtypes = 1u << COPES_F32 | 1u << COPES_F16 | 1u << COPES_BF16 | 1u << COPES_F64,
     .device_count = device_count,
     .summary = summary,

@@ -3,9 +3,10 @@
  * One header, four ideas:
  *  - A tensor is a DLPack DLTensor. Its device picks the backend, its strides, of any sign, cover every layout, and its
  *    memory stays the caller's. No alignment is required.
- *  - An operator is a descriptor, copes_op: a kind and its attributes. Zero means "the default" (but for act.dim), so a
- *    designated initializer names only what differs.
- *  - Tensors are passed in copes_args, by slot: args.in[COPES_LRPE_X] = &x. An optional slot left NULL is absent.
+ *  - An operator is a descriptor, copes_op: a kind and its attributes. Zero means "the default", so a designated
+ *    initializer, or copes_op op{} in C++, names only what differs.
+ *  - Tensors are passed in copes_args, by the kind's name and the slot's: args.lrpe_forward.x = &x. An optional slot left
+ *    NULL is absent.
  *  - Everything is checked before anything is computed. A call that fails has written nothing, returns a status, and
  *    leaves one line in copes_last_error() that names the slot or attribute, what it was and what it must be.
  *
@@ -21,7 +22,29 @@
  *
  * Forks: a process that fork has made, and that has not called exec since, runs CPU calls on the calling thread alone,
  * whatever its contexts were opened with, as OpenMP's threads stay behind in the parent. Contexts of the CPU go on in it,
- * and it gives the same bits. (Where the library is loaded only after the fork, this is known on Linux alone, by /proc.) */
+ * and it gives the same bits. (Where the library is loaded only after the fork, this is known on Linux alone, by /proc.)
+ * A GPU's runtime does not outlive a fork: a context of a GPU that the parent opened must not be used in the child.
+ *
+ * Which calls wait: on the CPU each call returns when its work is done. On a GPU copes_run, copes_workspace_size,
+ * copes_workspace_bound and copes_explain wait for nothing on the device. copes_context_create, copes_context_set_stream,
+ * copes_device_count and copes_device_summary ask the device's runtime, and may start it, which takes up to seconds.
+ * Everything else only computes.
+ *
+ * Faults on a GPU: what goes wrong while a kernel runs (an address that is not the device's, a device that is lost) comes
+ * after copes_run has returned COPES_OK. The next call that reaches the runtime returns COPES_ERROR_BACKEND with the
+ * runtime's words, be it a call of this library, on any context, or the caller's own, such as cudaStreamSynchronize. What
+ * the stream's outputs hold is then undefined. CUDA keeps such an error: every later call on that device fails likewise
+ * until the process ends.
+ *
+ * How this interface grows: a program goes on with every later library of its minor version (0.2; from 1.0 on, of its major
+ * one), without being compiled again.
+ *  - What the caller fills has a fixed size: copes_op, copes_args, copes_context_options. New attributes, slots and
+ *    options take reserved places, and zero there means what was done before them. What is reserved must be zero, and is
+ *    refused by name where it is not, so that a program for a newer library is never misread.
+ *  - What the library fills, the structs named copes_..._info, is the library's own, constant, and reached by pointer. Such
+ *    a struct gets members at its end: do not copy it, make one, or step from one to the next by its size.
+ *  - Functions and enumerators are added; none is taken away or gets another number. A switch over statuses or kinds
+ *    needs a default. */
 #ifndef COPES_COPES_H
 #define COPES_COPES_H
 
@@ -34,7 +57,7 @@ extern "C" {
 #endif
 
 #define COPES_VERSION_MAJOR 0
-#define COPES_VERSION_MINOR 1
+#define COPES_VERSION_MINOR 2
 #define COPES_VERSION_PATCH 0
 
 #if defined(COPES_STATIC)
@@ -45,11 +68,19 @@ extern "C" {
 #define COPES_API
 #endif
 
+#if defined(__GNUC__)
+#define COPES_EXTENSION __extension__ /* C++ has no structs without a name, its compilers have */
+#else
+#define COPES_EXTENSION
+#endif
+
 enum {
-    COPES_MAX_RANK = 8,    /* dimensions of a tensor */
-    COPES_MAX_GRID = 4,    /* dimensions of a position grid */
-    COPES_MAX_INPUTS = 16, /* input slots of an operator, with room for those to come */
-    COPES_MAX_OUTPUTS = 8  /* output slots, likewise */
+    COPES_MAX_RANK = 8,          /* dimensions of a tensor */
+    COPES_MAX_GRID = 4,          /* dimensions of a position grid */
+    COPES_MAX_INPUTS = 16,       /* input slots of an operator, with room for those to come */
+    COPES_MAX_OUTPUTS = 8,       /* output slots, likewise */
+    COPES_ATTRIBUTES_SIZE = 512, /* bytes of each family's attributes, likewise */
+    COPES_OPTIONS_SIZE = 128     /* bytes of copes_context_options, likewise */
 };
 
 /* ---- Status ------------------------------------------------------------------------------------------------------ */
@@ -58,7 +89,7 @@ typedef enum copes_status {
     COPES_OK = 0,
     COPES_ERROR_NULL,        /* a required pointer or slot is NULL */
     COPES_ERROR_OP,          /* the descriptor's kind is unknown */
-    COPES_ERROR_ATTRIBUTE,   /* an attribute's value is unknown, out of range, NaN, or at odds with the shapes */
+    COPES_ERROR_ATTRIBUTE,   /* an attribute is unknown, out of range, NaN, reserved, or at odds with the shapes */
     COPES_ERROR_DEVICE,      /* tensors on different devices, not on the context's, or on one that does not exist */
     COPES_ERROR_DTYPE,       /* a type that the slot does not take */
     COPES_ERROR_SHAPE,       /* a rank or shape that the slot does not take */
@@ -77,7 +108,7 @@ COPES_API const char *copes_status_name(copes_status status);
 /* The calling thread's message of its last call that failed, "" when none has; valid until its next failure. */
 COPES_API const char *copes_last_error(void);
 
-/* The library's version, e.g. "0.1.0"; it may be newer than the header's. */
+/* The library's version, e.g. "0.2.0"; it may be newer than the header's. */
 COPES_API const char *copes_version(void);
 
 /* ---- Operators --------------------------------------------------------------------------------------------------- */
@@ -100,11 +131,7 @@ typedef enum copes_act {
 typedef enum copes_lrpe_variant { COPES_LRPE_ROTATE = 0, COPES_LRPE_COSINE } copes_lrpe_variant;
 typedef enum copes_lrpe_pairing { COPES_LRPE_HALF = 0, COPES_LRPE_INTERLEAVED } copes_lrpe_pairing;
 
-/* The slots: indices into copes_args.in and .out. A kind takes those that its comment below lists. */
-enum { COPES_ACT_X = 0, COPES_ACT_GRAD_O, COPES_ACT_O };
-enum { COPES_LRPE_X = 0, COPES_LRPE_THETA, COPES_LRPE_GRAD_O, COPES_LRPE_LSE };
-enum { COPES_TPA_AQ = 0, COPES_TPA_BQ, COPES_TPA_AK, COPES_TPA_BK, COPES_TPA_AV, COPES_TPA_BV, COPES_TPA_KV_LEN };
-enum { COPES_OUT = 0, COPES_OUT_LSE }; /* outputs: o or grad_x first */
+/* Axes of a tensor are counted from its end, -1 the last one, so that 0 can be the default. */
 
 /* COPES_ACT_FORWARD: o = act(x), elementwise, or softmax along one axis (a row of -inf gives NaN).
  *   in   x        any shape of rank 1 to 8, type T
@@ -121,8 +148,19 @@ enum { COPES_OUT = 0, COPES_OUT_LSE }; /* outputs: o or grad_x first */
  * silu is Hendrycks and Gimpel's SiLU (2016, "Gaussian error linear units"). */
 typedef struct copes_act_attributes {
     copes_act act;
-    int32_t dim; /* softmax's axis; for every act -rank to rank - 1, negative from the end. 0 is the first axis */
+    int32_t dim; /* softmax's axis; for every act -rank to -1, or 0: the last one */
+    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 2];
 } copes_act_attributes;
+
+typedef struct copes_act_forward_slots {
+    DLTensor *x, *reserved_in[COPES_MAX_INPUTS - 1];
+    DLTensor *o, *reserved_out[COPES_MAX_OUTPUTS - 1];
+} copes_act_forward_slots;
+
+typedef struct copes_act_backward_slots {
+    DLTensor *x, *grad_o, *o, *reserved_in[COPES_MAX_INPUTS - 3];
+    DLTensor *grad_x, *reserved_out[COPES_MAX_OUTPUTS - 1];
+} copes_act_backward_slots;
 
 /* Linearized relative positional encoding (Qin et al. 2023), of which RoPE (Su et al. 2021) is the variant rotate, over
  * a grid of 1 to 4 dimensions.
@@ -141,7 +179,7 @@ typedef struct copes_act_attributes {
  *        lse      optional, softmax over the sequence only: the forward's; computed anew when absent
  *   out  grad_x   x's shape, T; rotate: may be grad_o itself
  *
- * First the activation: none, relu, sigmoid, silu, or softmax over the features (dim 3) or over all N tokens (dim 1).
+ * First the activation: none, relu, sigmoid, silu, or softmax over the features (dim -1) or over all N tokens (dim -3).
  * N = prefix + prod(grid) + suffix; prefix and suffix tokens have angle 0. Token t has s = t - prefix, unravelled
  * row-major over the grid to (s_1 .. s_m), and the position p_j = offset_j + s_j, with |p_j| < 2^31. The K angles of
  * head h (K = D for cosine, rotary_dim / 2 for rotate) are
@@ -158,15 +196,26 @@ typedef struct copes_lrpe_attributes {
     copes_lrpe_variant variant;
     copes_lrpe_pairing pairing; /* rotate only; cosine: half */
     copes_act act;
-    int32_t dim; /* softmax's axis: 3, -1 or 0 the features, 1 or -3 the sequence, also at rank 3; others are refused */
-    int32_t grid_rank;                /* m; 0: one dimension of length N - prefix - suffix */
+    int32_t dim;       /* softmax's axis in (B, N, H, D), also at rank 3: -1 or 0 the features, -3 the sequence */
+    int32_t grid_rank; /* m; 0: one dimension of length N - prefix - suffix */
+    int32_t pad_theta; /* 1: one dimension without sections, E of 1 to K, angles past E are 0 */
     int64_t grid[COPES_MAX_GRID];     /* its lengths, the last one fastest */
     int64_t offset[COPES_MAX_GRID];   /* the position of the grid's first token, per dimension */
     int64_t prefix, suffix;           /* tokens before and after the grid */
     int64_t sections[COPES_MAX_GRID]; /* angles of each grid dimension, summing to K; all 0: none */
     int64_t rotary_dim;               /* rotate only: features that turn, even; 0: D */
-    int32_t pad_theta;                /* 1: one dimension without sections, E of 1 to K, angles past E are 0 */
+    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 36];
 } copes_lrpe_attributes;
+
+typedef struct copes_lrpe_forward_slots {
+    DLTensor *x, *theta, *reserved_in[COPES_MAX_INPUTS - 2];
+    DLTensor *o, *lse, *reserved_out[COPES_MAX_OUTPUTS - 2];
+} copes_lrpe_forward_slots;
+
+typedef struct copes_lrpe_backward_slots {
+    DLTensor *x, *theta, *grad_o, *lse, *reserved_in[COPES_MAX_INPUTS - 4];
+    DLTensor *grad_x, *reserved_out[COPES_MAX_OUTPUTS - 1];
+} copes_lrpe_backward_slots;
 
 /* COPES_TPA_DECODE: attention of a few query tokens over a tensor-product (factored) key and value cache (Zhang et al.
  * 2025, "Tensor product attention is all you need").
@@ -188,46 +237,62 @@ typedef struct copes_tpa_attributes {
     double scale_k; /* 0: 1 / Rk */
     double scale_v; /* 0: 1 / Rv */
     int32_t causal; /* 1: query n sees keys 0 .. L - N + n of the L = kv_len[b] keys, so that the last sees the last */
+    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 9];
 } copes_tpa_attributes;
+
+typedef struct copes_tpa_decode_slots {
+    DLTensor *aq, *bq, *ak, *bk, *av, *bv, *kv_len, *reserved_in[COPES_MAX_INPUTS - 7];
+    DLTensor *o, *lse, *reserved_out[COPES_MAX_OUTPUTS - 2];
+} copes_tpa_decode_slots;
 
 typedef struct copes_op {
     copes_kind kind;
-    union {
+    int32_t reserved;
+    union { /* by the kind's family */
         copes_act_attributes act;
         copes_lrpe_attributes lrpe;
         copes_tpa_attributes tpa;
-        int64_t reserved[32];
     };
 } copes_op;
 
-typedef struct copes_args {
-    DLTensor *in[COPES_MAX_INPUTS]; /* read only, though DLPack's consumers rarely say const */
-    DLTensor *out[COPES_MAX_OUTPUTS];
+/* The tensors of a call, under its kind's name. Inputs are only read, though DLPack's consumers rarely say const. */
+typedef union copes_args {
+    COPES_EXTENSION struct { /* for code that goes by the table below: every kind's slots, by their number */
+        DLTensor *in[COPES_MAX_INPUTS];
+        DLTensor *out[COPES_MAX_OUTPUTS];
+    };
+    copes_act_forward_slots act_forward;
+    copes_act_backward_slots act_backward;
+    copes_lrpe_forward_slots lrpe_forward;
+    copes_lrpe_backward_slots lrpe_backward;
+    copes_tpa_decode_slots tpa_decode;
 } copes_args;
 
 /* ---- The table of operators: what a command line or a binding needs to drive them all --------------------------- */
 
 typedef enum copes_attribute_type {
-    COPES_ATTRIBUTE_ENUM,  /* int32: an index into choices */
-    COPES_ATTRIBUTE_BOOL,  /* int32: 0 or 1 */
-    COPES_ATTRIBUTE_INT32, /* int32 */
-    COPES_ATTRIBUTE_INT64, /* int64[count] */
-    COPES_ATTRIBUTE_DOUBLE
+    COPES_ATTRIBUTE_ENUM,   /* int32: an index into choices */
+    COPES_ATTRIBUTE_BOOL,   /* int32: 0 or 1 */
+    COPES_ATTRIBUTE_INT32,  /* int32 */
+    COPES_ATTRIBUTE_INT64,  /* int64[count] */
+    COPES_ATTRIBUTE_DOUBLE, /* double */
+    COPES_ATTRIBUTE_AXIS    /* int32: an axis counted from the end, -1 the last one */
 } copes_attribute_type;
 
 typedef struct copes_attribute_info {
     const char *name;
     copes_attribute_type type;
-    size_t offset;         /* of the value in copes_op, in bytes */
     int32_t count;         /* elements of the value, 1 but for lists */
+    int32_t axes;          /* axes: how many there are to count from; 0: as many as the inplace input has. Else 0 */
+    size_t offset;         /* of the value in copes_op, in bytes */
     ptrdiff_t rank_offset; /* lists that have a length of their own: of that int32 in copes_op; else -1 */
     const char *choices;   /* enums: the names in order, separated by '|' */
-    const char *fallback;  /* the default, as one writes it */
+    const char *fallback;  /* what zero stands for, as one writes or says it */
     const char *summary;
 } copes_attribute_info;
 
 typedef struct copes_slot_info {
-    const char *name; /* NULL: the kind does not use this index */
+    const char *name; /* as in copes_args */
     const char *shape;
     int32_t optional; /* 1: may be NULL, always or for some attributes */
     const char *summary;
@@ -235,33 +300,34 @@ typedef struct copes_slot_info {
 
 typedef struct copes_op_info {
     copes_kind kind;
-    const char *name;   /* "lrpe_forward" */
-    const char *family; /* "lrpe" */
     int32_t backward;
-    int32_t inplace; /* 1 + the input that the first output may be, given the same shape; 0: none */
+    const char *name;   /* "lrpe_forward", as in copes_args */
+    const char *family; /* "lrpe", as in copes_op */
     const char *summary;
-    copes_slot_info in[COPES_MAX_INPUTS];
-    copes_slot_info out[COPES_MAX_OUTPUTS];
+    const copes_slot_info *in[COPES_MAX_INPUTS];   /* by the slots' numbers in copes_args.in; NULL: none has this one */
+    const copes_slot_info *out[COPES_MAX_OUTPUTS]; /* likewise */
+    int32_t inplace; /* 1 + the input that the first output may be, given the same shape; 0: none */
     int32_t attribute_count;
-    const copes_attribute_info *attributes;
+    const copes_attribute_info *const *attributes;
 } copes_op_info;
 
-/* Every operator the library has, *count of them; constant for the life of the process. */
-COPES_API const copes_op_info *copes_ops(size_t *count);
-
-/* A descriptor of this kind with every attribute at the default that the table names (act.dim is -1, the rest 0). */
-COPES_API copes_op copes_op_default(copes_kind kind);
+/* The operators that the library has, and each of them; NULL past the last. They keep their places in later versions. */
+COPES_API size_t copes_op_count(void);
+COPES_API const copes_op_info *copes_op_at(size_t index);
 
 /* ---- Backends and contexts --------------------------------------------------------------------------------------- */
 
 typedef struct copes_backend_info {
     const char *name; /* "cpu", "cuda", "hip" */
     DLDeviceType device_type;
-    int32_t device_count; /* 0: built, but no driver or device was found */
 } copes_backend_info;
 
-/* The backends in this build: copies up to `capacity` of them to `infos` and returns how many there are. */
-COPES_API size_t copes_backends(copes_backend_info *infos, size_t capacity);
+/* The backends in this build, and each of them; NULL past the last. */
+COPES_API size_t copes_backend_count(void);
+COPES_API const copes_backend_info *copes_backend_at(size_t index);
+
+/* How many devices of this type there are; 0 where no driver or device is found, or this build has no backend for them. */
+COPES_API int32_t copes_device_count(DLDeviceType device_type);
 
 /* One line about a device, cut to `size` bytes: its name and, for the CPU, the instruction-set level and threads in
  * use. Where a backend has no device, device_id 0 tells why. Errors: NULL, DEVICE, UNSUPPORTED. */
@@ -276,13 +342,14 @@ typedef struct copes_context_options {
     /* CPU: threads to use; 0: as many as OpenMP says (OMP_NUM_THREADS), fewer for small work; 1 in a build without it, and in
      * a process that fork has made */
     int32_t threads;
+    int32_t reserved[(COPES_OPTIONS_SIZE - sizeof(void *)) / 4 - 1];
 } copes_context_options;
 
-/* Opens a device. `options` may be NULL. The results of an operator do not depend on the number of threads.
+/* Opens a device. `options` may be NULL: all zero. The results of an operator do not depend on the number of threads.
  * A context on the CPU owns 192 KiB of scratch memory for each thread, of which only what is used is touched.
  * COPES_CPU_ISA in the environment caps the CPU's instruction-set level: baseline, avx2, avx512 or avx512bf16.
- * Errors: NULL, ATTRIBUTE (threads < 0, an unknown COPES_CPU_ISA or one the processor lacks), DEVICE, UNSUPPORTED,
- * MEMORY, BACKEND; *context is then NULL. */
+ * Errors: NULL, ATTRIBUTE (threads < 0, reserved not zero, an unknown COPES_CPU_ISA or one the processor lacks), DEVICE,
+ * UNSUPPORTED, MEMORY, BACKEND; *context is then NULL. */
 COPES_API copes_status copes_context_create(DLDevice device, const copes_context_options *options,
                                             copes_context **context);
 
@@ -308,6 +375,13 @@ COPES_API copes_status copes_infer(const copes_op *op, const copes_args *args);
  * types, attributes, the context and its stream, not on data. Errors: those of copes_run, but for WORKSPACE; data may be NULL. */
 COPES_API copes_status copes_workspace_size(copes_context *context, const copes_op *op, const copes_args *args,
                                             size_t *size);
+
+/* The bytes that are enough for each of these calls, of which ops[i] and args[i] are the i-th, where they run one after
+ * the other on one stream: a program that knows its calls allocates once. The bound is for the context and the stream that
+ * it has now; after copes_context_set_stream ask again. 0 for no calls. An error's message begins with the call's number,
+ * "call 3: ...", counted from 0. Errors: those of copes_workspace_size. */
+COPES_API copes_status copes_workspace_bound(copes_context *context, const copes_op *ops, const copes_args *args,
+                                             size_t count, size_t *size);
 
 /* Runs the operator. GPU: enqueues it on the context's stream and returns; it neither allocates nor synchronizes, and
  * tensors and workspace must live until the stream gets there. CPU: returns when done. The workspace is on the

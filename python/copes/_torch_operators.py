@@ -134,7 +134,7 @@ def explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections,
         variant,
         pairing,
         act,
-        dim or 0,
+        -1 if dim is None else dim,
         None if grid is None else list(grid),
         list(offset) if isinstance(offset, (list, tuple)) else [offset],
         prefix,
@@ -200,7 +200,7 @@ def _lrpe_tangent(x, theta, tangent, attributes):
         dim = 1 if dim in SEQUENCE else -1
         o = torch.ops.copes.act.default(x, act, dim) if act == "softmax" else None
         tangent = _act_tangent(x, o, tangent, act, dim)
-    return torch.ops.copes.lrpe.default(tangent, theta, *explicit(variant, pairing, "none", 0, *positions))
+    return torch.ops.copes.lrpe.default(tangent, theta, *explicit(variant, pairing, "none", None, *positions))
 
 
 lrpe_with_grad, _autograd_lrpe = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe, refuse_theta)

@@ -54,6 +54,24 @@ static int set_int32(const copes_attribute_info *info, PyObject *value, void *to
     return 0;
 }
 
+/* In Python axes count from the front, too, as PyTorch's do; to the library they count from the end. What it would refuse
+ * is refused here where its message would be about another count. */
+static int set_axis(const copes_op_info *of, const copes_attribute_info *info, PyObject *value, int rank, void *to)
+{
+    const int32_t axes = info->axes > 0 ? info->axes : rank;
+    int32_t axis = 0;
+    if (set_int32(info, value, &axis) != 0)
+        return -1;
+    if (info->axes == 0 && rank > 0 && (axis < -rank || axis >= rank)) {
+        PyErr_Format(PyExc_ValueError, "%s: %s is %d; with tensors of rank %d it must be %d to %d", of->name,
+                     info->name, (int)axis, rank, -rank, rank - 1);
+        return -1;
+    }
+    axis -= axis >= 0 && axis < axes ? axes : 0;
+    memcpy(to, &axis, sizeof axis);
+    return 0;
+}
+
 /* What equals True or False, as 1 and NumPy's bools do; other values, such as a string, are true more often than meant. */
 static int set_bool(const copes_attribute_info *info, PyObject *value, void *to)
 {
@@ -114,8 +132,9 @@ static int set_list(const copes_attribute_info *info, PyObject *value, copes_op 
     return 0;
 }
 
-int attribute_set(const copes_attribute_info *info, PyObject *value, copes_op *op)
+int attribute_set(const copes_op_info *of, int index, PyObject *value, int rank, copes_op *op)
 {
+    const copes_attribute_info *info = of->attributes[index];
     char *to = (char *)op + info->offset;
     if (value == Py_None && info->type != COPES_ATTRIBUTE_ENUM) /* a name has to be said */
         return 0;
@@ -123,6 +142,7 @@ int attribute_set(const copes_attribute_info *info, PyObject *value, copes_op *o
     case COPES_ATTRIBUTE_ENUM: return set_enum(info, value, to);
     case COPES_ATTRIBUTE_BOOL: return set_bool(info, value, to);
     case COPES_ATTRIBUTE_INT32: return set_int32(info, value, to);
+    case COPES_ATTRIBUTE_AXIS: return set_axis(of, info, value, rank, to);
     case COPES_ATTRIBUTE_INT64:
         return info->count > 1 ? set_list(info, value, op, (int64_t *)(void *)to)
                                : read_int64(info, value, (int64_t *)(void *)to);

@@ -6,7 +6,8 @@
 
 #include <copes/copes.h>
 
-/* Writes one attribute; None leaves the default. Returns -1 with an exception set. */
-int attribute_set(const copes_attribute_info *info, PyObject *value, copes_op *op);
+/* Writes one attribute of an operator; None leaves the default. `rank` is that of the input which an axis is of. Returns -1
+ * with an exception set. */
+int attribute_set(const copes_op_info *of, int index, PyObject *value, int rank, copes_op *op);
 
 #endif

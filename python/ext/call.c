@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FIRST_OUT = 0, SECOND_OUT = 1 }; /* operators have two outputs at most */
+
 typedef struct invocation {
     const copes_op_info *info;
     copes_op op;
@@ -74,15 +76,15 @@ static int open_inputs(invocation *call)
 {
     const int preferred = call->info->inplace > 0 ? call->info->inplace - 1 : 0;
     for (int i = 0; i < COPES_MAX_INPUTS; i++) {
-        const char *name = call->info->in[i].name;
-        if (name == NULL)
+        const copes_slot_info *slot = call->info->in[i];
+        if (slot == NULL)
             continue;
         PyObject *object = take(call);
         if (object == NULL)
             return missing_arguments(call);
-        if (object == Py_None && call->info->in[i].optional)
+        if (object == Py_None && slot->optional)
             continue;
-        if (open_given(call, object, name, &call->in[i]) != 0)
+        if (open_given(call, object, slot->name, &call->in[i]) != 0)
             return -1;
         call->args.in[i] = &call->in[i].tensor;
         if (i == preferred || call->like == NULL) {
@@ -96,7 +98,7 @@ static int open_inputs(invocation *call)
 /* The output that the caller gives is called out, as in the functions' signatures. */
 static int open_output(invocation *call, int slot, PyObject *object)
 {
-    const char *name = slot == COPES_OUT ? "out" : call->info->out[slot].name;
+    const char *name = slot == FIRST_OUT ? "out" : call->info->out[slot]->name;
     array *view = &call->out[slot];
     if (open_given(call, object, name, view) != 0)
         return -1;
@@ -121,7 +123,7 @@ static int open_result(invocation *call, int slot, PyObject *made)
     if (made == NULL)
         return -1;
     call->result[slot] = made;
-    if (array_open_made(made, call->info->out[slot].name, view) != 0) {
+    if (array_open_made(made, call->info->out[slot]->name, view) != 0) {
         array_close(view);
         return -1;
     }
@@ -133,12 +135,12 @@ static int open_result(invocation *call, int slot, PyObject *made)
 static int open_outputs(invocation *call, copes_args *wanted)
 {
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
-        if (call->info->out[i].name == NULL)
+        if (call->info->out[i] == NULL)
             continue;
         PyObject *object = take(call);
         if (object == NULL)
             return missing_arguments(call);
-        const int optional = call->info->out[i].optional;
+        const int optional = call->info->out[i]->optional;
         if (object == Py_False || (object == Py_None && optional))
             continue;
         if (object == Py_None || object == Py_True) {
@@ -157,7 +159,7 @@ static int read_attributes(invocation *call)
         PyObject *value = take(call);
         if (value == NULL)
             return missing_arguments(call);
-        if (attribute_set(&call->info->attributes[i], value, &call->op) != 0)
+        if (attribute_set(call->info, i, value, call->like->tensor.ndim, &call->op) != 0)
             return -1;
     }
     return call->next == call->end ? 0 : missing_arguments(call);
@@ -194,7 +196,7 @@ static PyObject *make_result(const invocation *call, int slot, const DLTensor *d
     if (call->like->framework->empty == Py_None)
         return buffer_new(description);
     const DLTensor *like = &call->like->tensor;
-    const bool as_like = slot == COPES_OUT && call->info->inplace > 0 && same_shape(description, like);
+    const bool as_like = slot == FIRST_OUT && call->info->inplace > 0 && same_shape(description, like);
     PyObject *shape = as_like ? Py_NewRef(Py_None) : shape_tuple(description);
     PyObject *type = same_type(description->dtype, like->dtype)
                          ? Py_NewRef(Py_None)
@@ -304,10 +306,10 @@ static PyObject *finish(const invocation *call, int slot, bool made)
 
 static PyObject *take_results(const invocation *call, const copes_args *made)
 {
-    PyObject *first = finish(call, COPES_OUT, made->out[COPES_OUT] != NULL);
-    if (first == NULL || call->result[COPES_OUT_LSE] == NULL)
+    PyObject *first = finish(call, FIRST_OUT, made->out[FIRST_OUT] != NULL);
+    if (first == NULL || call->result[SECOND_OUT] == NULL)
         return first;
-    PyObject *second = finish(call, COPES_OUT_LSE, made->out[COPES_OUT_LSE] != NULL);
+    PyObject *second = finish(call, SECOND_OUT, made->out[SECOND_OUT] != NULL);
     PyObject *both = second != NULL ? PyTuple_Pack(2, first, second) : NULL;
     Py_DECREF(first);
     Py_XDECREF(second);
@@ -329,17 +331,15 @@ static void close_call(invocation *call)
 PyObject *call_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     (void)module;
-    size_t kinds;
-    const copes_op_info *infos = copes_ops(&kinds);
     const long index = count > 0 ? PyLong_AsLong(arguments[0]) : -1;
-    if (index < 0 || (size_t)index >= kinds) {
+    if (index < 0 || (size_t)index >= copes_op_count()) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_ValueError, "run: the first argument must be an operator's index");
         return NULL;
     }
     invocation call;
-    call.info = &infos[index];
-    call.op = copes_op_default(call.info->kind);
+    call.info = copes_op_at((size_t)index);
+    call.op = (copes_op){.kind = call.info->kind};
     memset(&call.args, 0, sizeof call.args);
     memset(call.result, 0, sizeof call.result);
     call.next = arguments + 1;

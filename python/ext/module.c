@@ -6,12 +6,12 @@
 #include <copes/copes.h>
 
 /* Names of the slots in use, in the order in which run takes them. */
-static PyObject *slot_names(const copes_slot_info *slots, int capacity)
+static PyObject *slot_names(const copes_slot_info *const *slots, int capacity)
 {
     PyObject *names = PyList_New(0);
     for (int i = 0; i < capacity && names != NULL; i++) {
-        PyObject *name = slots[i].name != NULL ? PyUnicode_FromString(slots[i].name) : NULL;
-        if (slots[i].name != NULL && (name == NULL || PyList_Append(names, name) != 0))
+        PyObject *name = slots[i] != NULL ? PyUnicode_FromString(slots[i]->name) : NULL;
+        if (slots[i] != NULL && (name == NULL || PyList_Append(names, name) != 0))
             Py_CLEAR(names);
         Py_XDECREF(name);
     }
@@ -22,7 +22,7 @@ static PyObject *attribute_names(const copes_op_info *info)
 {
     PyObject *names = PyList_New(info->attribute_count);
     for (int i = 0; names != NULL && i < info->attribute_count; i++) {
-        PyObject *name = PyUnicode_FromString(info->attributes[i].name);
+        PyObject *name = PyUnicode_FromString(info->attributes[i]->name);
         if (name == NULL || PyList_SetItem(names, i, name) != 0)
             Py_CLEAR(names);
     }
@@ -32,12 +32,11 @@ static PyObject *attribute_names(const copes_op_info *info)
 static PyObject *operators(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    size_t count;
-    const copes_op_info *infos = copes_ops(&count);
     PyObject *list = PyList_New(0);
-    for (size_t i = 0; i < count && list != NULL; i++) {
-        PyObject *row = Py_BuildValue("(sNNN)", infos[i].name, slot_names(infos[i].in, COPES_MAX_INPUTS),
-                                      slot_names(infos[i].out, COPES_MAX_OUTPUTS), attribute_names(&infos[i]));
+    for (size_t i = 0; i < copes_op_count() && list != NULL; i++) {
+        const copes_op_info *info = copes_op_at(i);
+        PyObject *row = Py_BuildValue("(sNNN)", info->name, slot_names(info->in, COPES_MAX_INPUTS),
+                                      slot_names(info->out, COPES_MAX_OUTPUTS), attribute_names(info));
         if (row == NULL || PyList_Append(list, row) != 0)
             Py_CLEAR(list);
         Py_XDECREF(row);
@@ -61,13 +60,13 @@ static PyObject *add_device(PyObject *list, const copes_backend_info *backend, i
 static PyObject *devices(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    enum { CAPACITY = 16 };
-    copes_backend_info backends[CAPACITY];
-    const size_t count = copes_backends(backends, CAPACITY);
     PyObject *list = PyList_New(0);
-    for (size_t i = 0; i < count && i < CAPACITY && list != NULL; i++)
-        for (int32_t id = 0; id < backends[i].device_count && list != NULL; id++)
-            list = add_device(list, &backends[i], id);
+    for (size_t i = 0; i < copes_backend_count() && list != NULL; i++) {
+        const copes_backend_info *backend = copes_backend_at(i);
+        const int32_t count = copes_device_count(backend->device_type);
+        for (int32_t id = 0; id < count && list != NULL; id++)
+            list = add_device(list, backend, id);
+    }
     return list;
 }
 

@@ -11,10 +11,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROTATE = ("rotate", "half", "silu", 0, [], [3], 1, 0, [], 0, False)
-COSINE = ("cosine", "half", "none", 0, [2, 3], [0], 0, 0, [], 0, False)
+ROTATE = ("rotate", "half", "silu", -1, [], [3], 1, 0, [], 0, False)
+COSINE = ("cosine", "half", "none", -1, [2, 3], [0], 0, 0, [], 0, False)
 SEQUENCE = ("cosine", "half", "softmax", 1, [], [0], 0, 0, [], 0, True)  # theta has half of the angles
-PADDED = ("rotate", "interleaved", "none", 0, [], [3], 0, 0, [], 0, True)
+PADDED = ("rotate", "interleaved", "none", -1, [], [3], 0, 0, [], 0, True)
 THETA = torch.rand(2, 4)
 
 

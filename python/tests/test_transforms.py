@@ -225,7 +225,7 @@ def test_theta_has_none():
                 transform(theta.clone())
 
 
-ROTATE = ("rotate", "half", "none", 0, None, None, 0, 0, None, 0, False)
+ROTATE = ("rotate", "half", "none", -1, None, None, 0, 0, None, 0, False)
 
 
 @pytest.mark.parametrize("index, name", list(enumerate(["aq", "ak", "av", "bq", "bk", "bv"])))

@@ -24,8 +24,7 @@ int main(void)
 
     const copes_op op = {.kind = COPES_LRPE_FORWARD,
                          .lrpe = {.variant = COPES_LRPE_ROTATE, .act = COPES_ACT_SILU, .offset = {4096}}};
-    const copes_args args = {.in = {[COPES_LRPE_X] = &x_view, [COPES_LRPE_THETA] = &theta_view},
-                             .out = {[COPES_OUT] = &o_view}};
+    const copes_args args = {.lrpe_forward = {.x = &x_view, .theta = &theta_view, .o = &o_view}};
 
     copes_context *context;
     size_t size = 0;

@@ -76,11 +76,11 @@ static int64_t draw_width(copes_lrpe_attributes *a, int m, int64_t angles, uint6
 
 static void draw_activation(check_case *c, uint64_t *state)
 {
-    static const int32_t axes[] = {0, 3, -1, 1, -3};
+    static const int32_t axes[] = {0, -1, -3};
     c->op.kind = draw_chance(state, 2) ? COPES_LRPE_FORWARD : COPES_LRPE_BACKWARD;
     c->op.lrpe.act = (copes_act)check_below(state, COPES_ACT_SOFTMAX + 1);
-    c->op.lrpe.dim = axes[check_below(state, 5)];
-    const bool over_sequence = c->op.lrpe.act == COPES_ACT_SOFTMAX && (c->op.lrpe.dim == 1 || c->op.lrpe.dim == -3);
+    c->op.lrpe.dim = axes[check_below(state, 3)];
+    const bool over_sequence = c->op.lrpe.act == COPES_ACT_SOFTMAX && c->op.lrpe.dim == -3;
     c->lse = over_sequence && (c->op.kind == COPES_LRPE_FORWARD || draw_chance(state, 2));
 }
 

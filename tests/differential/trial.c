@@ -78,7 +78,7 @@ static bool can_be_in_place(const trial *t)
 
 static bool asks_for(const trial *t, int slot)
 {
-    return t->problem.args.out[slot] != NULL && (slot != COPES_OUT_LSE || t->with_lse);
+    return t->problem.args.out[slot] != NULL && (slot != COPES_LSE_OUT || t->with_lse);
 }
 
 /* Where every tensor lies. The output that replaces an input is at times the same descriptor, at times one like it. */
@@ -97,7 +97,7 @@ static void arrange(trial *t, uint64_t *state)
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
         if (!asks_for(t, slot))
             continue;
-        if (t->in_place && slot == COPES_OUT)
+        if (t->in_place && slot == COPES_FIRST_OUT)
             view_share(&t->out[slot], &t->in[lead]);
         else
             view_draw(&t->out[slot], t->problem.out_type[slot], t->problem.args.out[slot], 0, ARENA_OUTPUTS + slot,
@@ -105,7 +105,7 @@ static void arrange(trial *t, uint64_t *state)
         t->args.out[slot] = &t->out[slot].tensor;
     }
     if (t->in_place && draw_chance(state, 2))
-        t->args.out[COPES_OUT] = t->args.in[lead];
+        t->args.out[COPES_FIRST_OUT] = t->args.in[lead];
     t->drawn = true;
 }
 
@@ -115,7 +115,7 @@ static void write_tensors(trial *t)
         if (t->args.in[slot] != NULL)
             view_write(&t->in[slot], t->poison, t->dense[slot]);
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++)
-        if (t->args.out[slot] != NULL && !(t->in_place && slot == COPES_OUT))
+        if (t->args.out[slot] != NULL && !(t->in_place && slot == COPES_FIRST_OUT))
             view_write(&t->out[slot], t->poison, NULL);
 }
 
@@ -210,13 +210,13 @@ static bool judge_output(trial *t, int slot, const unsigned char *got)
 /* Bits that were found right need no second look. */
 static bool judge(trial *t)
 {
-    const size_t main_bytes = bytes_of(t->problem.args.out[COPES_OUT], t->problem.out_type[COPES_OUT]);
+    const size_t main_bytes = bytes_of(t->problem.args.out[COPES_FIRST_OUT], t->problem.out_type[COPES_FIRST_OUT]);
     const size_t asked = t->with_lse ? t->bytes : main_bytes;
     for (int i = 0; i < t->rights; i++)
         if (memcmp(t->right[i], t->got, asked) == 0)
             return true;
-    if (!judge_output(t, COPES_OUT, t->got) ||
-        (asks_for(t, COPES_OUT_LSE) && !judge_output(t, COPES_OUT_LSE, t->got + main_bytes)))
+    if (!judge_output(t, COPES_FIRST_OUT, t->got) ||
+        (asks_for(t, COPES_LSE_OUT) && !judge_output(t, COPES_LSE_OUT, t->got + main_bytes)))
         return false;
     if (asked == t->bytes && t->rights < TRIAL_RIGHT && (t->right[t->rights] = malloc(t->bytes + 1)) != NULL)
         memcpy(t->right[t->rights++], t->got, t->bytes);

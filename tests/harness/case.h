@@ -2,6 +2,7 @@
 #ifndef COPES_TESTS_HARNESS_CASE_H
 #define COPES_TESTS_HARNESS_CASE_H
 
+#include "common/slots.h"
 #include "tests/harness/buffer.h"
 
 #include <stdbool.h>

@@ -108,14 +108,15 @@ void check_variant_of(const check_problem *problem, copes_context *context, DLDe
             const oracle_tensor *tensor = problem->args.out[slot];
             check_buffer_describe(&out[slot], device, problem->out_type[slot], tensor->rank, tensor->shape,
                                   c->out_layout, ADDRESS * (uintptr_t)(1 + COPES_MAX_INPUTS + slot));
-            args.out[slot] = c->in_place && slot == COPES_OUT ? args.in[check_lead_slot(&c->op)] : &out[slot].tensor;
+            args.out[slot] =
+                c->in_place && slot == COPES_FIRST_OUT ? args.in[check_lead_slot(&c->op)] : &out[slot].tensor;
         }
     explain(context, &c->op, &args, name);
 }
 
 static check_buffer *output_buffer(run *r, int slot)
 {
-    bool shared = r->problem->c.in_place && slot == COPES_OUT;
+    bool shared = r->problem->c.in_place && slot == COPES_FIRST_OUT;
     return shared ? &r->in[check_lead_slot(&r->problem->c.op)] : &r->out[slot];
 }
 

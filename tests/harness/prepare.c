@@ -110,16 +110,16 @@ static int save_lse(check_problem *p)
     copes_op forward = {.kind = COPES_LRPE_FORWARD, .lrpe = c->op.lrpe};
     oracle_args args = {.in = {&p->in[COPES_LRPE_X], &p->in[COPES_LRPE_THETA]}, .tiny = p->args.tiny};
     oracle_tensor o, lse;
-    oracle_infer(&forward, &args, COPES_OUT, &o);
-    oracle_infer(&forward, &args, COPES_OUT_LSE, &lse);
+    oracle_infer(&forward, &args, COPES_LRPE_OUT, &o);
+    oracle_infer(&forward, &args, COPES_LRPE_OUT_LSE, &lse);
     oracle_tensor *saved = add_input(p, COPES_LRPE_LSE, type, lse.rank, lse.shape);
     if (saved == NULL || make_room(p, &o) != 0) {
         return -1;
     }
     if (p->described)
         return 0;
-    args.out[COPES_OUT] = &o;
-    args.out[COPES_OUT_LSE] = saved;
+    args.out[COPES_LRPE_OUT] = &o;
+    args.out[COPES_LRPE_OUT_LSE] = saved;
     int status = oracle_run(&forward, &args);
     round_all(saved, type);
     free(o.value);
@@ -234,11 +234,11 @@ static int arrange(check_problem *problem)
 {
     const check_case *c = &problem->c;
     problem->args.tiny = check_type_of(c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32)->normal;
-    if (prepare_inputs(problem) != 0 || add_output(problem, COPES_OUT, c->type) != 0) {
+    if (prepare_inputs(problem) != 0 || add_output(problem, COPES_FIRST_OUT, c->type) != 0) {
         return -1;
     }
     bool gives_lse = c->lse && c->op.kind != COPES_LRPE_BACKWARD;
-    return gives_lse ? add_output(problem, COPES_OUT_LSE, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32) : 0;
+    return gives_lse ? add_output(problem, COPES_LSE_OUT, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32) : 0;
 }
 
 int check_prepare(check_problem *problem, const check_case *c)

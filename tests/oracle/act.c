@@ -132,7 +132,7 @@ void oracle_softmax_gradient(oracle_axis axis, const oracle_number *y, oracle_nu
 static oracle_axis axis_of(const oracle_tensor *tensor, int dim)
 {
     oracle_axis axis = {1, 1, 1};
-    int at = dim < 0 ? dim + tensor->rank : dim;
+    int at = tensor->rank + (dim == 0 ? -1 : dim);
     for (int i = 0; i < tensor->rank; i++) {
         *(i < at ? &axis.outer : i == at ? &axis.length : &axis.inner) *= tensor->shape[i];
     }
@@ -159,7 +159,7 @@ static void run_backward(const copes_op *op, const oracle_args *args, oracle_axi
 
 int oracle_run_act(const copes_op *op, const oracle_args *args)
 {
-    oracle_tensor *out = args->out[COPES_OUT];
+    oracle_tensor *out = args->out[COPES_ACT_OUT];
     oracle_axis axis = axis_of(out, op->act.dim);
     oracle_number *numbers = calloc((size_t)oracle_count(out) * 2 + 1, sizeof *numbers);
     if (numbers == NULL) {

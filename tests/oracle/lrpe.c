@@ -26,7 +26,7 @@ static encoding describe(const copes_op *op, const oracle_args *args)
     int64_t rotary = op->lrpe.rotary_dim == 0 ? c.d : op->lrpe.rotary_dim;
     c.angles = op->lrpe.variant == COPES_LRPE_COSINE ? c.d : rotary / 2;
     c.length = c.n - op->lrpe.prefix - op->lrpe.suffix;
-    int over_sequence = op->lrpe.dim == 1 || op->lrpe.dim == -3;
+    int over_sequence = op->lrpe.dim == -3;
     c.axis = over_sequence ? (oracle_axis){c.b, c.n, c.h * c.d} : (oracle_axis){c.b * c.n * c.h, c.d, 1};
     return c;
 }
@@ -189,9 +189,9 @@ int oracle_run_lrpe(const copes_op *op, const oracle_args *args)
     if (!c.backward) {
         oracle_activate(op->lrpe.act, c.axis, args->in[COPES_LRPE_X]->value, narrow);
         encode(&c, narrow, wide);
-        oracle_store(in_place ? narrow : wide, args->out[COPES_OUT]);
-        if (args->out[COPES_OUT_LSE] != NULL) {
-            store_lse(&c, args->in[COPES_LRPE_X]->value, args->out[COPES_OUT_LSE]);
+        oracle_store(in_place ? narrow : wide, args->out[COPES_LRPE_OUT]);
+        if (args->out[COPES_LRPE_OUT_LSE] != NULL) {
+            store_lse(&c, args->in[COPES_LRPE_X]->value, args->out[COPES_LRPE_OUT_LSE]);
         }
     } else {
         const double *grad = args->in[COPES_LRPE_GRAD_O]->value;
@@ -201,7 +201,7 @@ int oracle_run_lrpe(const copes_op *op, const oracle_args *args)
         }
         encode(&c, from, narrow);
         activation_backward(&c, args, narrow, spare);
-        oracle_store(narrow, args->out[COPES_OUT]);
+        oracle_store(narrow, args->out[COPES_LRPE_OUT]);
     }
     free(narrow);
     return 0;
@@ -211,7 +211,7 @@ void oracle_infer_lrpe(const copes_op *op, const oracle_args *args, int slot, or
 {
     encoding c = describe(op, args);
     const oracle_tensor *like = args->in[c.backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
-    if (slot == COPES_OUT_LSE) {
+    if (slot == COPES_LRPE_OUT_LSE) {
         out->rank = 3;
         out->shape[0] = c.b;
         out->shape[1] = c.h;

@@ -15,7 +15,7 @@ int64_t oracle_count(const oracle_tensor *tensor)
 
 oracle_rule oracle_rule_of(const copes_op *op, int slot)
 {
-    if (slot == COPES_OUT_LSE) {
+    if (slot == COPES_LSE_OUT) {
         return ORACLE_BY_LSE;
     }
     switch (op->kind) {

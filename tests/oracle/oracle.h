@@ -4,7 +4,7 @@
 #ifndef COPES_TESTS_ORACLE_H
 #define COPES_TESTS_ORACLE_H
 
-#include <copes/copes.h>
+#include "common/slots.h"
 
 /* A dense row-major tensor. Inputs hold the stored values, widened; theta holds its float32 values, widened. */
 typedef struct oracle_tensor {

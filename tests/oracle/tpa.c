@@ -198,8 +198,8 @@ static void run_head(attention *a, const copes_op *op, const oracle_args *args, 
         }
         combine(f.aq, f.bq, a->rq, a->d, a->scale_q, a->query, a->query_size);
         const oracle_number lse = attend(a, &f, visible);
-        store_row(a, &f, visible, args->out[COPES_OUT], row);
-        oracle_tensor *out = args->out[COPES_OUT_LSE];
+        store_row(a, &f, visible, args->out[COPES_TPA_OUT], row);
+        oracle_tensor *out = args->out[COPES_TPA_OUT_LSE];
         if (out != NULL) {
             out->value[row] = (double)lse.value;
             out->term[row] = oracle_size(lse.term);
@@ -237,7 +237,7 @@ void oracle_infer_tpa(const oracle_args *args, int slot, oracle_tensor *out)
 {
     const int64_t *aq = args->in[COPES_TPA_AQ]->shape;
     const oracle_tensor *bv = args->in[COPES_TPA_BV];
-    out->rank = slot == COPES_OUT_LSE ? 3 : 4;
+    out->rank = slot == COPES_TPA_OUT_LSE ? 3 : 4;
     out->shape[0] = aq[0];
     out->shape[1] = aq[1];
     out->shape[2] = aq[2];

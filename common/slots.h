@@ -1,0 +1,46 @@
+/* The slots' numbers in copes_args.in and .out, for code that goes by tables. They follow from the public structs, and one
+ * family's kinds agree on them. */
+#ifndef COPES_COMMON_SLOTS_H
+#define COPES_COMMON_SLOTS_H
+
+#include <copes/copes.h>
+
+#define COPES_SLOT(member) ((int)(offsetof(copes_args, member) / sizeof(DLTensor *)))
+#define COPES_OUT_SLOT(member) (COPES_SLOT(member) - COPES_MAX_INPUTS)
+
+/* Of every kind: o or grad_x, which may replace an input, and lse, of those that have it. */
+enum { COPES_FIRST_OUT = 0, COPES_LSE_OUT = 1 };
+
+typedef enum copes_act_slot {
+    COPES_ACT_X = COPES_SLOT(act_backward.x),
+    COPES_ACT_GRAD_O = COPES_SLOT(act_backward.grad_o),
+    COPES_ACT_O = COPES_SLOT(act_backward.o)
+} copes_act_slot;
+typedef enum copes_act_out_slot { COPES_ACT_OUT = COPES_OUT_SLOT(act_forward.o) } copes_act_out_slot;
+
+typedef enum copes_lrpe_slot {
+    COPES_LRPE_X = COPES_SLOT(lrpe_backward.x),
+    COPES_LRPE_THETA = COPES_SLOT(lrpe_backward.theta),
+    COPES_LRPE_GRAD_O = COPES_SLOT(lrpe_backward.grad_o),
+    COPES_LRPE_LSE = COPES_SLOT(lrpe_backward.lse)
+} copes_lrpe_slot;
+typedef enum copes_lrpe_out_slot {
+    COPES_LRPE_OUT = COPES_OUT_SLOT(lrpe_forward.o),
+    COPES_LRPE_OUT_LSE = COPES_OUT_SLOT(lrpe_forward.lse)
+} copes_lrpe_out_slot;
+
+typedef enum copes_tpa_slot {
+    COPES_TPA_AQ = COPES_SLOT(tpa_decode.aq),
+    COPES_TPA_BQ = COPES_SLOT(tpa_decode.bq),
+    COPES_TPA_AK = COPES_SLOT(tpa_decode.ak),
+    COPES_TPA_BK = COPES_SLOT(tpa_decode.bk),
+    COPES_TPA_AV = COPES_SLOT(tpa_decode.av),
+    COPES_TPA_BV = COPES_SLOT(tpa_decode.bv),
+    COPES_TPA_KV_LEN = COPES_SLOT(tpa_decode.kv_len)
+} copes_tpa_slot;
+typedef enum copes_tpa_out_slot {
+    COPES_TPA_OUT = COPES_OUT_SLOT(tpa_decode.o),
+    COPES_TPA_OUT_LSE = COPES_OUT_SLOT(tpa_decode.lse)
+} copes_tpa_out_slot;
+
+#endif

@@ -1,0 +1,414 @@
+/* copes: fused operators for sequence models on CPU, NVIDIA and AMD GPUs.
+ *
+ * One header, four ideas:
+ *  - A tensor is a DLPack DLTensor. Its device picks the backend, its strides, of any sign, cover every layout, and its
+ *    memory stays the caller's. No alignment is required.
+ *  - An operator is a descriptor, copes_op: a kind and its attributes. Zero means "the default", so a designated
+ *    initializer, or copes_op op{} in C++, names only what differs.
+ *  - Tensors are passed in copes_args, by the kind's name and the slot's: args.lrpe_forward.x = &x. An optional slot left
+ *    NULL is absent.
+ *  - Everything is checked before anything is computed. A call that fails has written nothing, returns a status, and
+ *    leaves one line in copes_last_error() that names the slot or attribute, what it was and what it must be.
+ *
+ * Notation: B batch, N sequence, H heads, D features of a head, E features of theta or of a value, M cache length,
+ * R rank of a factor. Floating-point types are float32, float16 and bfloat16, and float64 on the CPU; "type T" below is
+ * the one type that all the tensors so marked share. Arithmetic is in float32 (float64 for float64), rounded once, to
+ * nearest even, at the store. docs/operators.md derives every formula.
+ *
+ * Threads: descriptors and the tables below are constant; a context serves one thread at a time, and any number of
+ * contexts work at once. On the CPU a call runs on a thread with 40 KiB of stack, as OpenMP's may have, and the bits
+ * of its results depend neither on the number of threads nor on the caller's floating-point mode (its rounding,
+ * what it flushes to zero, which exceptions trap), which every thread has back afterwards.
+ *
+ * Forks: a process that fork has made, and that has not called exec since, runs CPU calls on the calling thread alone,
+ * whatever its contexts were opened with, as OpenMP's threads stay behind in the parent. Contexts of the CPU go on in it,
+ * and it gives the same bits. (Where the library is loaded only after the fork, this is known on Linux alone, by /proc.)
+ * A GPU's runtime does not outlive a fork: a context of a GPU that the parent opened must not be used in the child.
+ *
+ * Which calls wait: on the CPU each call returns when its work is done. On a GPU copes_run, copes_workspace_size,
+ * copes_workspace_bound and copes_explain wait for nothing on the device. copes_context_create, copes_context_set_stream,
+ * copes_device_count and copes_device_summary ask the device's runtime, and may start it, which takes up to seconds.
+ * Everything else only computes.
+ *
+ * Faults on a GPU: what goes wrong while a kernel runs (an address that is not the device's, a device that is lost) comes
+ * after copes_run has returned COPES_OK. The next call that reaches the runtime returns COPES_ERROR_BACKEND with the
+ * runtime's words, be it a call of this library, on any context, or the caller's own, such as cudaStreamSynchronize. What
+ * the stream's outputs hold is then undefined. CUDA keeps such an error: every later call on that device fails likewise
+ * until the process ends.
+ *
+ * How this interface grows: a program goes on with every later library of its minor version (0.2; from 1.0 on, of its major
+ * one), without being compiled again.
+ *  - What the caller fills has a fixed size: copes_op, copes_args, copes_context_options. New attributes, slots and
+ *    options take reserved places, and zero there means what was done before them. What is reserved must be zero, and is
+ *    refused by name where it is not, so that a program for a newer library is never misread.
+ *  - What the library fills, the structs named copes_..._info, is the library's own, constant, and reached by pointer. Such
+ *    a struct gets members at its end: do not copy it, make one, or step from one to the next by its size.
+ *  - Functions and enumerators are added; none is taken away or gets another number. A switch over statuses or kinds
+ *    needs a default. */
+#ifndef COPES_COPES_H
+#define COPES_COPES_H
+
+#include <dlpack/dlpack.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COPES_VERSION_MAJOR 0
+#define COPES_VERSION_MINOR 2
+#define COPES_VERSION_PATCH 0
+
+#if defined(COPES_STATIC)
+#define COPES_API
+#elif defined(__GNUC__)
+#define COPES_API __attribute__((visibility("default")))
+#else
+#define COPES_API
+#endif
+
+#if defined(__GNUC__)
+#define COPES_EXTENSION __extension__ /* C++ has no structs without a name, its compilers have */
+#else
+#define COPES_EXTENSION
+#endif
+
+enum {
+    COPES_MAX_RANK = 8,          /* dimensions of a tensor */
+    COPES_MAX_GRID = 4,          /* dimensions of a position grid */
+    COPES_MAX_INPUTS = 16,       /* input slots of an operator, with room for those to come */
+    COPES_MAX_OUTPUTS = 8,       /* output slots, likewise */
+    COPES_ATTRIBUTES_SIZE = 512, /* bytes of each family's attributes, likewise */
+    COPES_OPTIONS_SIZE = 128     /* bytes of copes_context_options, likewise */
+};
+
+/* ---- Status ------------------------------------------------------------------------------------------------------ */
+
+typedef enum copes_status {
+    COPES_OK = 0,
+    COPES_ERROR_NULL,        /* a required pointer or slot is NULL */
+    COPES_ERROR_OP,          /* the descriptor's kind is unknown */
+    COPES_ERROR_ATTRIBUTE,   /* an attribute is unknown, out of range, NaN, reserved, or at odds with the shapes */
+    COPES_ERROR_DEVICE,      /* tensors on different devices, not on the context's, or on one that does not exist */
+    COPES_ERROR_DTYPE,       /* a type that the slot does not take */
+    COPES_ERROR_SHAPE,       /* a rank or shape that the slot does not take */
+    COPES_ERROR_STRIDE,      /* an output whose elements overlap, or whose rows lie among one another */
+    COPES_ERROR_ALIAS,       /* an output or the workspace overlaps a tensor in a way the operator does not allow */
+    COPES_ERROR_SIZE,        /* a size or address range that does not fit 63 bits, or a GPU's launch */
+    COPES_ERROR_WORKSPACE,   /* the workspace is NULL or smaller than copes_workspace_size says */
+    COPES_ERROR_MEMORY,      /* an allocation failed (copes_context_create only) */
+    COPES_ERROR_UNSUPPORTED, /* the backend was not built, or does not run this type */
+    COPES_ERROR_BACKEND      /* the device's runtime reported an error; the message carries its words */
+} copes_status;
+
+/* The status's name, e.g. "COPES_ERROR_SHAPE". Never NULL. */
+COPES_API const char *copes_status_name(copes_status status);
+
+/* The calling thread's message of its last call that failed, "" when none has; valid until its next failure. */
+COPES_API const char *copes_last_error(void);
+
+/* The library's version, e.g. "0.2.0"; it may be newer than the header's. */
+COPES_API const char *copes_version(void);
+
+/* ---- Operators --------------------------------------------------------------------------------------------------- */
+
+typedef enum copes_kind {
+    COPES_ACT_FORWARD = 1,
+    COPES_ACT_BACKWARD,
+    COPES_LRPE_FORWARD,
+    COPES_LRPE_BACKWARD,
+    COPES_TPA_DECODE
+} copes_kind;
+
+typedef enum copes_act {
+    COPES_ACT_NONE = 0,
+    COPES_ACT_RELU,
+    COPES_ACT_SIGMOID,
+    COPES_ACT_SILU,
+    COPES_ACT_SOFTMAX
+} copes_act;
+typedef enum copes_lrpe_variant { COPES_LRPE_ROTATE = 0, COPES_LRPE_COSINE } copes_lrpe_variant;
+typedef enum copes_lrpe_pairing { COPES_LRPE_HALF = 0, COPES_LRPE_INTERLEAVED } copes_lrpe_pairing;
+
+/* Axes of a tensor are counted from its end, -1 the last one, so that 0 can be the default. */
+
+/* COPES_ACT_FORWARD: o = act(x), elementwise, or softmax along one axis (a row of -inf gives NaN).
+ *   in   x        any shape of rank 1 to 8, type T
+ *   out  o        x's shape, T; may be x itself
+ *
+ * COPES_ACT_BACKWARD: grad_x = sum(grad_o * d act(x) / dx)
+ *   in   grad_o   any shape of rank 1 to 8, type T
+ *        x        the forward's input, same shape, T; required by relu, sigmoid and silu
+ *        o        the forward's output, same shape, T; required by softmax
+ *   out  grad_x   same shape, T; may be grad_o itself
+ *
+ * Formulas: none x; relu max(x, 0) with NaN kept; sigmoid s = 1 / (1 + e^-x); silu x s; softmax e^(x - max) / sum.
+ * Gradients: relu g where x > 0; sigmoid g s (1 - s); silu g s (1 + x (1 - s)); softmax o (g - sum(o g)).
+ * silu is Hendrycks and Gimpel's SiLU (2016, "Gaussian error linear units"). */
+typedef struct copes_act_attributes {
+    copes_act act;
+    int32_t dim; /* softmax's axis; for every act -rank to -1, or 0: the last one */
+    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 2];
+} copes_act_attributes;
+
+typedef struct copes_act_forward_slots {
+    DLTensor *x, *reserved_in[COPES_MAX_INPUTS - 1];
+    DLTensor *o, *reserved_out[COPES_MAX_OUTPUTS - 1];
+} copes_act_forward_slots;
+
+typedef struct copes_act_backward_slots {
+    DLTensor *x, *grad_o, *o, *reserved_in[COPES_MAX_INPUTS - 3];
+    DLTensor *grad_x, *reserved_out[COPES_MAX_OUTPUTS - 1];
+} copes_act_backward_slots;
+
+/* Linearized relative positional encoding (Qin et al. 2023), of which RoPE (Su et al. 2021) is the variant rotate, over
+ * a grid of 1 to 4 dimensions.
+ *
+ * COPES_LRPE_FORWARD
+ *   in   x        (B, N, H, D), or (B, N, D) with H = 1; type T
+ *        theta    (H, E), (1, E) or (H, 1); float32, float16 or bfloat16: radians per position
+ *   out  o        rotate: x's shape, may be x itself; cosine: (B, N, H, 2D), or (B, N, 2D); T
+ *        lse      optional, softmax over the sequence only: (B, H, D), log sum exp of x over N, which is -inf for a
+ *                 column of -inf; float32 (float64 if T is)
+ *
+ * COPES_LRPE_BACKWARD
+ *   in   theta    as above
+ *        grad_o   o's shape, T
+ *        x        the forward's input; required unless act is none
+ *        lse      optional, softmax over the sequence only: the forward's; computed anew when absent
+ *   out  grad_x   x's shape, T; rotate: may be grad_o itself
+ *
+ * First the activation: none, relu, sigmoid, silu, or softmax over the features (dim -1) or over all N tokens (dim -3).
+ * N = prefix + prod(grid) + suffix; prefix and suffix tokens have angle 0. Token t has s = t - prefix, unravelled
+ * row-major over the grid to (s_1 .. s_m), and the position p_j = offset_j + s_j, with |p_j| < 2^31. The K angles of
+ * head h (K = D for cosine, rotary_dim / 2 for rotate) are
+ *     phi = concat_j(p_j theta_h)[0:K]      m E >= K if m > 1; if m = 1, E = K, or E = 1 serves all K
+ *                                           with pad_theta: m = 1, E <= K, and angles past E are 0
+ *     phi_i = p_j theta_h[i]                with sections: i in section j, E = K
+ * taken modulo a turn exactly: (p theta / 2 pi) is formed in fixed point from theta's float32 value, to 2^-30 turn at
+ * every position. A theta that is not finite gives NaN.
+ *   cosine  o = concat(y cos phi, y sin phi), y = act(x)
+ *   rotate  pairs (a, b) of features become (a cos phi - b sin phi, a sin phi + b cos phi). Pair k is features
+ *           (k, k + rotary_dim / 2) for pairing half, (2k, 2k + 1) for interleaved; features at and past rotary_dim are y.
+ * Backward is the transpose, then the activation's gradient. */
+typedef struct copes_lrpe_attributes {
+    copes_lrpe_variant variant;
+    copes_lrpe_pairing pairing; /* rotate only; cosine: half */
+    copes_act act;
+    int32_t dim;       /* softmax's axis in (B, N, H, D), also at rank 3: -1 or 0 the features, -3 the sequence */
+    int32_t grid_rank; /* m; 0: one dimension of length N - prefix - suffix */
+    int32_t pad_theta; /* 1: one dimension without sections, E of 1 to K, angles past E are 0 */
+    int64_t grid[COPES_MAX_GRID];     /* its lengths, the last one fastest */
+    int64_t offset[COPES_MAX_GRID];   /* the position of the grid's first token, per dimension */
+    int64_t prefix, suffix;           /* tokens before and after the grid */
+    int64_t sections[COPES_MAX_GRID]; /* angles of each grid dimension, summing to K; all 0: none */
+    int64_t rotary_dim;               /* rotate only: features that turn, even; 0: D */
+    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 36];
+} copes_lrpe_attributes;
+
+typedef struct copes_lrpe_forward_slots {
+    DLTensor *x, *theta, *reserved_in[COPES_MAX_INPUTS - 2];
+    DLTensor *o, *lse, *reserved_out[COPES_MAX_OUTPUTS - 2];
+} copes_lrpe_forward_slots;
+
+typedef struct copes_lrpe_backward_slots {
+    DLTensor *x, *theta, *grad_o, *lse, *reserved_in[COPES_MAX_INPUTS - 4];
+    DLTensor *grad_x, *reserved_out[COPES_MAX_OUTPUTS - 1];
+} copes_lrpe_backward_slots;
+
+/* COPES_TPA_DECODE: attention of a few query tokens over a tensor-product (factored) key and value cache (Zhang et al.
+ * 2025, "Tensor product attention is all you need").
+ *   in   aq       (B, N, H, Rq); all of type T
+ *        bq       (B, N, Rq, D)
+ *        ak       (B, M, H, Rk), or (B, M, H) with Rk = 1
+ *        bk       (B, M, Rk, D), or (B, M, D)
+ *        av       (B, M, H, Rv), or (B, M, H)
+ *        bv       (B, M, Rv, E), or (B, M, E)
+ *        kv_len   optional, (B), int32 in device memory: keys at and past kv_len[b] are ignored; clamped to 0 .. M
+ *   out  o        (B, N, H, E), T
+ *        lse      optional, (B, N, H), log sum_m exp(scale q.k); float32 (float64 if T is)
+ * q[h] = scale_q sum_r aq[h,r] bq[r], k[m,h] = scale_k sum_r ak[m,h,r] bk[m,r], v likewise; o = softmax_m(scale q.k) v.
+ * k and v are never formed in memory. With no key to see, o = 0 and lse = -inf. Scales may be of any finite size; sums over
+ * keys do not overflow where o does not. docs/numerics.md says what else has to be in the type's range. */
+typedef struct copes_tpa_attributes {
+    double scale;   /* 0: D^-1/2 */
+    double scale_q; /* 0: 1 / Rq */
+    double scale_k; /* 0: 1 / Rk */
+    double scale_v; /* 0: 1 / Rv */
+    int32_t causal; /* 1: query n sees keys 0 .. L - N + n of the L = kv_len[b] keys, so that the last sees the last */
+    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 9];
+} copes_tpa_attributes;
+
+typedef struct copes_tpa_decode_slots {
+    DLTensor *aq, *bq, *ak, *bk, *av, *bv, *kv_len, *reserved_in[COPES_MAX_INPUTS - 7];
+    DLTensor *o, *lse, *reserved_out[COPES_MAX_OUTPUTS - 2];
+} copes_tpa_decode_slots;
+
+typedef struct copes_op {
+    copes_kind kind;
+    int32_t reserved;
+    union { /* by the kind's family */
+        copes_act_attributes act;
+        copes_lrpe_attributes lrpe;
+        copes_tpa_attributes tpa;
+    };
+} copes_op;
+
+/* The tensors of a call, under its kind's name. Inputs are only read, though DLPack's consumers rarely say const. */
+typedef union copes_args {
+    COPES_EXTENSION struct { /* for code that goes by the table below: every kind's slots, by their number */
+        DLTensor *in[COPES_MAX_INPUTS];
+        DLTensor *out[COPES_MAX_OUTPUTS];
+    };
+    copes_act_forward_slots act_forward;
+    copes_act_backward_slots act_backward;
+    copes_lrpe_forward_slots lrpe_forward;
+    copes_lrpe_backward_slots lrpe_backward;
+    copes_tpa_decode_slots tpa_decode;
+} copes_args;
+
+/* ---- The table of operators: what a command line or a binding needs to drive them all --------------------------- */
+
+typedef enum copes_attribute_type {
+    COPES_ATTRIBUTE_ENUM,   /* int32: an index into choices */
+    COPES_ATTRIBUTE_BOOL,   /* int32: 0 or 1 */
+    COPES_ATTRIBUTE_INT32,  /* int32 */
+    COPES_ATTRIBUTE_INT64,  /* int64[count] */
+    COPES_ATTRIBUTE_DOUBLE, /* double */
+    COPES_ATTRIBUTE_AXIS    /* int32: an axis counted from the end, -1 the last one */
+} copes_attribute_type;
+
+typedef struct copes_attribute_info {
+    const char *name;
+    copes_attribute_type type;
+    int32_t count;         /* elements of the value, 1 but for lists */
+    int32_t axes;          /* axes: how many there are to count from; 0: as many as the inplace input has. Else 0 */
+    size_t offset;         /* of the value in copes_op, in bytes */
+    ptrdiff_t rank_offset; /* lists that have a length of their own: of that int32 in copes_op; else -1 */
+    const char *choices;   /* enums: the names in order, separated by '|' */
+    const char *fallback;  /* what zero stands for, as one writes or says it */
+    const char *summary;
+} copes_attribute_info;
+
+typedef struct copes_slot_info {
+    const char *name; /* as in copes_args */
+    const char *shape;
+    int32_t optional; /* 1: may be NULL, always or for some attributes */
+    const char *summary;
+} copes_slot_info;
+
+typedef struct copes_op_info {
+    copes_kind kind;
+    int32_t backward;
+    const char *name;   /* "lrpe_forward", as in copes_args */
+    const char *family; /* "lrpe", as in copes_op */
+    const char *summary;
+    const copes_slot_info *in[COPES_MAX_INPUTS];   /* by the slots' numbers in copes_args.in; NULL: none has this one */
+    const copes_slot_info *out[COPES_MAX_OUTPUTS]; /* likewise */
+    int32_t inplace; /* 1 + the input that the first output may be, given the same shape; 0: none */
+    int32_t attribute_count;
+    const copes_attribute_info *const *attributes;
+} copes_op_info;
+
+/* The operators that the library has, and each of them; NULL past the last. They keep their places in later versions. */
+COPES_API size_t copes_op_count(void);
+COPES_API const copes_op_info *copes_op_at(size_t index);
+
+/* ---- Backends and contexts --------------------------------------------------------------------------------------- */
+
+typedef struct copes_backend_info {
+    const char *name; /* "cpu", "cuda", "hip" */
+    DLDeviceType device_type;
+} copes_backend_info;
+
+/* The backends in this build, and each of them; NULL past the last. */
+COPES_API size_t copes_backend_count(void);
+COPES_API const copes_backend_info *copes_backend_at(size_t index);
+
+/* How many devices of this type there are; 0 where no driver or device is found, or this build has no backend for them. */
+COPES_API int32_t copes_device_count(DLDeviceType device_type);
+
+/* One line about a device, cut to `size` bytes: its name and, for the CPU, the instruction-set level and threads in
+ * use. Where a backend has no device, device_id 0 tells why. Errors: NULL, DEVICE, UNSUPPORTED. */
+COPES_API copes_status copes_device_summary(DLDevice device, char *text, size_t size);
+
+/* On a GPU no call changes the device or context that the calling thread has current, which may be none, or leaves an error
+ * of its own for the runtime's next question for one. */
+typedef struct copes_context copes_context;
+
+typedef struct copes_context_options {
+    void *stream; /* GPU: the cudaStream_t or hipStream_t that calls enqueue on; NULL: the default stream */
+    /* CPU: threads to use; 0: as many as OpenMP says (OMP_NUM_THREADS), fewer for small work; 1 in a build without it, and in
+     * a process that fork has made */
+    int32_t threads;
+    int32_t reserved[(COPES_OPTIONS_SIZE - sizeof(void *)) / 4 - 1];
+} copes_context_options;
+
+/* Opens a device. `options` may be NULL: all zero. The results of an operator do not depend on the number of threads.
+ * A context on the CPU owns 192 KiB of scratch memory for each thread, of which only what is used is touched.
+ * COPES_CPU_ISA in the environment caps the CPU's instruction-set level: baseline, avx2, avx512 or avx512bf16.
+ * Errors: NULL, ATTRIBUTE (threads < 0, reserved not zero, an unknown COPES_CPU_ISA or one the processor lacks), DEVICE,
+ * UNSUPPORTED, MEMORY, BACKEND; *context is then NULL. */
+COPES_API copes_status copes_context_create(DLDevice device, const copes_context_options *options,
+                                            copes_context **context);
+
+/* Closes a context. NULL is ignored. Work already enqueued on the stream goes on. */
+COPES_API void copes_context_destroy(copes_context *context);
+
+/* GPU: later calls enqueue on `stream`. One of a green context (or the default stream, while one is current) has some of
+ * the device's multiprocessors; calls are cut for those, and what copes_workspace_size says may change with it. On the CPU
+ * it is ignored. Errors: NULL, BACKEND. */
+COPES_API copes_status copes_context_set_stream(copes_context *context, void *stream);
+
+/* ---- Running an operator ----------------------------------------------------------------------------------------- */
+
+/* Checks the descriptor and the inputs, and describes each output that args->out asks for (a non-NULL tensor): writes
+ * its ndim, dtype, device and shape, and sets strides to NULL and byte_offset to 0. The tensor's `shape` must point to
+ * room for COPES_MAX_RANK lengths; `data` is left as it is. The output's DLTensor and those lengths must not overlap an
+ * input's DLTensor, shape or strides, nor another output's: an output that is to replace x needs a DLTensor of its own
+ * too. Reads no tensor's data; inputs may have data NULL. Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE,
+ * ALIAS, SIZE. */
+COPES_API copes_status copes_infer(const copes_op *op, const copes_args *args);
+
+/* The bytes of scratch memory that copes_run needs for this call, on the context's device; often 0. Depends on shapes,
+ * types, attributes, the context and its stream, not on data. Errors: those of copes_run, but for WORKSPACE; data may be NULL. */
+COPES_API copes_status copes_workspace_size(copes_context *context, const copes_op *op, const copes_args *args,
+                                            size_t *size);
+
+/* The bytes that are enough for each of these calls, of which ops[i] and args[i] are the i-th, where they run one after
+ * the other on one stream: a program that knows its calls allocates once. The bound is for the context and the stream that
+ * it has now; after copes_context_set_stream ask again. 0 for no calls. An error's message begins with the call's number,
+ * "call 3: ...", counted from 0. Errors: those of copes_workspace_size. */
+COPES_API copes_status copes_workspace_bound(copes_context *context, const copes_op *ops, const copes_args *args,
+                                             size_t count, size_t *size);
+
+/* Runs the operator. GPU: enqueues it on the context's stream and returns; it neither allocates nor synchronizes, and
+ * tensors and workspace must live until the stream gets there. CPU: returns when done. The workspace is on the
+ * context's device, of any alignment and content and of at least the size that copes_workspace_size gives, and overlaps
+ * no tensor; NULL will do for 0. A tensor with no elements may have data NULL; where every output is empty the call
+ * does nothing and succeeds. The same call on the same device gives the same bits. Errors: NULL, OP, ATTRIBUTE, DEVICE,
+ * DTYPE, SHAPE, STRIDE, ALIAS, SIZE, WORKSPACE, UNSUPPORTED, BACKEND. */
+COPES_API copes_status copes_run(copes_context *context, const copes_op *op, const copes_args *args, void *workspace,
+                                 size_t workspace_size);
+
+/* ---- Which kernel a call takes ----------------------------------------------------------------------------------- */
+
+/* Tells how copes_run would run this call: writes lines of text, cut to `size` bytes, that name the variant (a kernel and what
+ * it is compiled for), how it is launched, its workspace, and the faster variants that refuse the call, with the reason.
+ * Launches nothing and reads no data; but alignment counts, so that `data` should be as in the call. The text is for
+ * people: only its first line, "variant: NAME", keeps its form. Errors: those of copes_workspace_size. */
+COPES_API copes_status copes_explain(copes_context *context, const copes_op *op, const copes_args *args, char *text,
+                                     size_t size);
+
+/* The names that "variant: NAME" can have on devices of this type: copies up to `capacity` of them, of static storage, to
+ * `names` and returns how many there are; 0 without such a backend.
+ * In the environment of copes_context_create, COPES_GPU_ARCH=80 lets a GPU's planners choose as on compute capability 8.0 (of
+ * the device's and this the lesser), and COPES_GPU_VARIANT=NAME, a variant's name up to its "<", makes them refuse all others
+ * that they can: for tests, and to find out what a faster kernel gains. */
+COPES_API size_t copes_variants(DLDeviceType type, const char **names, size_t capacity);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
