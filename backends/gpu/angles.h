@@ -70,9 +70,9 @@ DEVICE int32_t position_in(const int32_t (&position)[COPES_MAX_GRID], int j)
 }
 
 /* Sine and cosine at a position. */
-template <bool EXACTLY> DEVICE turn turn_at(const angle_step &step, int32_t position)
+template <bool EXACTLY> DEVICE rotation rotation_at(const angle_step &step, int32_t position)
 {
-    return turn_of<EXACTLY>(ZERO_PHASE + copes_phase_top(step.high, step.low, position), step.poison);
+    return rotation_of<EXACTLY>(ZERO_PHASE + copes_phase_top(step.high, step.low, position), step.poison);
 }
 
 /* Where thing i of a unit's V lies in shared memory among those of a token, N of them in 16 bytes, in an order in which

@@ -22,7 +22,7 @@ template <encoding E, typename Index> inline Index units_of(Index d, Index k, In
 /* Where a unit's vectors lie in a row; below 0: there is none. */
 template <typename Index> struct places_of {
     Index plain[2], encoded[2];
-    bool turned;
+    bool rotated;
 };
 
 template <encoding E, int V, typename Index>
@@ -36,7 +36,7 @@ DEVICE places_of<Index> find_places(Index d, Index k, Index unit, bool live)
         at.encoded[1] = d + unit * V;
         return at;
     }
-    const bool apart = E == encoding::half && at.turned;
+    const bool apart = E == encoding::half && at.rotated;
     const Index first = apart ? unit * V : 2 * unit * V, second = apart ? first + k : first + V;
     at.plain[0] = at.encoded[0] = first;
     at.plain[1] = at.encoded[1] = second < d ? second : -1;
@@ -45,42 +45,42 @@ DEVICE places_of<Index> find_places(Index d, Index k, Index unit, bool live)
 
 /* Turns the unit's pairs, forward with sign 1 and back with sign -1. The order lets a pair stay in its registers, so that
  * those that pass through need no other place. */
-template <encoding E, int V> DEVICE void rotate(float (&x)[2][V], const turn (&turns)[V], float sign)
+template <encoding E, int V> DEVICE void rotate(float (&x)[2][V], const rotation (&rotations)[V], float sign)
 {
 #pragma unroll
     for (int i = 0; i < V; i++) {
         constexpr bool half = E == encoding::half;
         float &a = half ? x[0][i] : x[2 * i / V][2 * i % V], &b = half ? x[1][i] : x[2 * i / V][2 * i % V + 1];
-        const float sine = sign * turns[i].sine, across = b * sine, along = b * turns[i].cosine;
+        const float sine = sign * rotations[i].sine, across = b * sine, along = b * rotations[i].cosine;
         b = fmaf(a, sine, along);
-        a = fmaf(a, turns[i].cosine, -across);
+        a = fmaf(a, rotations[i].cosine, -across);
     }
 }
 
 /* The same by angles of 0, with which an infinity still makes its partner NaN. */
 template <encoding E, int V> DEVICE void stand_still(float (&x)[2][V], float sign)
 {
-    turn turns[V];
-    for (turn &each : turns)
+    rotation rotations[V];
+    for (rotation &each : rotations)
         each = {1, 0};
-    rotate<E>(x, turns, sign);
+    rotate<E>(x, rotations, sign);
 }
 
 /* From plain to encoded vectors. What is not `turned` has angles of 0: a unit past those that there are, which rotate
  * passes through as it is, or one that has `angles`, of a token outside the grid. */
 template <encoding E, int V>
-DEVICE void encode(float (&x)[2][V], const turn (&turns)[V], bool turned, bool angles = false)
+DEVICE void encode(float (&x)[2][V], const rotation (&rotations)[V], bool rotated, bool angles = false)
 {
     if constexpr (E != encoding::cosine) {
-        if (turned)
-            rotate<E>(x, turns, 1);
+        if (rotated)
+            rotate<E>(x, rotations, 1);
         else if (angles)
             stand_still<E>(x, 1);
-    } else if (turned) {
+    } else if (rotated) {
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            x[1][i] = x[0][i] * turns[i].sine;
-            x[0][i] = x[0][i] * turns[i].cosine;
+            x[1][i] = x[0][i] * rotations[i].sine;
+            x[0][i] = x[0][i] * rotations[i].cosine;
         }
     } else {
 #pragma unroll
@@ -91,20 +91,20 @@ DEVICE void encode(float (&x)[2][V], const turn (&turns)[V], bool turned, bool a
 
 /* The transpose: from a gradient of the encoded vectors to one of the plain ones. */
 template <encoding E, int V>
-DEVICE void decode(float (&g)[2][V], const turn (&turns)[V], bool turned, bool angles = false)
+DEVICE void decode(float (&g)[2][V], const rotation (&rotations)[V], bool rotated, bool angles = false)
 {
     if constexpr (E == encoding::cosine) {
-        if (turned) {
+        if (rotated) {
 #pragma unroll
             for (int i = 0; i < V; i++)
-                g[0][i] = fmaf(g[0][i], turns[i].cosine, g[1][i] * turns[i].sine);
+                g[0][i] = fmaf(g[0][i], rotations[i].cosine, g[1][i] * rotations[i].sine);
         } else {
 #pragma unroll
             for (int i = 0; i < V; i++)
                 g[0][i] = fmaf(g[1][i], 0, g[0][i]);
         }
-    } else if (turned) {
-        rotate<E>(g, turns, -1);
+    } else if (rotated) {
+        rotate<E>(g, rotations, -1);
     } else if (angles) {
         stand_still<E>(g, -1);
     }

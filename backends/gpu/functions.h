@@ -233,7 +233,7 @@ template <typename T, int COUNT, int V> DEVICE bool are_usual(const raw<T, V> *v
 template <int COUNT, int ROOM, int V> DEVICE void activate_all_rarely(copes_act act, float (&x)[ROOM][V])
 {
 #pragma unroll 1
-    for (int turn = 0; turn < COUNT * V; turn++) {
+    for (int rotation = 0; rotation < COUNT * V; rotation++) {
         const float last = activate_rarely(act, x[0][0]);
 #pragma unroll
         for (int i = 1; i < COUNT * V; i++)
@@ -246,7 +246,7 @@ template <int COUNT, int ROOM, int V>
 DEVICE void activation_gradient_all_rarely(copes_act act, float (&g)[ROOM][V], float (&x)[ROOM][V])
 {
 #pragma unroll 1
-    for (int turn = 0; turn < COUNT * V; turn++) {
+    for (int rotation = 0; rotation < COUNT * V; rotation++) {
         const float last = activation_gradient_rarely(act, g[0][0], x[0][0]), last_x = x[0][0];
 #pragma unroll
         for (int i = 1; i < COUNT * V; i++) {
@@ -293,12 +293,12 @@ DEVICE void activation_gradient_all(copes_act act, const raw<T, V> *vectors, flo
     }
 }
 
-struct turn {
+struct rotation {
     float cosine, sine;
 };
 
 /* By the sum of two angles: to an ulp or so of 1, which is not one of a sine or cosine near 0. */
-DEVICE turn operator*(const turn &a, const turn &b)
+DEVICE rotation operator*(const rotation &a, const rotation &b)
 {
     return {fmaf(a.cosine, b.cosine, -(a.sine * b.sine)), fmaf(a.sine, b.cosine, a.cosine * b.sine)};
 }
@@ -311,7 +311,7 @@ inline constexpr uint32_t ZERO_PHASE = 3u << 29;
  * exactly, so that no rounded angle comes first. About an even quarter the angle is turned round, which leaves one sign
  * for both, or its opposite. `poison` is 0, or NaN to show in both. EXACTLY: for float32 results, to 1.3 ulp, with 2 pi
  * in two parts; else to 2.4 ulp. */
-template <bool EXACTLY> DEVICE turn turn_of(uint32_t place, float poison)
+template <bool EXACTLY> DEVICE rotation rotation_of(uint32_t place, float poison)
 {
     const bool odd = (place & 1u << 30) == 0;
     const int32_t from_quarter = (int32_t)multiply_add(place, 4, 0u - 4 * ZERO_PHASE);

@@ -1,4 +1,4 @@
-/* The copies of the cluster kernel, from memory to the ring, some steps ahead. */
+/* The copies of the resident kernel, from memory to the ring, some steps ahead. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_COPIES_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_COPIES_H
 

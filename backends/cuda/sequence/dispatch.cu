@@ -10,15 +10,15 @@ static const char *const NOT_BUILT = "the library has no code for compute capabi
 /* Whole vectors, and angles that are the position times a step for all tokens. nullptr: it is so, wherever tensors start. */
 template <typename T> static const char *refuse_problem(const gpu_device &device, const copes_lrpe_problem &problem)
 {
-    const bool cosine = problem.variant == COPES_LRPE_COSINE, turned = problem.k > 0;
+    const bool cosine = problem.variant == COPES_LRPE_COSINE, rotated = problem.k > 0;
     const int64_t d = problem.d;
     if (!COPES_RESIDENT)
         return NOT_BUILT;
     if (device.architecture < 90)
         return "the device is older than compute capability 9.0";
-    if (d % vector_length<T> != 0 || (turned && !cosine && 2 * problem.k != d))
+    if (d % vector_length<T> != 0 || (rotated && !cosine && 2 * problem.k != d))
         return "the features are not whole vectors of 16 bytes, or not all of them turn";
-    if (turned && (problem.grid_rank != 1 || problem.prefix != 0 || problem.length != problem.n))
+    if (rotated && (problem.grid_rank != 1 || problem.prefix != 0 || problem.length != problem.n))
         return "positions are not one line from the first token to the last";
     if (problem.n <= 0 || problem.n > INT32_MAX / 2 || problem.b > INT32_MAX || problem.h > INT32_MAX)
         return "a length is past 2^31 - 1";
@@ -40,7 +40,7 @@ static bool plan_rotated(const gpu_device &device, const copes_lrpe_problem &pro
     if (!problem.backward)
         return plan_resident<T, C, role::forward>(device, problem, plan);
     return problem.lse.data != nullptr ? plan_resident<T, C, role::kept>(device, problem, plan)
-                                       : plan_resident<T, C, role::backward>(device, problem, plan);
+                                       : refuse(plan, cluster_name, "backward is not given the forward's lse");
 }
 
 template <typename T>
@@ -52,9 +52,8 @@ static bool plan_coding(const gpu_device &device, const copes_lrpe_problem &prob
         return plan_rotated<T, coding::half>(device, problem, plan);
     if (problem.k > 0)
         return plan_rotated<T, coding::interleaved>(device, problem, plan);
-    if (!problem.backward)
-        return plan_resident<T, coding::none, role::forward>(device, problem, plan);
-    return given && plan_resident<T, coding::none, role::given>(device, problem, plan);
+    return given && problem.backward ? plan_resident<T, coding::none, role::given>(device, problem, plan)
+                                     : plan_resident<T, coding::none, role::forward>(device, problem, plan);
 }
 #else
 template <typename T> static bool plan_coding(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *)
@@ -92,7 +91,6 @@ template <typename T, coding C, role R> static void list_kinds(variant_list *lis
 template <typename T, coding... C> static void list_rotated(variant_list *list)
 {
     (list_kinds<T, C, role::forward>(list), ...);
-    (list_kinds<T, C, role::backward>(list), ...);
     (list_kinds<T, C, role::kept>(list), ...);
 }
 

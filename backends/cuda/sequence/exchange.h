@@ -11,7 +11,6 @@ namespace COPES_GPU::sequence
 
 /* One of those warps, or the only one. A lane has some columns, 32 apart. */
 template <typename U> struct exchange {
-    typedef typename block_memory<U>::found found;
     static constexpr int EACH = U::COLUMNS > 32 ? U::COLUMNS / 32 : 1;
     const worker<U> w;
     block_memory<U> &memory;
@@ -30,7 +29,7 @@ template <typename U> struct exchange {
             take(current.slab);
     }
     /* What this block's threads found of the lane's columns. */
-    __device__ __forceinline__ void gather(found (&all)[EACH]) const
+    __device__ __forceinline__ void gather(float (&all)[EACH]) const
     {
         wait_for_slab(memory.summed, current.slab);
 #pragma unroll
@@ -41,37 +40,37 @@ template <typename U> struct exchange {
             all[j] = memory.partial[0][i];
 #pragma unroll
             for (int warp = 1; warp < U::WARPS; warp++)
-                all[j] = plus(all[j], memory.partial[warp][i]);
+                all[j] += memory.partial[warp][i];
         }
     }
-    /* What all blocks of the cluster found. Mailboxes alternate: a block sends its third message only when every other has
+    /* What all blocks of the cluster found. The mbarriers alternate: a block sends its third message only when every other has
      * read its first, since each has to have sent its second by then. */
-    __device__ __forceinline__ void send_all(const found (&all)[EACH]) const
+    __device__ __forceinline__ void send_all(const float (&all)[EACH]) const
     {
         const int ranks = w.tiling.ranks, set = current.slab % 2;
-        const uint32_t mail = shared_address(&memory.mail[set]);
-        const found *letters = block_memory<U>::ranks(w.tiling, set);
+        const uint32_t received = shared_address(&memory.received[set]);
+        const float *sums_of_ranks = block_memory<U>::ranks(w.tiling, set);
         if (lane == 0)
-            mbarrier_arrive_expect_tx(mail, ranks * U::COLUMNS * sizeof(found));
+            mbarrier_arrive_expect_tx(received, ranks * U::COLUMNS * sizeof(float));
 #pragma unroll
         for (int j = 0; j < EACH; j++)
             for (int rank = 0, i = lane + 32 * j; rank < ranks && i < U::COLUMNS; rank++)
-                st_async(shared_address(letters + w.block.rank * U::COLUMNS + i), mail, rank, all[j]);
+                st_async(shared_address(sums_of_ranks + w.block.rank * U::COLUMNS + i), received, rank, all[j]);
     }
-    __device__ __forceinline__ void merge_mail(found (&all)[EACH]) const
+    __device__ __forceinline__ void merge_received(float (&all)[EACH]) const
     {
         const int ranks = w.tiling.ranks, set = current.slab % 2;
-        const found *letters = block_memory<U>::ranks(w.tiling, set);
-        mbarrier_wait_cluster(shared_address(&memory.mail[set]), current.slab / 2 % 2);
+        const float *sums_of_ranks = block_memory<U>::ranks(w.tiling, set);
+        mbarrier_wait_cluster(shared_address(&memory.received[set]), current.slab / 2 % 2);
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             const int i = lane + 32 * j;
             if (i >= U::COLUMNS)
                 continue;
-            all[j] = letters[i];
+            all[j] = sums_of_ranks[i];
 #pragma unroll 4
             for (int rank = 1; rank < ranks; rank++)
-                all[j] = plus(all[j], letters[rank * U::COLUMNS + i]);
+                all[j] += sums_of_ranks[rank * U::COLUMNS + i];
         }
     }
 
@@ -93,22 +92,22 @@ template <typename U> struct exchange {
         }
     }
     /* Finishes the lane's columns from what all blocks found, and lets this one see it. */
-    __device__ __forceinline__ void finish(const found (&all)[EACH], bool untold)
+    __device__ __forceinline__ void finish(const float (&all)[EACH], bool inexact)
     {
-        bool bad = untold;
+        bool bad = inexact;
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             if (lane + 32 * j >= U::COLUMNS)
                 continue;
             if (U::SUMMED) {
-                bad = bad || !(fabsf(first_of(all[j])) < INFINITY); /* a NaN may hide one */
-                scale[j] = 1 / first_of(all[j]);
+                bad = bad || !(fabsf(all[j]) < INFINITY); /* a NaN may hide one */
+                scale[j] = 1 / all[j];
             }
             if (U::TERMS)
                 bad = bad || !(fabsf(reference[j]) < WILD);
-            finish_column(lane + 32 * j, j, last_of(all[j]));
+            finish_column(lane + 32 * j, j, all[j]);
         }
-        if (U::MAY_REDO)
+        if (U::RECOMPUTES)
             skip_if(__any_sync(0xffffffffu, bad));
         arrive_for_slab(memory.agreed, current.slab);
         if (U::R == role::forward && w.problem.lse.data != nullptr && w.block.rank == 0)
@@ -122,14 +121,13 @@ template <typename U> struct exchange {
         if (U::BACKWARD)
             finished[U::OFFSET][i] = U::TERMS ? -dot * scale[j] * scale[j] : -dot;
     }
-    __device__ __forceinline__ void write_lse(const found (&all)[EACH]) const
+    __device__ __forceinline__ void write_lse(const float (&all)[EACH]) const
     {
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             const int i = lane + 32 * j;
             if (i < U::COLUMNS)
-                write_scalar(w.lse(current, i / U::N, i % U::N),
-                             (reference[j] + log2f(first_of(all[j]))) * (1 / LOG2_E));
+                write_scalar(w.lse(current, i / U::N, i % U::N), (reference[j] + log2f(all[j])) * (1 / LOG2_E));
         }
     }
     __device__ __forceinline__ void skip_if(bool bad)
@@ -147,12 +145,12 @@ template <typename U> struct exchange {
     template <typename Next> __device__ __forceinline__ void run_in_cluster(Next next)
     {
         for_slabs([&](int) {
-            found all[EACH];
+            float all[EACH];
             expect();
             gather(all);
             if (w.tiling.ranks > 1) {
                 send_all(all);
-                merge_mail(all);
+                merge_received(all);
             }
             finish(all, false);
             next();

@@ -21,7 +21,7 @@ template <typename U> struct group_exchange {
     __device__ __forceinline__ void give()
     {
         slabs.for_slabs([&](int slab) {
-            typename agreeing::found all[agreeing::EACH];
+            float all[agreeing::EACH];
             slabs.gather(all);
 #pragma unroll
             for (int j = 0; j < agreeing::EACH; j++)
@@ -32,10 +32,10 @@ template <typename U> struct group_exchange {
     __device__ __forceinline__ void take()
     {
         slabs.for_slabs([&](int slab) {
-            typename agreeing::found all[agreeing::EACH];
+            float all[agreeing::EACH];
             slabs.expect();
-            const bool told = totals.wait(slab, slabs.lane, all);
-            slabs.finish(all, !told);
+            const bool exact = totals.wait(slab, slabs.lane, all);
+            slabs.finish(all, !exact);
             arrive_for_slab(slabs.memory.done, slab);
         });
     }

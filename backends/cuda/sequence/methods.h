@@ -20,7 +20,7 @@ inline constexpr std::string_view block_name = "sequence_block", cluster_name = 
                                   narrow_group_name = "sequence_group_64";
 
 inline constexpr std::string_view coding_names[] = {"none", "half", "interleaved", "cosine"};
-inline constexpr std::string_view resident_role_names[] = {"forward", "backward", "given", "kept"};
+inline constexpr std::string_view resident_role_names[] = {"forward", "", "given", "kept"};
 
 template <const std::string_view &METHOD, typename T, coding C, role R>
 inline constexpr const char *resident_variant =

@@ -13,7 +13,7 @@ namespace COPES_GPU::sequence
 enum { MOST_STEPS = 1 << 10, SKEW = 3, MOST_GROUPS = 16 };
 
 /* Shares slabs out among as many clusters as the device runs at once. */
-inline void share_out(int64_t active, cluster_tiling *t)
+inline void share_out(int64_t active, slab_tiling *t)
 {
     const int64_t slabs = (int64_t)t->pairs * t->batch;
     t->clusters = (int)(active < slabs ? active : slabs);
@@ -24,14 +24,14 @@ inline void share_out(int64_t active, cluster_tiling *t)
 /* The steps that it takes a group to agree, the more the shorter they are. */
 template <typename U> double agreement_of(int ranks)
 {
-    if (!U::TURNED)
+    if (!U::ROTATED)
         return 4.6 + 0.045 * ranks;
     return U::BACKWARD ? 2.7 + 0.015 * ranks : 3 + 0.018 * ranks;
 }
 
 /* Takes as many steps for the blocks to agree as there is room for, and are of use: few in a cluster; in a group those of
  * nearly three slabs. False where there is no room at all. */
-template <typename U> bool take_skew(const gpu_device &device, cluster_tiling *t)
+template <typename U> bool take_skew(const gpu_device &device, slab_tiling *t)
 {
     const int most = U::GROUPED ? 3 * t->steps - 1 : std::min<int>(SKEW, t->steps - 1);
     t->slots = t->steps + U::AHEAD;
@@ -45,26 +45,26 @@ template <typename U> bool take_skew(const gpu_device &device, cluster_tiling *t
 
 /* Bytes of a token that a cluster has side by side, and that all of them together have. */
 template <typename U> inline constexpr int PIECE_BYTES = U::LANES * (U::C == coding::half ? 8 : 16);
-template <typename U> int bytes_together(const cluster_tiling &t)
+template <typename U> int bytes_together(const slab_tiling &t)
 {
     return PIECE_BYTES<U> * t.clusters;
 }
 
 /* Is each slab that a cluster shares with others of another pair than its last? Else all are of one. */
-inline bool changes_pairs(const cluster_tiling &t)
+inline bool changes_pairs(const slab_tiling &t)
 {
     return t.whole < t.pairs && t.clusters % (t.pairs - t.whole) != 0;
 }
 
-/* The pairs whose turns may be in use at once: of four slabs, or eight, which are prepared, read, agreed on or written. */
-template <typename U> int turn_sets(const cluster_tiling &t)
+/* The pairs whose rotations may be in use at once: of four slabs, or eight, which are prepared, read, agreed on or written. */
+template <typename U> int rotation_sets(const slab_tiling &t)
 {
     constexpr int SLABS = block_memory<U>::SETS;
     return changes_pairs(t) ? SLABS : std::min(SLABS, 1 + (SLABS - 2 + t.batch) / t.batch + (t.whole < t.pairs));
 }
 
-/* Unsigned, as where there is no data yet strides may be such that the ways wrap. */
-template <typename U> thread_way way_through(const copes_view &view, int64_t tokens, int64_t steps)
+/* Unsigned, as where there is no data yet strides may be such that sums wrap. */
+template <typename U> thread_strides strides_through(const copes_view &view, int64_t tokens, int64_t steps)
 {
     const uint64_t size = sizeof(typename U::T), token = (uint64_t)tokens * (uint64_t)view.stride[1];
     const uint64_t back = (uint64_t)(steps * U::BATCH) * token;
@@ -73,8 +73,7 @@ template <typename U> thread_way way_through(const copes_view &view, int64_t tok
 
 /* The cut of a problem into slabs for clusters of `ranks` blocks; false where it does not fit, or the device has no such
  * clusters. */
-template <typename U>
-bool cut(const gpu_device &device, const copes_lrpe_problem &problem, int ranks, cluster_tiling *t)
+template <typename U> bool cut(const gpu_device &device, const copes_lrpe_problem &problem, int ranks, slab_tiling *t)
 {
     const int64_t units = problem.d / U::N, step = (int64_t)U::BATCH * ranks * U::ROWS;
     const int64_t steps = (problem.n + step - 1) / step, pairs = problem.h * units / U::LANES;
@@ -85,8 +84,9 @@ bool cut(const gpu_device &device, const copes_lrpe_problem &problem, int ranks,
         return false;
     const int64_t tokens = ranks * U::ROWS; /* between a thread's */
     /* As calls among designated initializers, nvcc 13 would misplace them all. */
-    const thread_way x = way_through<U>(problem.x, tokens, steps), g = way_through<U>(problem.src, tokens, steps),
-                     way = way_through<U>(problem.dst, tokens, steps);
+    const thread_strides x = strides_through<U>(problem.x, tokens, steps),
+                         g = strides_through<U>(problem.src, tokens, steps),
+                         result = strides_through<U>(problem.dst, tokens, steps);
     *t = {.ranks = ranks,
           .steps = (int)steps,
           .units = (int)units,
@@ -94,9 +94,9 @@ bool cut(const gpu_device &device, const copes_lrpe_problem &problem, int ranks,
           .batch = (int)problem.b,
           .x = x,
           .g = g,
-          .to = way};
+          .to = result};
     share_out(active, t);
-    t->sets = turn_sets<U>(*t);
+    t->sets = rotation_sets<U>(*t);
     t->around = bytes_together<U>(*t) >= 256;
     return pairs * problem.b <= (int64_t)block_memory<U>::MOST * t->clusters && take_skew<U>(device, t);
 }
@@ -105,7 +105,7 @@ bool cut(const gpu_device &device, const copes_lrpe_problem &problem, int ranks,
  * them at about the same time, as they do so far that it hardly matters how few bytes each has; but what is of no whole
  * number of lines comes again with the next slabs. Of an odd number of groups those that share lines are not neighbours
  * on the device. */
-template <typename U> double width_cost(const cluster_tiling &t)
+template <typename U> double width_cost(const slab_tiling &t)
 {
     constexpr int PIECE = PIECE_BYTES<U>;
     const int together = bytes_together<U>(t);
@@ -117,18 +117,18 @@ template <typename U> double width_cost(const cluster_tiling &t)
     if (U::LANES < 8)
         return lines * ((U::BACKWARD ? 1.06 : 1.25) + 1.5 * odd);
     if (U::BACKWARD)
-        return lines * (U::LANES == 8 ? 1 : U::TURNED ? 1.03 : 1.5);
+        return lines * (U::LANES == 8 ? 1 : U::ROTATED ? 1.03 : 1.5);
     return lines * (U::LANES > 8 ? 1 : 1.15);
 }
 
 /* The time of a cut, in units of a thread: slabs that a cluster takes one after another, and a step more for what each
  * begins and ends with; where blocks have to agree what of that the skew leaves uncovered, in a cluster about one step;
- * and two for new turns, where each of the slabs that are shared is of another pair. A group takes some to begin with. */
-template <typename U> double cost_of(const cluster_tiling &t)
+ * and two for new rotations, where each of the slabs that are shared is of another pair. A group takes some to begin with. */
+template <typename U> double cost_of(const slab_tiling &t)
 {
     const int64_t slabs = (int64_t)t.pairs * t.batch, rounds = (slabs + t.clusters - 1) / t.clusters;
     const double agreeing = U::GROUPED ? std::max(0.0, agreement_of<U>(t.ranks) - t.skew) : t.ranks > 1;
-    const double turning = U::TURNED && changes_pairs(t) ? 2.0 * (double)(rounds - t.rounds) : 0;
+    const double turning = U::ROTATED && changes_pairs(t) ? 2.0 * (double)(rounds - t.rounds) : 0;
     const double steps = (double)rounds * (t.steps + 1 + agreeing) + turning;
     return (steps * width_cost<U>(t) + (U::GROUPED ? 6.5 : 0)) * U::BATCH * U::THREADS;
 }
@@ -137,17 +137,17 @@ enum class cut_kind { none, cluster, wide_group, group, narrow_group };
 
 struct sequence_plan {
     cut_kind kind = cut_kind::none;
-    cluster_tiling tiling = {};
+    slab_tiling tiling = {};
     double cost = INFINITY;
     int64_t workspace = 0;
 };
 
-/* Takes a cut for clusters or groups of `ranks` blocks, if there is one and it is cheaper than the plan's. */
+/* Takes a cut for groups of `ranks` blocks, if there is one and it is cheaper than the plan's. */
 template <typename U>
 void consider(const gpu_device &device, const copes_lrpe_problem &problem, cut_kind kind, int ranks,
               sequence_plan *plan)
 {
-    cluster_tiling t;
+    slab_tiling t;
     if (!cut<U>(device, problem, ranks, &t) || cost_of<U>(t) >= plan->cost)
         return;
     *plan = {kind, t, cost_of<U>(t)};

@@ -1,4 +1,4 @@
-/* What the threads with tokens need before they read a slab: the references of its columns, and its turns. The warp that
+/* What the threads with tokens need before they read a slab: the references of its columns, and its rotations. The warp that
  * exchanges makes them, or one of its own where that has no time. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_PREPARATION_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_PREPARATION_H
@@ -17,7 +17,7 @@ template <typename U> struct preparation {
     const int lane = (int)threadIdx.x % 32;
     slab_walk prepared;
     uint32_t set; /* its place */
-    turn_set turns;
+    rotation_set rotations;
 
     __device__ __forceinline__ explicit preparation(const worker<U> &w)
         : w(w), memory(*block_memory<U>::get()), prepared(w.walk())
@@ -34,7 +34,7 @@ template <typename U> struct preparation {
         }
     }
 
-    /* The next slab's references and turns. */
+    /* The next slab's references and rotations. */
     __device__ __forceinline__ void prepare()
     {
         if (prepared.slab >= w.count)
@@ -44,8 +44,8 @@ template <typename U> struct preparation {
             take_lse();
         else if constexpr (U::SUMMED)
             sample();
-        if (U::TURNED && turns.follow(prepared.pair, w.tiling.sets))
-            prepare_turns(w, prepared, turns.set);
+        if (U::ROTATED && rotations.follow(prepared.pair, w.tiling.sets))
+            prepare_rotations(w, prepared, rotations.set);
         arrive_for_slab(memory.prepared, prepared.slab);
         prepared.next();
     }

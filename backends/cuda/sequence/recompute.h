@@ -1,4 +1,4 @@
-/* Slabs whose elements the references did not suit, done over when all others are: each by three passes through memory,
+/* Slabs whose elements the references did not suit, recomputed when all others are: each by three passes through memory,
  * for its largest elements, for its sums relative to those, and to write it. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_RECOMPUTE_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_RECOMPUTE_H
@@ -9,18 +9,17 @@
 namespace COPES_GPU::sequence
 {
 
-template <typename U> struct redo {
+template <typename U> struct recomputation {
     typedef typename U::T T;
-    typedef typename block_memory<U>::found found;
     const worker<U> w;
     block_memory<U> &memory;
     const bool has_tokens; /* the thread */
     slab_walk walk;
-    uint64_t meetings = 0;
+    uint64_t rounds = 0;
     open_columns<U> open;
     finished_columns<U> finished;
 
-    __device__ __forceinline__ explicit redo(const worker<U> &w)
+    __device__ __forceinline__ explicit recomputation(const worker<U> &w)
         : w(w), memory(*block_memory<U>::get()), has_tokens(threadIdx.x < U::THREADS), walk(w.walk())
     {
     }
@@ -28,11 +27,11 @@ template <typename U> struct redo {
     {
         for (; walk.slab < w.count; walk.next())
             if (!memory.fits(walk.slab))
-                do_over();
+                recompute();
     }
-    __device__ __forceinline__ void do_over()
+    __device__ __forceinline__ void recompute()
     {
-        found all[U::N];
+        float all[U::N];
         if (U::SUMMED) {
             find_most();
             agree(all, [](float a, float b) { return fmaxf(a, b); });
@@ -40,9 +39,7 @@ template <typename U> struct redo {
         float most[U::N];
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
-            most[i] = U::SUMMED                          ? first_of(all[i])
-                      : U::R == role::kept && has_tokens ? read_scalar(w.lse(walk, w.lane, i))
-                                                         : 0;
+            most[i] = U::SUMMED ? all[i] : U::R == role::kept && has_tokens ? read_scalar(w.lse(walk, w.lane, i)) : 0;
             open.reference[i] = U::R == role::kept ? most[i] : shift_of(most[i]);
         }
         find_sums();
@@ -83,28 +80,28 @@ template <typename U> struct redo {
     __device__ __forceinline__ void synchronize()
     {
         if constexpr (U::GROUPED)
-            group_totals<U>(w).meet(&meetings);
+            group_totals<U>(w).group_sync(&rounds);
         else
             cluster_sync();
     }
     /* What all blocks found of the thread's columns. */
-    template <typename Merge> __device__ __forceinline__ void agree(found (&all)[U::N], Merge merge)
+    template <typename Merge> __device__ __forceinline__ void agree(float (&all)[U::N], Merge merge)
     {
         if (has_tokens)
             open.put(w, merge);
         __syncthreads();
         for_columns([&](int i) {
-            found sums = memory.partial[0][i];
+            float sum = memory.partial[0][i];
             for (int warp = 1; warp < U::WARPS; warp++)
-                sums = merged(sums, memory.partial[warp][i], merge);
-            *block_found(w.block.rank, i) = sums;
+                sum = merge(sum, memory.partial[warp][i]);
+            *block_found(w.block.rank, i) = sum;
         });
         synchronize();
         for_columns([&](int i) {
-            found sums = *block_found(0, i);
+            float sum = *block_found(0, i);
             for (int rank = 1; rank < w.tiling.ranks; rank++)
-                sums = merged(sums, *block_found(rank, i), merge);
-            memory.partial[1][i] = sums;
+                sum = merge(sum, *block_found(rank, i));
+            memory.partial[1][i] = sum;
         });
         __syncthreads();
 #pragma unroll
@@ -118,22 +115,22 @@ template <typename U> struct redo {
             take(i);
     }
     /* What a block found of a column. */
-    __device__ __forceinline__ found *block_found(int rank, int i) const
+    __device__ __forceinline__ float *block_found(int rank, int i) const
     {
         if constexpr (U::GROUPED)
             return group_totals<U>(w).block_found(rank, i);
         else
             return map_to_rank(&memory.partial[0][i], (uint32_t)rank);
     }
-    __device__ __forceinline__ void finish(const float (&most)[U::N], const found (&all)[U::N])
+    __device__ __forceinline__ void finish(const float (&most)[U::N], const float (&all)[U::N])
     {
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
             finished.shift[i] = open.reference[i];
-            finished.scale[i] = U::SUMMED ? 1 / first_of(all[i]) : 1;
-            finished.offset[i] = -last_of(all[i]) * finished.scale[i] * finished.scale[i];
+            finished.scale[i] = U::SUMMED ? 1 / all[i] : 1;
+            finished.offset[i] = -all[i] * finished.scale[i] * finished.scale[i];
             if (U::R == role::forward && w.problem.lse.data != nullptr && w.first_token() == 0 && has_tokens)
-                write_scalar(w.lse(walk, w.lane, i), most[i] + logf(first_of(all[i])));
+                write_scalar(w.lse(walk, w.lane, i), most[i] + logf(all[i]));
         }
     }
     __device__ __forceinline__ T *of_token(const copes_view &view, int token) const
@@ -155,18 +152,19 @@ template <typename U> struct redo {
         for (int token = 0; token < w.tokens; token++)
             take(token, read_memory(of_token(view, token)));
     }
-    /* With no table of turns at hand. */
-    __device__ __forceinline__ void find_turns(int token, turn (&turns)[U::V]) const
+    /* With no table of rotations at hand. */
+    __device__ __forceinline__ void find_rotations(int token, rotation (&rotations)[U::V]) const
     {
         const head_unit u = w.find(walk.pair, w.lane);
         const int32_t position = (int32_t)(w.problem.offset[0] + w.first_token() + token * w.token_step());
 #pragma unroll 1
         for (int i = 0; i < U::V; i++) {
             const int64_t k = (int64_t)u.unit * U::V + i;
-            const turn here = turn_at<true>(step_of(w.problem, u.head, k, dimension_of(w.problem, k)), position);
+            const rotation here =
+                rotation_at<true>(step_of(w.problem, u.head, k, dimension_of(w.problem, k)), position);
 #pragma unroll
             for (int j = 0; j < U::V; j++) /* an index known only at run time would put them into memory */
-                turns[j] = j == i ? here : turns[j];
+                rotations[j] = j == i ? here : rotations[j];
         }
     }
     __device__ __forceinline__ void read_gradient(int token, float (&g)[2][U::V]) const
@@ -176,10 +174,10 @@ template <typename U> struct redo {
             unpack16<T>(read_memory(from), g[0]);
             if (U::WIDE == 2)
                 unpack16<T>(read_memory(from + w.problem.d), g[1]);
-            if constexpr (U::TURNED) {
-                turn turns[U::V];
-                find_turns(token, turns);
-                decode<U::E>(g, turns, true);
+            if constexpr (U::ROTATED) {
+                rotation rotations[U::V];
+                find_rotations(token, rotations);
+                decode<U::E>(g, rotations, true);
             }
         }
     }
@@ -191,10 +189,10 @@ template <typename U> struct redo {
         finished.template find<true>(x);
         if constexpr (U::BACKWARD)
             finished.template pass<false>(x, g);
-        if constexpr (!U::BACKWARD && U::TURNED) {
-            turn turns[U::V];
-            find_turns(token, turns);
-            encode<U::E>(x, turns, true);
+        if constexpr (!U::BACKWARD && U::ROTATED) {
+            rotation rotations[U::V];
+            find_rotations(token, rotations);
+            encode<U::E>(x, rotations, true);
         }
         write_token(w, of_token(w.problem.dst, token), x, true);
     }

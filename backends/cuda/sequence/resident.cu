@@ -1,12 +1,12 @@
 /* Softmax over the sequence on Hopper, each element read from memory once and written once. What bounds it is memory,
  * if neither reading nor writing ever stops: so a slab, all tokens of 64 to 256 bytes' worth of columns of a head, lies
  * in the shared memory of a cluster of blocks, or of a group of any number of them, and while the blocks normalize and
- * write one slab, the next takes its place step by step. Several clusters or groups work side by side.
+ * write one slab, the next takes its place step by step. Several groups work side by side.
  *
  * Each thread has a unit of 16 bytes of columns in every so many tokens, and a ring of places for them in shared memory
  * that no other warp touches. Copies go there some steps before their statistics are taken, and stay for a slab's
  * length and a few steps more, in which the blocks tell each other what they found. That is the work of warps of its own,
- * so that no other ever waits for its block. What the blocks cannot agree on so is done over at the end. */
+ * so that no other ever waits for its block. What the blocks cannot agree on so is recomputed at the end. */
 #include "backends/cuda/launch.h"
 #include "backends/cuda/sequence/group.h"
 #include "backends/cuda/sequence/methods.h"
@@ -31,11 +31,11 @@ template <typename U> DEVICE void init_mbarriers()
             mbarrier_init_cluster(shared_address(&memory.done[i]), 32);
     } else {
         for (int i = 0; i < 2; i++)
-            mbarrier_init_cluster(shared_address(&memory.mail[i]), 1);
+            mbarrier_init_cluster(shared_address(&memory.received[i]), 1);
     }
 }
 
-/* Before anything is sent to a block, its mailboxes are open. */
+/* Before anything is sent to a block, its mbarriers are open. */
 template <typename U> DEVICE void init_mbarriers_of_all(const worker<U> &w)
 {
     if (threadIdx.x == U::THREADS)
@@ -50,7 +50,7 @@ template <typename U> DEVICE void init_mbarriers_of_all(const worker<U> &w)
     }
 }
 
-template <typename U> DEVICE void run_cluster(const copes_lrpe_problem &problem, const cluster_tiling &tiling)
+template <typename U> DEVICE void run_slabs(const copes_lrpe_problem &problem, const slab_tiling &tiling)
 {
     const worker<U> w(problem, tiling);
     const bool others = threadIdx.x >= U::THREADS;
@@ -65,38 +65,38 @@ template <typename U> DEVICE void run_cluster(const copes_lrpe_problem &problem,
         unfit = run_other<U>(w);
     else
         stream<U>(w, load).run();
-    if constexpr (U::MAY_REDO)
+    if constexpr (U::RECOMPUTES)
         if (__syncthreads_or(unfit))
-            redo<U>(w).run();
+            recomputation<U>(w).run();
 }
 
 template <typename U>
 __global__ void __launch_bounds__(U::BLOCK, 1)
-    sequence_cluster(GPU_PARAMETER copes_lrpe_problem problem, GPU_PARAMETER cluster_tiling tiling)
+    sequence_resident(GPU_PARAMETER copes_lrpe_problem problem, GPU_PARAMETER slab_tiling tiling)
 {
-    run_cluster<U>(problem, tiling);
+    run_slabs<U>(problem, tiling);
 }
 
 /* What run needs besides the launch. */
 struct resident_arguments {
     copes_lrpe_problem problem;
-    cluster_tiling tiling;
+    slab_tiling tiling;
 };
 
 template <typename U>
 copes_status run_resident(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *workspace)
 {
     const resident_arguments &all = tiling_of<resident_arguments>(plan);
-    cluster_tiling tiling = all.tiling;
+    slab_tiling tiling = all.tiling;
     tiling.totals = static_cast<uint64_t *>(workspace);
-    return launch_ex(queue, {plan.cluster, plan.cooperative}, sequence_cluster<U>, grid_of(plan), block_of(plan),
+    return launch_ex(queue, {plan.cluster, plan.cooperative}, sequence_resident<U>, grid_of(plan), block_of(plan),
                      (size_t)plan.shared, all.problem, tiling);
 }
 
 template <typename U>
 bool take_kind(const copes_lrpe_problem &problem, const sequence_plan &chosen, const char *variant, copes_plan *plan)
 {
-    const cluster_tiling &t = chosen.tiling;
+    const slab_tiling &t = chosen.tiling;
     set_launch(plan, dim3((unsigned)(t.ranks * t.clusters)), U::BLOCK, (int64_t)block_memory<U>::bytes(t));
     plan->cluster = U::GROUPED ? 1 : t.ranks;
     plan->cooperative = U::GROUPED;
@@ -133,7 +133,6 @@ bool plan_resident(const gpu_device &device, const copes_lrpe_problem &problem, 
                                                                               copes_plan *);
 INSTANTIATE(forward)
 #if COPES_ROTATES
-INSTANTIATE(backward)
 INSTANTIATE(kept)
 #else
 INSTANTIATE(given)

@@ -48,10 +48,10 @@ template <typename U> struct stream {
         do {
             if (BOTH || writes)
                 writing.write(oldest);
-            meet<U>(); /* neighbours have read what is to be copied over */
+            pair_sync<U>(); /* neighbours have read what is to be copied over */
             load.template copy<AROUND>(oldest);
             cp_async_wait<U::AHEAD>();
-            meet<U>(); /* what neighbours copied is there */
+            pair_sync<U>(); /* what neighbours copied is there */
             if (BOTH || reads)
                 reading.read(newest);
             newest = next_slot<U>(w.tiling, newest);

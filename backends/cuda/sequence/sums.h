@@ -1,9 +1,9 @@
-/* The statistics of a slab's columns in the cluster kernel.
+/* The statistics of a slab's columns in the resident kernel.
  *
  * A term is 2^(x log2 e - reference), one fused operation and one exponential, where the reference is about that of a
  * column's largest element and the same for all of its tokens, so that its rounding cancels and sums of terms can be
  * added as they are. It is found in a few tokens. Where one of the others turns out too large for it, or where log2 e
- * times the largest is near where a float's spacing is 1, the slab is done over at the end, exactly, by e^(x - most), and
+ * times the largest is near where a float's spacing is 1, the slab is recomputed at the end, exactly, by e^(x - most), and
  * slowly. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_SUMS_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_SUMS_H
@@ -17,36 +17,6 @@ namespace COPES_GPU::sequence
 constexpr float LEAST = -0x1p+126f, WILD = 0x1p+22f;
 /* What a term may exceed 1 by, as a power of two: exponents round by 2^-22 or 2^-21 there. */
 template <typename T> inline constexpr float SLACK = sizeof(T) == 2 ? 16 : 8;
-
-/* The sums of a column, one or both. */
-template <typename Merge> DEVICE float merged(float a, float b, Merge merge)
-{
-    return merge(a, b);
-}
-template <typename Merge> DEVICE float2 merged(float2 a, float2 b, Merge merge)
-{
-    return {merge(a.x, b.x), merge(a.y, b.y)};
-}
-template <typename Found> DEVICE Found plus(Found a, Found b)
-{
-    return merged(a, b, [](float x, float y) { return x + y; });
-}
-DEVICE float first_of(float found)
-{
-    return found;
-}
-DEVICE float first_of(float2 found)
-{
-    return found.x;
-}
-DEVICE float last_of(float found)
-{
-    return found;
-}
-DEVICE float last_of(float2 found)
-{
-    return found.y;
-}
 
 /* e^x relative to what is subtracted. */
 template <bool EXACT> DEVICE float term(float x, float shift)
@@ -113,7 +83,7 @@ template <typename U> struct open_columns {
     /* Takes a token and the gradient of its softmax. */
     template <bool EXACT> __device__ __forceinline__ void add(uint4 words, const float (&g)[2][U::V])
     {
-        typedef turned_column<U> column;
+        typedef rotated_column<U> column;
         float x[U::N];
         unpack16<T>(words, x);
 #pragma unroll
@@ -127,12 +97,12 @@ template <typename U> struct open_columns {
                 across[i] = fmaf(e, g[column::partner(i) / U::V][column::partner(i) % U::V], across[i]);
         }
     }
-    __device__ __forceinline__ void turn_back(const turn (&first)[U::V])
+    __device__ __forceinline__ void rotate_back(const rotation (&first)[U::V])
     {
-        typedef turned_column<U> column;
+        typedef rotated_column<U> column;
 #pragma unroll
         for (int i = 0; i < U::N && U::PAIRED; i++) {
-            const turn by = first[column::angle(i)];
+            const rotation by = first[column::angle(i)];
             dot[i] = fmaf(dot[i], by.cosine, across[i] * column::sine(i, by));
         }
     }
@@ -148,7 +118,7 @@ template <typename U> struct open_columns {
             first = merge_warp<U>(dot, merge);
 #pragma unroll
         for (int i = 0; i < left_of<U>; i++)
-            memory.partial[threadIdx.x / 32][w.lane * U::N + first + i] = block_memory<U>::found_of(sum[i], dot[i]);
+            memory.partial[threadIdx.x / 32][w.lane * U::N + first + i] = U::BACKWARD ? dot[i] : sum[i];
     }
     /* Gives them to the warp that exchanges, once it has taken those of the slab before. In a cluster it has: the thread
      * began to write that slab, as the skew is less than a slab's steps. */

@@ -1,4 +1,4 @@
-/* The cluster kernel's cut of a problem: what a thread has of a token, which slabs its cluster has and in which order,
+/* The resident kernel's cut of a problem: what a thread has of a token, which slabs its cluster has and in which order,
  * and what lies where in shared memory. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_UNIT_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_UNIT_H
@@ -25,102 +25,93 @@ template <typename Type, coding CODING, role ROLE, int LANE_COUNT, scope SCOPE =
     static constexpr coding C = CODING;
     static constexpr role R = ROLE;
     static constexpr bool GROUPED = SCOPE == scope::group;
-    static constexpr bool BACKWARD = R != role::forward, TURNED = C != coding::none;
-    static constexpr bool TERMS = R != role::given, SUMMED = R == role::forward || R == role::backward;
+    static constexpr bool BACKWARD = R != role::forward, ROTATED = C != coding::none;
+    static constexpr bool TERMS = R != role::given, SUMMED = R == role::forward;
     static constexpr encoding E = C == coding::cosine        ? encoding::cosine
                                   : C == coding::interleaved ? encoding::interleaved
                                                              : encoding::half;
     /* Forward, rotations go through fewer and larger steps. */
-    static constexpr bool STRIDES = !BACKWARD && TURNED;
+    static constexpr bool STRIDES = !BACKWARD && ROTATED;
     static constexpr int LANES = LANE_COUNT;
-    static constexpr int WARPS = !TURNED ? (LANES < 8 ? 15 : 16) : STRIDES || GROUPED ? 8 : 11; /* that have tokens */
+    static constexpr int WARPS = !ROTATED ? (LANES < 8 ? 15 : 16) : STRIDES || GROUPED ? 8 : 11; /* that have tokens */
     static constexpr int OTHERS = GROUPED ? 3 : 1; /* warps that exchange */
     static constexpr int THREADS = 32 * WARPS, BLOCK = THREADS + 32 * OTHERS, ROWS = THREADS / LANES;
     static constexpr int N = vector_length<T>, V = C == coding::cosine ? N : N / 2; /* columns, and their angles */
-    static constexpr int COLUMNS = LANES * N, ANGLES = TURNED ? LANES * V : 1;      /* of a slab */
-    static constexpr int SUMS = SUMMED + BACKWARD; /* of a column: of terms, and of those times gradients */
+    static constexpr int COLUMNS = LANES * N, ANGLES = ROTATED ? LANES * V : 1;     /* of a slab */
     /* What of a finished column is made of its sums: the factor, and the offset of a gradient times that. */
     static constexpr int SCALE = 0, OFFSET = TERMS, FINISHED = OFFSET + BACKWARD;
-    static constexpr bool MAY_REDO = TERMS || GROUPED;       /* slabs that it cannot agree on */
+    static constexpr bool RECOMPUTES = TERMS || GROUPED;     /* slabs that it cannot agree on */
     static constexpr int WIDE = C == coding::cosine ? 2 : 1; /* pieces of a gradient's unit */
     static constexpr int KEPT = BACKWARD ? 1 + WIDE : 1;     /* pieces of a token */
     /* Gradients of pairs are turned back as they are read, as far as the thread's first token, and as they are written;
      * those of a cosine and a sine once, and lie where they were, in floats. */
-    static constexpr bool PAIRED = BACKWARD && TURNED && WIDE == 1, DECODED = BACKWARD && WIDE == 2;
+    static constexpr bool PAIRED = BACKWARD && ROTATED && WIDE == 1, DECODED = BACKWARD && WIDE == 2;
     static constexpr int BATCH = GROUPED && R == role::given ? 1 : STRIDES ? 4 : 2; /* tokens of a step */
-    static constexpr int SPAN = BACKWARD ? 1 : 2;  /* tokens with one way for their turns */
+    static constexpr int SPAN = BACKWARD ? 1 : 2;  /* tokens with one advance for their rotations */
     static constexpr int AHEAD = KEPT > 1 ? 2 : 3; /* steps whose copies are under way */
     static constexpr uint32_t PIECE = 16 * THREADS, SLOT = BATCH * KEPT * PIECE;
 };
 
 /* A thread's way through a tensor, in bytes: from a token to its next, and from where that of a slab's last step would be
  * to the first of the next batch entry. */
-struct thread_way {
+struct thread_strides {
     int64_t token, entry;
 };
 
 /* How the work is cut at run time. The units of all heads, one head after the other, are shared out by LANES: a share is
  * called a pair, and has one slab for each batch entry. */
-struct cluster_tiling {
+struct slab_tiling {
     int ranks; /* blocks of a cluster or group, and further down a group is a cluster, too */
     int steps; /* of a thread through a slab */
     int skew;  /* steps in which the cluster comes to agree */
     int slots; /* of the ring: a slab's steps, the skew, and those of copies under way */
     int units; /* of a head */
     int pairs, batch;
-    int sets;    /* of turns that may be in use at once */
+    int sets;    /* of rotations that may be in use at once */
     bool around; /* are the 128 bytes that a piece is of asked for at once? */
     int clusters;
-    thread_way x, g, to; /* x, what else is read, and the result */
-    int whole, rounds;   /* pairs that a cluster takes through all of the batch, and its slabs of those */
-    uint64_t *totals;    /* of what the blocks of groups find, in memory */
+    thread_strides x, g, to; /* x, what else is read, and the result */
+    int whole, rounds;       /* pairs that a cluster takes through all of the batch, and its slabs of those */
+    uint64_t *totals;        /* of what the blocks of groups find, in memory */
 };
 
-/* A block's dynamic shared memory: this, then the ring, the columns that each rank sends, and the turns from a thread's first step to its others. */
+/* A block's dynamic shared memory: this, then the ring, the columns that each rank sends, and the rotations from a thread's first step to its others. */
 template <typename U> struct block_memory {
     static constexpr int OPEN = U::GROUPED ? 4 : 1; /* slabs that are agreed on at once, at most */
     static constexpr int SETS = U::GROUPED ? 8 : 4; /* slabs whose references may be in use at once */
     static constexpr int MOST = 8192;               /* slabs of a cluster */
 
-    typedef std::conditional_t<U::SUMS == 2, float2, float> found; /* the sums of a column */
-
-    found partial[U::WARPS][U::COLUMNS]; /* each warp's */
+    float partial[U::WARPS][U::COLUMNS]; /* each warp's sums: of terms, backward of terms times gradients */
     float reference[SETS][U::COLUMNS];
     alignas(16) typename U::T limit[SETS][U::COLUMNS]; /* elements up to here are not too large for it */
     float finished[OPEN][U::FINISHED][U::COLUMNS];
-    bool skipped[OPEN];        /* is a slab to be done over? */
+    bool skipped[OPEN];        /* is a slab to be recomputed? */
     uint32_t unfit[MOST / 32]; /* a bit for each */
-    uint64_t summed[1], taken[1], agreed[OPEN], prepared[SETS], done[OPEN], mail[2];
+    uint64_t summed[1], taken[1], agreed[OPEN], prepared[SETS], done[OPEN], received[2];
     alignas(16) char rest[];
 
-    static size_t bytes(const cluster_tiling &t)
+    static size_t bytes(const slab_tiling &t)
     {
         return sizeof(block_memory) + RING_ALIGNMENT + ring_bytes(t) +
-               2 * mailed_ranks(t) * U::COLUMNS * sizeof(found) + t.sets * (turns_of(t) * sizeof(turn) + steps_bytes());
+               2 * sending_ranks(t) * U::COLUMNS * sizeof(float) +
+               t.sets * (rotations_of(t) * sizeof(rotation) + steps_bytes());
     }
     static constexpr uint32_t RING_ALIGNMENT = 512;
-    __host__ __device__ static int mailed_ranks(const cluster_tiling &t)
+    __host__ __device__ static int sending_ranks(const slab_tiling &t)
     {
         return U::GROUPED ? 0 : t.ranks;
     }
     __host__ __device__ static constexpr int steps_bytes()
     {
-        return U::TURNED ? (U::ANGLES * (int)sizeof(angle_step) + 15) / 16 * 16 : 0;
+        return U::ROTATED ? (U::ANGLES * (int)sizeof(angle_step) + 15) / 16 * 16 : 0;
     }
-    __host__ __device__ static int ring_bytes(const cluster_tiling &t)
+    __host__ __device__ static int ring_bytes(const slab_tiling &t)
     {
         return t.slots * U::SLOT;
     }
-    __host__ __device__ static int turns_of(const cluster_tiling &t)
+    __host__ __device__ static int rotations_of(const slab_tiling &t)
     {
-        return U::TURNED ? t.steps * (U::BATCH / U::SPAN) * U::ANGLES : 0;
-    }
-    DEVICE found found_of(float sum, float dot)
-    {
-        if constexpr (U::SUMS == 2)
-            return make_float2(sum, dot);
-        else
-            return U::BACKWARD ? dot : sum;
+        return U::ROTATED ? t.steps * (U::BATCH / U::SPAN) * U::ANGLES : 0;
     }
     DEVICE block_memory *get()
     {
@@ -130,18 +121,18 @@ template <typename U> struct block_memory {
     {
         return (shared_address(get()->rest) + RING_ALIGNMENT - 1) / RING_ALIGNMENT * RING_ALIGNMENT;
     }
-    DEVICE found *ranks(const cluster_tiling &t, uint32_t set)
+    DEVICE float *ranks(const slab_tiling &t, uint32_t set)
     {
-        return reinterpret_cast<found *>(get()->rest + RING_ALIGNMENT + ring_bytes(t)) +
-               set * mailed_ranks(t) * U::COLUMNS;
+        return reinterpret_cast<float *>(get()->rest + RING_ALIGNMENT + ring_bytes(t)) +
+               set * sending_ranks(t) * U::COLUMNS;
     }
-    DEVICE turn *turns(const cluster_tiling &t, int set)
+    DEVICE rotation *rotations(const slab_tiling &t, int set)
     {
-        return reinterpret_cast<turn *>(ranks(t, 2)) + set * turns_of(t);
+        return reinterpret_cast<rotation *>(ranks(t, 2)) + set * rotations_of(t);
     }
-    DEVICE angle_step *steps(const cluster_tiling &t, int set)
+    DEVICE angle_step *steps(const slab_tiling &t, int set)
     {
-        return reinterpret_cast<angle_step *>(reinterpret_cast<char *>(turns(t, t.sets)) + set * steps_bytes());
+        return reinterpret_cast<angle_step *>(reinterpret_cast<char *>(rotations(t, t.sets)) + set * steps_bytes());
     }
     __device__ __forceinline__ bool fits(int slab) const
     {
@@ -152,11 +143,11 @@ template <typename U> struct block_memory {
 /* Which cluster or group a block is of, and its number there. Groups take blocks in turn, so that neighbours on the device,
  * above all pairs of multiprocessors, have the same tokens of neighbouring slabs: lines of memory that are of two slabs
  * are much faster to read and write from one place. */
-struct cluster_member {
+struct group_member {
     int cluster, rank;
 };
 
-template <typename U> DEVICE cluster_member find_block(const cluster_tiling &t)
+template <typename U> DEVICE group_member find_block(const slab_tiling &t)
 {
     const int block = (int)blockIdx.x;
     if (U::GROUPED)
@@ -168,11 +159,11 @@ template <typename U> DEVICE cluster_member find_block(const cluster_tiling &t)
  * batch, whose angles are the same; what is left they share slab by slab. At any time clusters work side by side in
  * memory. */
 struct slab_walk {
-    const cluster_tiling &tiling;
+    const slab_tiling &tiling;
     const int cluster;
     int slab, b, pair;
 
-    __device__ __forceinline__ slab_walk(const cluster_tiling &tiling, int cluster) : tiling(tiling), cluster(cluster)
+    __device__ __forceinline__ slab_walk(const slab_tiling &tiling, int cluster) : tiling(tiling), cluster(cluster)
     {
         restart();
     }
@@ -222,14 +213,14 @@ struct slab_walk {
     }
 };
 
-/* Waits at the mailbox of a slab, of some that slabs take turns at. */
-template <int COUNT> DEVICE void wait_for_slab(const uint64_t (&mailboxes)[COUNT], int slab)
+/* Waits at the mbarrier of a slab, of some that slabs take turns at. */
+template <int COUNT> DEVICE void wait_for_slab(const uint64_t (&mbarriers)[COUNT], int slab)
 {
-    mbarrier_wait(shared_address(&mailboxes[(uint32_t)slab % COUNT]), (uint32_t)slab / COUNT % 2);
+    mbarrier_wait(shared_address(&mbarriers[(uint32_t)slab % COUNT]), (uint32_t)slab / COUNT % 2);
 }
-template <int COUNT> DEVICE void arrive_for_slab(const uint64_t (&mailboxes)[COUNT], int slab)
+template <int COUNT> DEVICE void arrive_for_slab(const uint64_t (&mbarriers)[COUNT], int slab)
 {
-    mbarrier_arrive(shared_address(&mailboxes[(uint32_t)slab % COUNT]));
+    mbarrier_arrive(shared_address(&mbarriers[(uint32_t)slab % COUNT]));
 }
 
 /* Which of a head's units a lane of a slab has. */
@@ -245,8 +236,8 @@ template <typename U> struct worker {
     typedef typename U::T T;
     static constexpr uint32_t APART = 256 + 64; /* the bits in which the second half's place differs from the first's */
     const copes_lrpe_problem &problem;
-    const cluster_tiling &tiling;
-    cluster_member block;
+    const slab_tiling &tiling;
+    group_member block;
     int lane, row;
     int count;       /* slabs */
     int tokens;      /* the thread's, of a slab */
@@ -254,7 +245,7 @@ template <typename U> struct worker {
     uint32_t apart;  /* from there to the other half, if it lies apart */
     uint32_t copied; /* the first piece that the thread copies there */
 
-    __device__ __forceinline__ worker(const copes_lrpe_problem &problem, const cluster_tiling &tiling)
+    __device__ __forceinline__ worker(const copes_lrpe_problem &problem, const slab_tiling &tiling)
         : problem(problem), tiling(tiling), block(find_block<U>(tiling)), lane((int)threadIdx.x % U::LANES),
           row((int)threadIdx.x / U::LANES), count(walk().count())
     {
@@ -316,7 +307,7 @@ template <typename U> struct worker {
 
 /* Column i of a unit's gradient, turned back, is its own element times the cosine and its partner's times the sine, or the
  * opposite. */
-template <typename U> struct turned_column {
+template <typename U> struct rotated_column {
     __host__ __device__ static constexpr int partner(int i)
     {
         return U::C == coding::interleaved ? i ^ 1 : (i + U::V) % U::N;
@@ -325,7 +316,7 @@ template <typename U> struct turned_column {
     {
         return U::C == coding::interleaved ? i / 2 : i % U::V;
     }
-    DEVICE float sine(int i, const turn &by)
+    DEVICE float sine(int i, const rotation &by)
     {
         const bool opposite = U::C == coding::interleaved ? i % 2 != 0 : i >= U::V;
         return opposite ? -by.sine : by.sine;
@@ -333,13 +324,13 @@ template <typename U> struct turned_column {
 };
 
 /* The place in the ring after another. */
-template <typename U> DEVICE uint32_t next_slot(const cluster_tiling &t, uint32_t slot)
+template <typename U> DEVICE uint32_t next_slot(const slab_tiling &t, uint32_t slot)
 {
     return slot + U::SLOT == t.slots * U::SLOT ? 0 : slot + U::SLOT;
 }
 
 /* Waits for the warp, where neighbours copy for each other. */
-template <typename U> DEVICE void meet()
+template <typename U> DEVICE void pair_sync()
 {
     if (U::C == coding::half)
         __syncwarp();

@@ -1,4 +1,4 @@
-/* What a block's threads with tokens do in the cluster kernel: they read a slab's steps from the ring, and some steps
+/* What a block's threads with tokens do in the resident kernel: they read a slab's steps from the ring, and some steps
  * after its last, when the cluster has agreed on its columns, they write it, while the next one's steps are read. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_WORK_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_WORK_H
@@ -38,10 +38,10 @@ template <typename U> struct reader {
     slab_walk walk;
     int left; /* steps of the slab */
     open_columns<U> columns;
-    unit_turns<U> turns;
+    unit_rotations<U> rotations;
 
     __device__ __forceinline__ explicit reader(const worker<U> &w)
-        : w(w), walk(w.walk()), left(w.tiling.steps), turns(w)
+        : w(w), walk(w.walk()), left(w.tiling.steps), rotations(w)
     {
     }
     __device__ __forceinline__ bool more() const
@@ -53,7 +53,7 @@ template <typename U> struct reader {
         wait_for_slab(block_memory<U>::get()->prepared, walk.slab);
         columns.open(w, walk.slab);
         if (U::BACKWARD)
-            turns.open(walk);
+            rotations.open(walk);
     }
     __device__ __forceinline__ void read(uint32_t slot)
     {
@@ -74,10 +74,10 @@ template <typename U> struct reader {
     {
         read_gradient(w, pieces, g);
         if (U::PAIRED)
-            turns.turn_back(g);
+            rotations.rotate_back(g);
         if (U::DECODED) {
-            turn here[U::V];
-            turns.at(t, here);
+            rotation here[U::V];
+            rotations.at(t, here);
             decode<U::E>(g, here, true);
             write_decoded(w, pieces, g);
         }
@@ -87,7 +87,7 @@ template <typename U> struct reader {
         left -= steps;
         if (left > 0)
             return;
-        columns.turn_back(turns.first[0]);
+        columns.rotate_back(rotations.first[0]);
         columns.publish(w, walk.slab);
         walk.next();
         left = more() ? w.tiling.steps : INT32_MAX;
@@ -116,12 +116,12 @@ template <typename U> struct finished_columns {
         }
     }
     /* From here on gradients are to be turned back from the thread's first token. */
-    __device__ __forceinline__ void turn_back(const turn (&first)[U::V])
+    __device__ __forceinline__ void rotate_back(const rotation (&first)[U::V])
     {
-        typedef turned_column<U> column;
+        typedef rotated_column<U> column;
 #pragma unroll
         for (int i = 0; i < U::N && U::PAIRED; i++) {
-            const turn by = first[column::angle(i)];
+            const rotation by = first[column::angle(i)];
             across[i] = scale[i] * column::sine(i, by);
             scale[i] *= by.cosine;
         }
@@ -140,7 +140,7 @@ template <typename U> struct finished_columns {
     {
 #pragma unroll
         for (int i = 0; i < U::N; i++) {
-            const int partner = turned_column<U>::partner(i);
+            const int partner = rotated_column<U>::partner(i);
             float past = offset[i];
             if constexpr (TURN)
                 past = fmaf(g[partner / U::V][partner % U::V], across[i], past);
@@ -172,10 +172,10 @@ template <typename U> struct writer {
     int there = 0;      /* the thread's tokens of the slab, from the next step on */
     char *to = nullptr; /* the next token's */
     finished_columns<U> columns;
-    unit_turns<U> turns;
+    unit_rotations<U> rotations;
 
     __device__ __forceinline__ explicit writer(const worker<U> &w)
-        : w(w), walk(w.walk()), left(w.tiling.steps + w.tiling.skew), turns(w)
+        : w(w), walk(w.walk()), left(w.tiling.steps + w.tiling.skew), rotations(w)
     {
         find();
     }
@@ -190,11 +190,12 @@ template <typename U> struct writer {
     __device__ __forceinline__ void open()
     {
         columns.obtain(w, walk.slab);
-        const bool skips = U::MAY_REDO && block_memory<U>::get()->skipped[(uint32_t)walk.slab % block_memory<U>::OPEN];
-        there = skips ? 0 : w.tokens; /* if it is to be done over */
+        const bool skips =
+            U::RECOMPUTES && block_memory<U>::get()->skipped[(uint32_t)walk.slab % block_memory<U>::OPEN];
+        there = skips ? 0 : w.tokens; /* if it is to be recomputed */
         if (!U::DECODED)
-            turns.open(walk);
-        columns.turn_back(turns.first[0]);
+            rotations.open(walk);
+        columns.rotate_back(rotations.first[0]);
     }
     __device__ __forceinline__ void write(uint32_t slot)
     {
@@ -205,9 +206,9 @@ template <typename U> struct writer {
             columns.template find<false>(x);
             if (U::BACKWARD)
                 pass(slot, t, x);
-            if (!U::BACKWARD && U::TURNED) {
-                turn here[U::V];
-                turns.at(t, here);
+            if (!U::BACKWARD && U::ROTATED) {
+                rotation here[U::V];
+                rotations.at(t, here);
                 encode<U::E>(x, here, true);
             }
             write_token(w, reinterpret_cast<T *>(to), x, t < there);
@@ -224,7 +225,7 @@ template <typename U> struct writer {
         else
             read_gradient(w, pieces, g);
         if (U::PAIRED)
-            turns.turn_back(g);
+            rotations.rotate_back(g);
         columns.template pass<U::PAIRED>(y, g);
     }
     __device__ __forceinline__ void advance(int steps)

@@ -14,7 +14,7 @@ template <typename T> struct any_row {
     const copes_lrpe_problem &problem;
     int64_t b, n, h;
     int32_t position[COPES_MAX_GRID];
-    bool turned, live; /* live: it is to be written */
+    bool rotated, live; /* live: it is to be written */
 
     __device__ __forceinline__ T *element(const copes_view &view, int64_t feature) const
     {
@@ -30,8 +30,8 @@ template <typename T> struct any_row {
 /* A unit of one angle: up to two features before the encoding, and up to two after it. */
 struct any_unit {
     int64_t plain[2], encoded[2]; /* below 0: there is none */
-    turn turns[1];
-    bool turned;
+    rotation rotations[1];
+    bool rotated;
 };
 
 DEVICE int64_t count_units(const copes_lrpe_problem &problem)
@@ -52,9 +52,9 @@ template <typename T> DEVICE any_unit find_any_unit(const any_row<T> &row, int64
         unit.plain[0] = unit.encoded[0] = half ? k : 2 * k;
         unit.plain[1] = unit.encoded[1] = half ? k + problem.k : 2 * k + 1;
     }
-    const int j = row.turned && unit.turned ? dimension_of(problem, k) : -1;
+    const int j = row.rotated && unit.rotated ? dimension_of(problem, k) : -1;
     if (j >= 0)
-        unit.turns[0] = turn_at<true>(step_of(problem, row.h, k, j), position_in(row.position, j));
+        unit.rotations[0] = rotation_at<true>(step_of(problem, row.h, k, j), position_in(row.position, j));
     return unit;
 }
 
@@ -100,9 +100,9 @@ template <typename T> DEVICE void read_gradient(const any_row<T> &row, const any
 {
     read_pair(row, row.problem.src, unit.encoded, g);
     if (row.problem.variant == COPES_LRPE_COSINE)
-        decode<encoding::cosine>(g, unit.turns, true);
+        decode<encoding::cosine>(g, unit.rotations, true);
     else
-        decode<encoding::half>(g, unit.turns, unit.turned);
+        decode<encoding::half>(g, unit.rotations, unit.rotated);
 }
 
 template <typename T> DEVICE void forward_row(const any_row<T> &row, int lane)
@@ -117,9 +117,9 @@ template <typename T> DEVICE void forward_row(const any_row<T> &row, int lane)
         for (int i = 0; i < 2; i++)
             x[i][0] = softmax ? statistics.of(x[i][0]) : activate(problem.act, x[i][0]);
         if (problem.variant == COPES_LRPE_COSINE)
-            encode<encoding::cosine>(x, unit.turns, true);
+            encode<encoding::cosine>(x, unit.rotations, true);
         else
-            encode<encoding::half>(x, unit.turns, unit.turned);
+            encode<encoding::half>(x, unit.rotations, unit.rotated);
         write_pair(row, unit.encoded, x);
     }
 }
@@ -167,7 +167,7 @@ template <typename T> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem 
         const int64_t wanted = first + threadIdx.x / LANES, i = wanted < rows ? wanted : rows - 1;
         any_row<T> row = {problem,      i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false,
                           wanted < rows};
-        row.turned = find_positions(problem, row.n, row.position);
+        row.rotated = find_positions(problem, row.n, row.position);
         if (problem.backward)
             backward_row(row, lane);
         else

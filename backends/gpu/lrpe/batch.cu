@@ -27,8 +27,8 @@ static bool are_near(const copes_lrpe_problem &problem)
 }
 
 /* Batch entries that a block has, or a few more. Memory that is read and written at fewer places at a time is up to 3 %
- * faster where the tensors do not fit the caches. A block makes more turns for its rows then, for which arithmetic leaves
- * the less room the more there is of it: least with a grid's divisions, or backward with twice the turns of rotate. */
+ * faster where the tensors do not fit the caches. A block makes more rotations for its rows then, for which arithmetic leaves
+ * the less room the more there is of it: least with a grid's divisions, or backward with twice the rotations of rotate. */
 template <typename T, encoding E, activation A> int entries_wanted(const copes_lrpe_problem &problem)
 {
     constexpr bool exact = sizeof(T) == 4, softmax = A == activation::softmax, none = A == activation::none;
@@ -43,7 +43,7 @@ template <typename T, encoding E, activation A> int entries_wanted(const copes_l
 }
 
 struct batch_tiling {
-    turn_plan turns;
+    rotation_plan rotations;
     block_order order;
     row_shape shape;
     uint32_t next_group, next_entry; /* batch entries from a block's first to the next block's, and to its own next */
@@ -55,12 +55,12 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
 {
     constexpr int V = vector_length<T>, SHARES = shares<T, E, A, BACKWARD>;
     block_place place = find_block(tiling.order);
-    place.token *= tiling.turns.tokens;
+    place.token *= tiling.rotations.tokens;
     const uint32_t entry = (uint32_t)place.entry * tiling.next_group + threadIdx.z * tiling.next_entry;
     const bool exists = entry < (uint32_t)tiling.shape.b;
     place.entry = exists ? (int)entry : 0;
     const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, tiling.shape.units, (int)threadIdx.x);
-    const int left = min(tiling.turns.tokens, tiling.shape.n - place.token) - 1; /* the block's last token */
+    const int left = min(tiling.rotations.tokens, tiling.shape.n - place.token) - 1; /* the block's last token */
     const T *const src_row = first_row<const T>(src, place), *const x_row = first_row<const T>(x, place);
     row_words<T, E, A, BACKWARD> words[SHARES];
 #pragma unroll
@@ -69,16 +69,17 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
         words[i].src.read(src_row, token * src.n, BACKWARD ? at.encoded : at.plain);
         words[i].x.read(x_row, token * x.n, at.plain);
     }
-    const block_turns<V> made(tiling.turns, dynamic_shared());
-    make_turns<sizeof(T) == 4, A == activation::softmax && sizeof(T) == 2>(tiling.turns, made, place.head, place.token);
+    const block_rotations<V> made(tiling.rotations, dynamic_shared());
+    make_rotations<sizeof(T) == 4, A == activation::softmax && sizeof(T) == 2>(tiling.rotations, made, place.head,
+                                                                               place.token);
     T *const dst_row = first_row<T>(dst, place);
     const bool live = at.there && exists;
 #pragma unroll
     for (int i = 0; i < SHARES; i++) {
         const int token = (int)threadIdx.y + i * (int)blockDim.y;
-        turn turns[V];
-        made.read((unsigned)token, at.there ? threadIdx.x : 0, turns);
-        transform_row(act, words[i], at, true, live && token <= left, turns, tiling.shape.lanes, dst_row,
+        rotation rotations[V];
+        made.read((unsigned)token, at.there ? threadIdx.x : 0, rotations);
+        transform_row(act, words[i], at, true, live && token <= left, rotations, tiling.shape.lanes, dst_row,
                       token * dst.n);
     }
 }
@@ -101,7 +102,7 @@ static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, 
 {
     const row_shape &shape = tiling->shape;
     const int entries = choose_entries(shape.b, std::min(wanted, shape.b), MOST_THREADS / shape.lanes);
-    const int64_t bytes = (int64_t)share * shape.units * v * (int64_t)sizeof(turn); /* for a thread's tokens */
+    const int64_t bytes = (int64_t)share * shape.units * v * (int64_t)sizeof(rotation); /* for a thread's tokens */
     int together = times(v, entries);
     while (together > 1 && (together * entries * shape.lanes > MOST_THREADS || together * bytes > MOST_BYTES))
         --together;
@@ -110,12 +111,12 @@ static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, 
     const bool side_by_side = are_near(problem); /* else as far apart as can be, as memory is faster so */
     tiling->next_group = side_by_side ? (uint32_t)entries : 1;
     tiling->next_entry = side_by_side ? 1 : (uint32_t)groups;
-    tiling->turns = turn_plan(problem, shape.units, v);
-    tiling->turns.tokens = tokens;
+    tiling->rotations = rotation_plan(problem, shape.units, v);
+    tiling->rotations.tokens = tokens;
     tiling->order = block_order(problem, tiles);
     const bool near = is_near(problem.src, tokens) && is_near(problem.x, tokens) && is_near(problem.dst, tokens);
     const double blocks = (double)tiles * groups * (double)problem.h;
-    const bool fits = block_turns_bytes(tiling->turns) <= MOST_BYTES && blocks <= INT32_MAX;
+    const bool fits = block_rotations_bytes(tiling->rotations) <= MOST_BYTES && blocks <= INT32_MAX;
     return near && fits ? (int64_t)blocks : 0;
 }
 
@@ -143,7 +144,7 @@ bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, cop
         return false;
     if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &all.tiling.shape))
         return refuse(plan, name, why);
-    if (!turn_plan::fits(problem))
+    if (!rotation_plan::fits(problem))
         return refuse(plan, name, "theta's strides reach past 2^31 elements");
     dim3 threads;
     const int64_t blocks =
@@ -152,7 +153,7 @@ bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, cop
     if (blocks == 0)
         return refuse(plan, name,
                       "the rotations of a block do not fit its shared memory, or a stride or the grid 2^31");
-    set_launch(plan, (unsigned)blocks, threads, (int64_t)block_turns_bytes(all.tiling.turns));
+    set_launch(plan, (unsigned)blocks, threads, (int64_t)block_rotations_bytes(all.tiling.rotations));
     set_tiling(plan, all);
     return problem.backward ? take(plan, row_variant<name, T, E, A, true>, run<T, E, A, true>)
                             : take(plan, row_variant<name, T, E, A, false>, run<T, E, A, false>);

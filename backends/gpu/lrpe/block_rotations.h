@@ -11,7 +11,7 @@ namespace COPES_GPU::lrpe
 {
 
 /* How angles come of tokens, for a problem whose sizes are below 2^31. */
-struct turn_plan {
+struct rotation_plan {
     const void *theta;
     copes_dtype theta_dtype;
     bool plain;                 /* theta is of aligned float32 */
@@ -37,13 +37,13 @@ struct turn_plan {
         return step_of(plain ? static_cast<const float *>(theta)[at] : read_narrow(theta_dtype, theta, at));
     }
 
-    turn_plan() = default;
-    turn_plan(const copes_lrpe_problem &problem, int units, int v)
+    rotation_plan() = default;
+    rotation_plan(const copes_lrpe_problem &problem, int units, int v)
         : theta(problem.theta.data), theta_dtype(problem.theta_dtype),
           plain(theta_dtype == COPES_F32 && reinterpret_cast<uintptr_t>(theta) % 4 == 0),
           theta_head((int)problem.theta.stride[0]), theta_step((int)problem.theta.stride[1]),
           prefix((int)problem.prefix), length((int)problem.length), grid_rank(problem.grid_rank), angles(units * v),
-          firsts(units * (16 / (int)sizeof(turn))), tokens(1)
+          firsts(units * (16 / (int)sizeof(rotation))), tokens(1)
     {
         int64_t tokens_of_place = 1;
         for (int j = grid_rank - 1; j >= 0; j--) {
@@ -58,28 +58,28 @@ struct turn_plan {
     }
 };
 
-/* The turns of a block's tokens, each token's in an order in which a warp's reads of units meet no bank twice. */
-template <int V> struct block_turns {
-    static constexpr int N = 16 / (int)sizeof(turn);
-    turn *turns;
+/* The rotations of a block's tokens, each token's in an order in which a warp's reads of units meet no bank twice. */
+template <int V> struct block_rotations {
+    static constexpr int N = 16 / (int)sizeof(rotation);
+    rotation *rotations;
     unsigned units;
 
-    __device__ __forceinline__ block_turns(const turn_plan &plan, char *memory)
-        : turns(reinterpret_cast<turn *>(memory)), units(plan.angles.divisor / V)
+    __device__ __forceinline__ block_rotations(const rotation_plan &plan, char *memory)
+        : rotations(reinterpret_cast<rotation *>(memory)), units(plan.angles.divisor / V)
     {
     }
-    __device__ __forceinline__ void read(unsigned token, unsigned unit, turn (&to)[V]) const
+    __device__ __forceinline__ void read(unsigned token, unsigned unit, rotation (&to)[V]) const
     {
-        const float4 *from = reinterpret_cast<const float4 *>(turns + unit_place<V, N>(units, token, unit, 0u));
+        const float4 *from = reinterpret_cast<const float4 *>(rotations + unit_place<V, N>(units, token, unit, 0u));
 #pragma unroll
         for (unsigned i = 0; i < V; i += N, from += units) {
             const float4 both = *from;
-            to[i] = turn{both.x, both.y};
-            to[i + 1] = turn{both.z, both.w};
+            to[i] = rotation{both.x, both.y};
+            to[i + 1] = rotation{both.z, both.w};
         }
     }
     /* The angle that has place `at` of a token's. */
-    __device__ __forceinline__ unsigned angle_at(const turn_plan &plan, unsigned at) const
+    __device__ __forceinline__ unsigned angle_at(const rotation_plan &plan, unsigned at) const
     {
         uint32_t rest;
         const unsigned first = divide(at, plan.firsts, &rest) * N;
@@ -87,13 +87,13 @@ template <int V> struct block_turns {
     }
 };
 
-inline size_t block_turns_bytes(const turn_plan &plan)
+inline size_t block_rotations_bytes(const rotation_plan &plan)
 {
-    return (size_t)plan.tokens * plan.angles.divisor * sizeof(turn);
+    return (size_t)plan.tokens * plan.angles.divisor * sizeof(rotation);
 }
 
 /* The dimension of the grid that turns angle k; the grid's rank: none does, and the angle is 0. */
-DEVICE int dimension_of(const turn_plan &plan, int k)
+DEVICE int dimension_of(const rotation_plan &plan, int k)
 {
     int j = k < plan.end[0] ? 0 : 1;
 #pragma unroll 1
@@ -103,11 +103,11 @@ DEVICE int dimension_of(const turn_plan &plan, int k)
 }
 
 /* A dimension of the grid. */
-struct turn_dimension {
+struct grid_dimension {
     divider inner, places;
     int offset;
 
-    __device__ __forceinline__ turn_dimension(const turn_plan &plan, int j)
+    __device__ __forceinline__ grid_dimension(const rotation_plan &plan, int j)
         : inner(plan.inner[j]), places(plan.grid[j]), offset(plan.offset[j])
     {
     }
@@ -120,22 +120,24 @@ struct turn_dimension {
     }
 };
 
-/* Makes the turns of tokens `token`, `token` + `together` .. of the block, whose phases begin at `phase` and are `way`
+/* Makes the rotations of tokens `token`, `token` + `together` .. of the block, whose phases begin at `phase` and are `way`
  * apart. BY_PRODUCT: two of three come of the third by products, which are exact to an ulp or so of 1. */
 template <bool EXACTLY, bool BY_PRODUCT>
-DEVICE void make_turns_on_line(const turn_plan &plan, uint64_t phase, uint64_t way, float poison, int token,
-                               int together, turn *to)
+DEVICE void make_rotations_on_line(const rotation_plan &plan, uint64_t phase, uint64_t advance, float poison, int token,
+                                   int together, rotation *to)
 {
     const int apart = together * (int)plan.angles.divisor;
-    const auto turn_at_phase = [&](uint64_t at) { return turn_of<EXACTLY>(ZERO_PHASE + (uint32_t)(at >> 32), poison); };
+    const auto rotation_at_phase = [&](uint64_t at) {
+        return rotation_of<EXACTLY>(ZERO_PHASE + (uint32_t)(at >> 32), poison);
+    };
     if (!BY_PRODUCT || plan.tokens <= 2 * together) {
-        for (int t = token; t < plan.tokens; t += together, to += apart, phase += way)
-            *to = turn_at_phase(phase);
+        for (int t = token; t < plan.tokens; t += together, to += apart, phase += advance)
+            *to = rotation_at_phase(phase);
         return;
     }
-    const turn on = turn_at_phase(way), back = {on.cosine, -on.sine};
-    for (int t = token; t < plan.tokens; t += 3 * together, to += 3 * apart, phase += 3 * way) {
-        const turn middle = turn_at_phase(phase + way);
+    const rotation on = rotation_at_phase(advance), back = {on.cosine, -on.sine};
+    for (int t = token; t < plan.tokens; t += 3 * together, to += 3 * apart, phase += 3 * advance) {
+        const rotation middle = rotation_at_phase(phase + advance);
         to[0] = middle * back;
         if (t + together < plan.tokens)
             to[apart] = middle;
@@ -144,32 +146,32 @@ DEVICE void make_turns_on_line(const turn_plan &plan, uint64_t phase, uint64_t w
     }
 }
 
-/* Makes one angle's turns of tokens `token`, `token` + `together` .. of the block, whose first is `first`, beginning at
+/* Makes one angle's rotations of tokens `token`, `token` + `together` .. of the block, whose first is `first`, beginning at
  * `to`. */
 template <bool EXACTLY, bool BY_PRODUCT>
-DEVICE void make_turns_of_angle(const turn_plan &plan, const angle_step &step, int j, int first, int token,
-                                int together, turn *to)
+DEVICE void make_rotations_of_angle(const rotation_plan &plan, const angle_step &step, int j, int first, int token,
+                                    int together, rotation *to)
 {
     const uint32_t begin = (uint32_t)(first - plan.prefix), length = (uint32_t)plan.length;
     if (plan.grid_rank == 1 && j == 0 && begin < length && plan.tokens <= (int)(length - begin)) {
-        const uint64_t turns = (uint64_t)step.high << 32 | step.low, way = turns * (uint32_t)together;
-        const uint64_t phase = turns * (uint64_t)(int64_t)(plan.offset[0] + (int)begin + token);
-        make_turns_on_line<EXACTLY, BY_PRODUCT>(plan, phase, way, step.poison, token, together, to);
+        const uint64_t rotations = (uint64_t)step.high << 32 | step.low, advance = rotations * (uint32_t)together;
+        const uint64_t phase = rotations * (uint64_t)(int64_t)(plan.offset[0] + (int)begin + token);
+        make_rotations_on_line<EXACTLY, BY_PRODUCT>(plan, phase, advance, step.poison, token, together, to);
         return;
     }
     const int apart = together * (int)plan.angles.divisor;
-    const turn_dimension dimension(plan, min(j, plan.grid_rank - 1));
+    const grid_dimension dimension(plan, min(j, plan.grid_rank - 1));
 #pragma unroll 1
     for (int t = token; t < plan.tokens; t += together, to += apart) {
         const uint32_t rest = begin + (uint32_t)t;
-        const bool turned = j < plan.grid_rank && rest < length;
-        *to = turned ? turn_at<EXACTLY>(step, dimension.position_of(rest)) : turn{1, 0};
+        const bool rotated = j < plan.grid_rank && rest < length;
+        *to = rotated ? rotation_at<EXACTLY>(step, dimension.position_of(rest)) : rotation{1, 0};
     }
 }
 
-/* Fills the block's turns for tokens first .. of a head, and waits for all threads. */
+/* Fills the block's rotations for tokens first .. of a head, and waits for all threads. */
 template <bool EXACTLY, bool BY_PRODUCT, int V>
-DEVICE void make_turns(const turn_plan &plan, const block_turns<V> &turns, int head, int first)
+DEVICE void make_rotations(const rotation_plan &plan, const block_rotations<V> &rotations, int head, int first)
 {
     const uint32_t thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
     const uint32_t threads = blockDim.x * blockDim.y * blockDim.z, angles = plan.angles.divisor;
@@ -179,10 +181,10 @@ DEVICE void make_turns(const turn_plan &plan, const block_turns<V> &turns, int h
         together = threads / plan.angles;
     }
     for (uint32_t at = begin; at < angles && token < together; at += threads) {
-        const int k = (int)turns.angle_at(plan, at), j = dimension_of(plan, k);
+        const int k = (int)rotations.angle_at(plan, at), j = dimension_of(plan, k);
         const angle_step step = j < plan.grid_rank ? plan.step(head, k, j) : angle_step{0, 0, 0};
-        make_turns_of_angle<EXACTLY, BY_PRODUCT>(plan, step, j, first, (int)token, (int)together,
-                                                 turns.turns + (token * angles + at));
+        make_rotations_of_angle<EXACTLY, BY_PRODUCT>(plan, step, j, first, (int)token, (int)together,
+                                                     rotations.rotations + (token * angles + at));
     }
     __syncthreads();
 }

@@ -19,7 +19,7 @@ enum { MOST_LANES = 256 }; /* threads of a row */
  * so that only its writing must be held back; so does a second vector past the row's end. */
 struct unit_places {
     int plain[2], encoded[2];
-    bool there, second, turned;
+    bool there, second, rotated;
 };
 
 template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int units, int unit)
@@ -27,7 +27,7 @@ template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int unit
     const bool there = unit < units;
     const places_of<int> at = find_places<E, V>(d, k, there ? unit : 0, true);
     const bool second = at.plain[1] >= 0;
-    unit_places result = {{at.plain[0], second ? at.plain[1] : at.plain[0]}, {}, there, second, at.turned};
+    unit_places result = {{at.plain[0], second ? at.plain[1] : at.plain[0]}, {}, there, second, at.rotated};
     result.encoded[0] = at.encoded[0];
     result.encoded[1] = E == encoding::cosine ? at.encoded[1] : result.plain[1];
     return result;
@@ -96,13 +96,13 @@ template <typename T, encoding E, activation A, bool BACKWARD> struct row_words 
  * token is in the grid, `live`: the lane has something to write, to the row that is `row` elements on. */
 template <typename T, encoding E, activation A, bool BACKWARD>
 DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &words, const unit_places &at, bool inside,
-                          bool live, const turn (&turns)[vector_length<T>], int lanes, T *rows, int row)
+                          bool live, const rotation (&rotations)[vector_length<T>], int lanes, T *rows, int row)
 {
     constexpr int V = vector_length<T>, PLAIN = plain_vectors<E>;
     float y[2][V], x[2][V];
     words.src.unpack(y);
     if constexpr (BACKWARD) {
-        decode<E>(y, turns, inside && at.turned, at.turned);
+        decode<E>(y, rotations, inside && at.rotated, at.rotated);
         words.x.unpack(x);
         if (A == activation::softmax) {
             blank<PLAIN>(at, x, -INFINITY);
@@ -114,7 +114,7 @@ DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &wor
         if (A == activation::softmax)
             blank<PLAIN>(at, y, -INFINITY);
         activate_row<T, A, PLAIN>(act, words.src, y, lanes);
-        encode<E>(y, turns, inside && at.turned, at.turned);
+        encode<E>(y, rotations, inside && at.rotated, at.rotated);
     }
     if (!live)
         return;
@@ -153,8 +153,8 @@ struct block_place {
 /* In bytes, so that the compiler finds it once, and does not scale a thread's way from there in 64 bits. */
 template <typename T> DEVICE T *first_row(const tensor_rows &rows, const block_place &place)
 {
-    const int64_t way = place.head * rows.h + (int64_t)place.token * rows.n + (int64_t)place.entry * rows.b;
-    return reinterpret_cast<T *>(static_cast<char *>(rows.data) + way * (int)sizeof(T));
+    const int64_t offset = place.head * rows.h + (int64_t)place.token * rows.n + (int64_t)place.entry * rows.b;
+    return reinterpret_cast<T *>(static_cast<char *>(rows.data) + offset * (int)sizeof(T));
 }
 
 /* Blocks over (heads, tiles of tokens, groups of batch entries), the nearest in memory first. */

@@ -8,11 +8,11 @@
 namespace COPES_GPU::lrpe
 {
 
-enum { QUARTER_TURNS = 64, ALL_TURNS = 4 * QUARTER_TURNS };
+enum { QUARTER = 64, WHOLE = 4 * QUARTER };
 
-/* The turns of phases a 256th apart, rounded to nearest. */
-struct alignas(16) turn_list {
-    turn turns[ALL_TURNS];
+/* The rotations of phases a 256th apart, rounded to nearest. */
+struct alignas(16) rotation_list {
+    rotation rotations[WHOLE];
 };
 
 /* By its series: x - x^3 / 3! + .. for x up to pi / 2. */
@@ -26,43 +26,43 @@ constexpr double sine_of(double x)
     return sum;
 }
 
-constexpr turn_list list_turns()
+constexpr rotation_list list_rotations()
 {
-    turn_list list = {};
-    for (int i = 0; i < ALL_TURNS; i++) {
-        const int rest = i % QUARTER_TURNS;
-        constexpr double STEP = 6.283185307179586477 / (int)ALL_TURNS;
-        const float sine = (float)sine_of(rest * STEP), cosine = (float)sine_of((QUARTER_TURNS - rest) * STEP);
-        const turn quarters[] = {{cosine, sine}, {-sine, cosine}, {-cosine, -sine}, {sine, -cosine}};
-        list.turns[i] = quarters[i / QUARTER_TURNS];
+    rotation_list list = {};
+    for (int i = 0; i < WHOLE; i++) {
+        const int rest = i % QUARTER;
+        constexpr double STEP = 6.283185307179586477 / (int)WHOLE;
+        const float sine = (float)sine_of(rest * STEP), cosine = (float)sine_of((QUARTER - rest) * STEP);
+        const rotation quarters[] = {{cosine, sine}, {-sine, cosine}, {-cosine, -sine}, {sine, -cosine}};
+        list.rotations[i] = quarters[i / QUARTER];
     }
     return list;
 }
 
-static __device__ const turn_list all_turns = list_turns();
+static __device__ const rotation_list all_rotations = list_rotations();
 
-/* The list in shared memory. The turn of a phase is that of the nearest in the list, turned by the rest, |rest| <= pi / 256,
+/* The list in shared memory. The rotation of a phase is that of the nearest in the list, turned by the rest, |rest| <= pi / 256,
  * whose sine is taken to the third power and whose cosine to the second. EXACTLY: for float32 results, to 1.02 units of
  * 2^-24, and 2 ulp where that is less, near 0; else to 1.51 such units and 2.2 ulp. */
-template <bool EXACTLY> struct turn_table {
-    enum { BYTES = (int)sizeof(turn_list) };
-    turn *turns;
+template <bool EXACTLY> struct sincos_table {
+    enum { BYTES = (int)sizeof(rotation_list) };
+    rotation *rotations;
 
-    __device__ __forceinline__ explicit turn_table(char *memory) : turns(reinterpret_cast<turn *>(memory))
+    __device__ __forceinline__ explicit sincos_table(char *memory) : rotations(reinterpret_cast<rotation *>(memory))
     {
     }
 
     __device__ __forceinline__ void fill(int thread, int threads) const
     {
         for (int i = thread; i < BYTES / (int)sizeof(uint4); i += threads)
-            reinterpret_cast<uint4 *>(turns)[i] = reinterpret_cast<const uint4 *>(all_turns.turns)[i];
+            reinterpret_cast<uint4 *>(rotations)[i] = reinterpret_cast<const uint4 *>(all_rotations.rotations)[i];
     }
     /* Of a phase in units of 2^-32 turn. */
-    __device__ __forceinline__ turn of(uint32_t phase) const
+    __device__ __forceinline__ rotation of(uint32_t phase) const
     {
         constexpr float RADIANS = 0x1.921fb6p-38f; /* in a unit of the rest's, 2^-40 turn */
         const uint32_t place = phase + (1u << 23);
-        const turn near = turns[place >> 24];
+        const rotation near = rotations[place >> 24];
         const float rest = (float)(int32_t)multiply_add(place, 1u << 8, 1u << 31), square = rest * rest;
         const float sine = rest * fmaf(square, -RADIANS * RADIANS * RADIANS / 6, RADIANS);
         const float less = square * (-RADIANS * RADIANS / 2); /* the rest's cosine, less 1 */
@@ -76,10 +76,10 @@ template <bool EXACTLY> struct turn_table {
 };
 
 /* Polynomials in its place. */
-template <bool EXACTLY> struct no_turn_table {
+template <bool EXACTLY> struct sincos_polynomial {
     enum { BYTES = 0 };
 
-    __device__ __forceinline__ explicit no_turn_table(char *)
+    __device__ __forceinline__ explicit sincos_polynomial(char *)
     {
     }
 
@@ -87,9 +87,9 @@ template <bool EXACTLY> struct no_turn_table {
     {
     }
 
-    __device__ __forceinline__ turn of(uint32_t phase) const
+    __device__ __forceinline__ rotation of(uint32_t phase) const
     {
-        return turn_of<EXACTLY>(ZERO_PHASE + phase, 0);
+        return rotation_of<EXACTLY>(ZERO_PHASE + phase, 0);
     }
 };
 

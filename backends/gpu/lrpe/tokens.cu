@@ -15,7 +15,7 @@ enum { THREADS = 128, ENOUGH_BLOCKS = 2 /* a multiprocessor */, MOST_BYTES = 16 
 enum { MOST_ROUNDS = 12, LEAST_ROUNDS = 4 }; /* a thread's tokens: a multiple of the latter */
 
 struct token_tiling {
-    turn_plan turns; /* its tokens: those of a thread */
+    rotation_plan rotations; /* its tokens: those of a thread */
     block_order order;
     row_shape shape;
 };
@@ -49,32 +49,32 @@ template <typename T, encoding E, activation A, bool BACKWARD>
 inline constexpr int least_blocks = blocks_at_once(sizeof(T) == 4, E == encoding::cosine, A, BACKWARD);
 
 /* How far an angle turns: in phases, whose sum is exact, so that a sine near 0 is, too. */
-template <typename Table> struct way_by_phase {
-    typedef Table table; /* of which turns come */
+template <typename Table> struct advance_by_phase {
+    typedef Table table; /* of which rotations come */
     uint32_t phase;
 
-    DEVICE way_by_phase of(uint32_t phase, float)
+    DEVICE advance_by_phase of(uint32_t phase, float)
     {
         return {phase};
     }
-    __device__ __forceinline__ turn after(const way_by_phase &first, const table &turns) const
+    __device__ __forceinline__ rotation after(const advance_by_phase &first, const table &rotations) const
     {
-        return turns.of(first.phase + phase);
+        return rotations.of(first.phase + phase);
     }
 };
 
 /* In turns, whose product is a few operations: for a softmax, whose results are held to the row's largest. */
-template <bool EXACTLY> struct way_by_turn {
-    typedef no_turn_table<EXACTLY> table;
-    turn way;
+template <bool EXACTLY> struct advance_by_rotation {
+    typedef sincos_polynomial<EXACTLY> table;
+    rotation advance;
 
-    DEVICE way_by_turn of(uint32_t phase, float poison)
+    DEVICE advance_by_rotation of(uint32_t phase, float poison)
     {
-        return {turn_of<EXACTLY>(ZERO_PHASE + phase, poison)};
+        return {rotation_of<EXACTLY>(ZERO_PHASE + phase, poison)};
     }
-    __device__ __forceinline__ turn after(const way_by_turn &first, const table &) const
+    __device__ __forceinline__ rotation after(const advance_by_rotation &first, const table &) const
     {
-        return first.way * way;
+        return first.advance * advance;
     }
 };
 
@@ -83,84 +83,86 @@ template <encoding E, activation A, bool BACKWARD>
 inline constexpr bool by_table = A != activation::none && (!BACKWARD || E == encoding::cosine);
 
 template <typename T, encoding E, activation A, bool BACKWARD, bool EXACTLY = sizeof(T) == 4>
-using way_of = std::conditional_t<
-    A == activation::softmax, way_by_turn<EXACTLY>,
-    way_by_phase<std::conditional_t<by_table<E, A, BACKWARD>, turn_table<EXACTLY>, no_turn_table<EXACTLY>>>>;
+using advance_of = std::conditional_t<
+    A == activation::softmax, advance_by_rotation<EXACTLY>,
+    advance_by_phase<std::conditional_t<by_table<E, A, BACKWARD>, sincos_table<EXACTLY>, sincos_polynomial<EXACTLY>>>>;
 
-/* What a block's threads share: the table, the steps of its head's angles, and the ways from a thread's first token to
+/* What a block's threads share: the table, the steps of its head's angles, and the advances from a thread's first token to
  * all of its tokens. */
-template <typename Way, int V> struct shared_angles {
-    typedef typename Way::table table;
-    static constexpr int N = 16 / sizeof(Way);
-    table turns;
+template <typename Advance, int V> struct shared_angles {
+    typedef typename Advance::table table;
+    static constexpr int N = 16 / sizeof(Advance);
+    table rotations;
     int angles; /* of a token */
     angle_step *steps;
-    Way *ways;
+    Advance *advances;
 
-    __device__ __forceinline__ shared_angles(const turn_plan &plan, char *memory)
-        : turns(memory), angles((int)plan.angles.divisor), steps(reinterpret_cast<angle_step *>(memory + table::BYTES)),
-          ways(reinterpret_cast<Way *>(steps + angles))
+    __device__ __forceinline__ shared_angles(const rotation_plan &plan, char *memory)
+        : rotations(memory), angles((int)plan.angles.divisor),
+          steps(reinterpret_cast<angle_step *>(memory + table::BYTES)),
+          advances(reinterpret_cast<Advance *>(steps + angles))
     {
     }
-    static size_t bytes_of(const turn_plan &plan)
+    static size_t bytes_of(const rotation_plan &plan)
     {
-        return table::BYTES + (size_t)plan.angles.divisor * (sizeof(angle_step) + (size_t)plan.tokens * sizeof(Way));
+        return table::BYTES +
+               (size_t)plan.angles.divisor * (sizeof(angle_step) + (size_t)plan.tokens * sizeof(Advance));
     }
     /* For tokens that are `apart` from one to the next; all threads take part. An angle past the last has a step of 0. */
-    __device__ __forceinline__ void fill(const turn_plan &plan, int head, int apart) const
+    __device__ __forceinline__ void fill(const rotation_plan &plan, int head, int apart) const
     {
         const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
-        turns.fill(thread, threads);
+        rotations.fill(thread, threads);
         for (int k = thread; k < angles; k += threads) {
             const angle_step step = k < plan.end[0] ? plan.step(head, k, 0) : angle_step{0, 0, 0};
             steps[k] = step;
-            const uint64_t way = ((uint64_t)step.high << 32 | step.low) * (uint32_t)apart;
+            const uint64_t advance = ((uint64_t)step.high << 32 | step.low) * (uint32_t)apart;
             uint64_t phase = 0;
-            for (int token = 0; token < plan.tokens; token++, phase += way)
-                ways[unit_place<V, N, unsigned>(angles / V, token, k / V, k % V)] =
-                    Way::of((uint32_t)(phase >> 32), step.poison);
+            for (int token = 0; token < plan.tokens; token++, phase += advance)
+                advances[unit_place<V, N, unsigned>(angles / V, token, k / V, k % V)] =
+                    Advance::of((uint32_t)(phase >> 32), step.poison);
         }
         __syncthreads();
     }
 };
 
-/* The turns of a thread's unit, token by token. Its first may be before the grid. */
-template <typename Way, int V> struct unit_turns {
-    static constexpr int N = shared_angles<Way, V>::N;
+/* The rotations of a thread's unit, token by token. Its first may be before the grid. */
+template <typename Advance, int V> struct unit_rotations {
+    static constexpr int N = shared_angles<Advance, V>::N;
     struct alignas(16) quad {
-        Way way[N];
+        Advance advance[N];
     };
-    typename Way::table table;
+    typename Advance::table table;
     const angle_step *steps;
     const quad *quads;
     int units;
-    Way first[V];
+    Advance first[V];
     bool finite; /* no theta is inf or NaN, of which an angle in the grid must tell */
 
-    __device__ __forceinline__ unit_turns(const shared_angles<Way, V> &shared, int unit, int32_t position)
-        : table(shared.turns), steps(shared.steps + unit * V),
-          quads(reinterpret_cast<const quad *>(shared.ways) + unit), units(shared.angles / V), finite(true)
+    __device__ __forceinline__ unit_rotations(const shared_angles<Advance, V> &shared, int unit, int32_t position)
+        : table(shared.rotations), steps(shared.steps + unit * V),
+          quads(reinterpret_cast<const quad *>(shared.advances) + unit), units(shared.angles / V), finite(true)
     {
 #pragma unroll
         for (int i = 0; i < V; i++) {
-            first[i] = Way::of(copes_phase_top(steps[i].high, steps[i].low, position), steps[i].poison);
+            first[i] = Advance::of(copes_phase_top(steps[i].high, steps[i].low, position), steps[i].poison);
             finite = finite && steps[i].poison == 0;
         }
     }
-    __device__ __forceinline__ void next(turn (&turns)[V])
+    __device__ __forceinline__ void next(rotation (&rotations)[V])
     {
 #pragma unroll
         for (int i = 0; i < V; i += N, quads += units) {
             const quad here = *quads;
 #pragma unroll
             for (int j = 0; j < N; j++)
-                turns[i + j] = here.way[j].after(first[i + j], table);
+                rotations[i + j] = here.advance[j].after(first[i + j], table);
         }
         if (finite)
             return;
 #pragma unroll
         for (int i = 0; i < V; i++)
-            turns[i] = {turns[i].cosine + steps[i].poison, turns[i].sine + steps[i].poison};
+            rotations[i] = {rotations[i].cosine + steps[i].poison, rotations[i].sine + steps[i].poison};
     }
 };
 
@@ -187,7 +189,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, (least_blocks<T, E, A, BACKWARD>))
                 GPU_PARAMETER tensor_rows dst, GPU_PARAMETER token_tiling tiling)
 {
     constexpr int V = vector_length<T>, AHEAD = ahead<E, A, BACKWARD>;
-    const int together = (int)blockDim.y, rounds = tiling.turns.tokens;
+    const int together = (int)blockDim.y, rounds = tiling.rotations.tokens;
     block_place place = find_block(tiling.order);
     place.token *= rounds * together;
     const int left = tiling.shape.n - place.token - 1; /* tokens after the block's first */
@@ -207,11 +209,11 @@ __global__ void LAUNCH_BOUNDS(THREADS, (least_blocks<T, E, A, BACKWARD>))
         }
     };
     read_ahead();
-    typedef way_of<T, E, A, BACKWARD> way;
-    const shared_angles<way, V> shared(tiling.turns, dynamic_shared());
-    shared.fill(tiling.turns, place.head, together);
-    const int in_grid = place.token + token - tiling.turns.prefix;
-    unit_turns<way, V> unit(shared, at.there ? (int)threadIdx.x : 0, tiling.turns.offset[0] + in_grid);
+    typedef advance_of<T, E, A, BACKWARD> advance;
+    const shared_angles<advance, V> shared(tiling.rotations, dynamic_shared());
+    shared.fill(tiling.rotations, place.head, together);
+    const int in_grid = place.token + token - tiling.rotations.prefix;
+    unit_rotations<advance, V> unit(shared, at.there ? (int)threadIdx.x : 0, tiling.rotations.offset[0] + in_grid);
     for (int round = 0; round < rounds; round += AHEAD) {
         row_words<T, E, A, BACKWARD> words[AHEAD];
 #pragma unroll
@@ -221,10 +223,11 @@ __global__ void LAUNCH_BOUNDS(THREADS, (least_blocks<T, E, A, BACKWARD>))
             read_ahead();
 #pragma unroll
         for (int i = 0; i < AHEAD; i++, token += together) {
-            turn turns[V];
-            const bool inside = (uint32_t)(place.token + token - tiling.turns.prefix) < (uint32_t)tiling.turns.length;
-            unit.next(turns);
-            transform_row(act, words[i], at, inside, at.there && token <= left, turns, tiling.shape.lanes,
+            rotation rotations[V];
+            const bool inside =
+                (uint32_t)(place.token + token - tiling.rotations.prefix) < (uint32_t)tiling.rotations.length;
+            unit.next(rotations);
+            transform_row(act, words[i], at, inside, at.there && token <= left, rotations, tiling.shape.lanes,
                           dst_rows.next(), 0);
         }
     }
@@ -258,8 +261,8 @@ static const char *refuse_tiling(const gpu_device &device, const copes_lrpe_prob
     const int rounds = (int)std::min({wanted, room, (int64_t)MOST_ROUNDS}) / LEAST_ROUNDS * LEAST_ROUNDS;
     if (rounds < LEAST_ROUNDS)
         return "there are too few tokens for several a thread";
-    tiling->turns = turn_plan(problem, shape.units, v);
-    tiling->turns.tokens = rounds;
+    tiling->rotations = rotation_plan(problem, shape.units, v);
+    tiling->rotations.tokens = rounds;
     const int tokens = rounds * *together, tiles = times(shape.n, tokens);
     tiling->order = block_order(problem, tiles);
     if (!is_near(problem.src, tokens) || !is_near(problem.x, tokens) || !is_near(problem.dst, tokens))
@@ -279,19 +282,19 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
 template <typename T, encoding E, activation A, bool BACKWARD>
 static bool plan_direction(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
-    typedef way_of<T, E, A, BACKWARD> way;
+    typedef advance_of<T, E, A, BACKWARD> advance;
     token_arguments all = {tensor_rows(problem.src), tensor_rows(problem.x), tensor_rows(problem.dst), {}};
     int together;
     int64_t blocks;
     if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &all.tiling.shape))
         return refuse(plan, name, why);
-    if (!turn_plan::fits(problem))
+    if (!rotation_plan::fits(problem))
         return refuse(plan, name, "theta's strides reach past 2^31 elements");
     if (const char *why =
-            refuse_tiling(device, problem, vector_length<T>, sizeof(way), &all.tiling, &together, &blocks))
+            refuse_tiling(device, problem, vector_length<T>, sizeof(advance), &all.tiling, &together, &blocks))
         return refuse(plan, name, why);
     set_launch(plan, (unsigned)blocks, dim3((unsigned)all.tiling.shape.lanes, (unsigned)together),
-               (int64_t)shared_angles<way, vector_length<T>>::bytes_of(all.tiling.turns));
+               (int64_t)shared_angles<advance, vector_length<T>>::bytes_of(all.tiling.rotations));
     set_tiling(plan, all);
     return take(plan, row_variant<name, T, E, A, BACKWARD>, run<T, E, A, BACKWARD>);
 }

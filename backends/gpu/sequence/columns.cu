@@ -137,10 +137,10 @@ DEVICE void write_columns(const slab<T, V, E, R> &s, const finished_column (&col
 #pragma unroll
         for (int t = 0; t < walk.BATCH; t++, to.next()) {
             finish_token<R>(columns, values[t], gradients[t]);
-            if (!BACKWARD && s.turned) {
-                turn turns[V];
-                walk.turns_of(j + t, t - walk.BATCH, turns);
-                encode<arithmetic_of<E, V>>(values[t], turns, true);
+            if (!BACKWARD && s.rotated) {
+                rotation rotations[V];
+                walk.rotations_of(j + t, t - walk.BATCH, rotations);
+                encode<arithmetic_of<E, V>>(values[t], rotations, true);
             }
             if (t - walk.BATCH < walk.left)
                 to.write(values[t]);

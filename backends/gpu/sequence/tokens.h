@@ -1,4 +1,4 @@
-/* A thread's way through its tokens in the portable kernel of softmax over the sequence: where they are, their turns, and
+/* A thread's way through its tokens in the portable kernel of softmax over the sequence: where they are, their rotations, and
  * reading them ahead. */
 #ifndef COPES_BACKENDS_GPU_SEQUENCE_TOKENS_H
 #define COPES_BACKENDS_GPU_SEQUENCE_TOKENS_H
@@ -36,13 +36,13 @@ enum { GROUP = 8 };
 template <encoding E, int V>
 inline constexpr encoding arithmetic_of = V == 1 && E == encoding::interleaved ? encoding::half : E;
 
-/* The block's part of the shared memory: the steps of its angles, the ways from the first of a thread's group of tokens
+/* The block's part of the shared memory: the steps of its angles, the advances from the first of a thread's group of tokens
  * to the others, then its threads' columns. */
 template <typename T, int V> struct slab_memory {
     static constexpr int angles = lanes_of<T, V> * V, columns = 2 * angles;
     angle_step step[angles];
     int dimension[angles];
-    alignas(16) turn ways[GROUP][angles];
+    alignas(16) rotation advances[GROUP][angles];
     column half[rows_of<T, V> / 2][columns]; /* half of the rows hands its columns to the other */
 };
 
@@ -75,8 +75,8 @@ DEVICE bool in_line(const copes_lrpe_problem &problem)
     return problem.grid_rank == 1 && problem.prefix == 0 && problem.length >= problem.n;
 }
 
-/* Where the way of angle i of a lane's unit lies among a token's. */
-template <typename T, int V> DEVICE int way_place(int lane, int i)
+/* Where the advance of angle i of a lane's unit lies among a token's. */
+template <typename T, int V> DEVICE int advance_place(int lane, int i)
 {
     constexpr int N = V > 1 ? 2 : 1;
     return unit_place<V, N, int>(lanes_of<T, V>, 0, lane, i);
@@ -93,30 +93,30 @@ DEVICE void find_steps(slab_memory<T, V> &memory, const copes_lrpe_problem &prob
     __syncthreads();
     for (int i = (int)threadIdx.x; i < GROUP * memory.angles; i += THREADS) {
         const int token = i / memory.angles, angle = i % memory.angles;
-        memory.ways[token][way_place<T, V>(angle / V, angle % V)] =
-            turn_at<true>(memory.step[angle], (int32_t)(token * place.apart));
+        memory.advances[token][advance_place<T, V>(angle / V, angle % V)] =
+            rotation_at<true>(memory.step[angle], (int32_t)(token * place.apart));
     }
     __syncthreads();
 }
 
-/* The turns of a thread's unit at a token. */
+/* The rotations of a thread's unit at a token. */
 template <typename T, int V>
-DEVICE void find_turns(const slab_memory<T, V> &memory, const copes_lrpe_problem &problem, int lane, int64_t token,
-                       turn (&turns)[V])
+DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_problem &problem, int lane, int64_t token,
+                           rotation (&rotations)[V])
 {
     const angle_step *const steps = memory.step + lane * V; /* 0 for an angle that no dimension turns */
     if (in_line(problem)) {
 #pragma unroll
         for (int i = 0; i < V; i++)
-            turns[i] = turn_at<true>(steps[i], (int32_t)(problem.offset[0] + token));
+            rotations[i] = rotation_at<true>(steps[i], (int32_t)(problem.offset[0] + token));
         return;
     }
     int32_t position[COPES_MAX_GRID] = {0, 0, 0, 0};
     const bool in_grid = find_positions(problem, token, position);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const turn here = turn_at<true>(steps[i], position_in(position, memory.dimension[lane * V + i]));
-        turns[i] = in_grid ? here : turn{1, 0};
+        const rotation here = rotation_at<true>(steps[i], position_in(position, memory.dimension[lane * V + i]));
+        rotations[i] = in_grid ? here : rotation{1, 0};
     }
 }
 
@@ -129,13 +129,13 @@ template <typename T, int V, encoding E, role R> struct slab {
     const slab_place &place;
     const places_of<int64_t> &at;
     int64_t tokens; /* of a thread */
-    bool kept, turned, line;
+    bool kept, rotated, line;
 
     __device__ __forceinline__ slab(const copes_lrpe_problem &problem, const slab_memory<T, V> &memory,
                                     const slab_place &place, const places_of<int64_t> &at)
         : problem(problem), memory(memory), place(place), at(at),
           tokens((problem.n - place.first + place.apart - 1) / place.apart),
-          kept(R == role::backward && problem.lse.data != nullptr), turned(E == encoding::cosine || at.turned),
+          kept(R == role::backward && problem.lse.data != nullptr), rotated(E == encoding::cosine || at.rotated),
           line(in_line(problem))
     {
     }
@@ -155,7 +155,7 @@ template <typename T, int V, encoding E, role R> struct token_walk {
     strip<T, V, PLAIN> x;
     strip<T, V, 2> g;
     raw<T, V> words[BATCH][PLAIN], wide[BATCH][2];
-    turn first[V]; /* of the group */
+    rotation first[V]; /* of the group */
 
     __device__ __forceinline__ explicit token_walk(const slab<T, V, E, R> &s)
         : s(s), left(s.tokens),
@@ -193,17 +193,17 @@ template <typename T, int V, encoding E, role R> struct token_walk {
     }
     __device__ __forceinline__ void open_group()
     {
-        if (s.line && s.turned)
-            find_turns<T, V>(s.memory, s.problem, s.place.lane, token(0), first);
+        if (s.line && s.rotated)
+            find_rotations<T, V>(s.memory, s.problem, s.place.lane, token(0), first);
     }
-    /* The turns of the group's token j, which is t after the one to be taken next. */
-    __device__ __forceinline__ void turns_of(int j, int t, turn (&turns)[V]) const
+    /* The rotations of the group's token j, which is t after the one to be taken next. */
+    __device__ __forceinline__ void rotations_of(int j, int t, rotation (&rotations)[V]) const
     {
         if (!s.line)
-            return find_turns<T, V>(s.memory, s.problem, s.place.lane, token(t), turns);
+            return find_rotations<T, V>(s.memory, s.problem, s.place.lane, token(t), rotations);
 #pragma unroll
         for (int i = 0; i < V; i++)
-            turns[i] = first[i] * s.memory.ways[j][way_place<T, V>(s.place.lane, i)];
+            rotations[i] = first[i] * s.memory.advances[j][advance_place<T, V>(s.place.lane, i)];
     }
     /* Takes a batch, the group's j-th token on: elements, and the gradients of their softmax. A token past the end adds
      * nothing. */
@@ -215,11 +215,11 @@ template <typename T, int V, encoding E, role R> struct token_walk {
         read_ahead(BATCH);
 #pragma unroll
         for (int t = 0; t < BATCH; t++) {
-            if (!BACKWARD || !s.turned)
+            if (!BACKWARD || !s.rotated)
                 continue;
-            turn turns[V];
-            turns_of(j + t, t, turns);
-            decode<arithmetic_of<E, V>>(gradients[t], turns, true);
+            rotation rotations[V];
+            rotations_of(j + t, t, rotations);
+            decode<arithmetic_of<E, V>>(gradients[t], rotations, true);
         }
         left -= BATCH;
     }

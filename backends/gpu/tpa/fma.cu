@@ -362,8 +362,9 @@ template <typename T> static bool features_in_vectors(const copes_tpa_problem &p
 
 inline constexpr std::string_view fma_name = "tpa_fma", unit_names[] = {"scalar", "vector"};
 
-template <typename T, int V>
-inline constexpr const char *fma_variant = variant_name<fma_name, type_name<T>, unit_names[V > 1]>::text;
+template <typename T, int V, bool CUT>
+inline constexpr const char *fma_variant =
+    variant_name<fma_name, type_name<T>, unit_names[V > 1], cut_names[CUT]>::text;
 
 template <typename T, int V>
 static copes_status run_fma(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan,
@@ -374,6 +375,12 @@ static copes_status run_fma(const gpu_queue &queue, const copes_problem &problem
     COPES_TRY(launch_ex(queue, {.cooperative = plan.cooperative}, tpa_fma<T, V>, grid_of(plan), block_of(plan), 0,
                         tpa_call{problem.tpa, cut, partials}));
     return merge_partials<T>(queue, problem.tpa, partials, false);
+}
+
+/* One kernel: the names tell whether its parts are merged, on AMD's GPUs by a launch of tpa_merge. */
+template <typename T, int V> static void take_unit(bool in_parts, copes_plan *plan)
+{
+    take(plan, in_parts ? fma_variant<T, V, true> : fma_variant<T, V, false>, run_fma<T, V>);
 }
 
 template <typename T>
@@ -387,15 +394,17 @@ void plan_fma(const gpu_device &device, const copes_tpa_problem &problem, bool i
     if (in_parts)
         plan->workspace = partials_bytes(problem, cut.cache);
     if (features_in_vectors<T>(problem))
-        take(plan, fma_variant<T, vector_length<T>>, run_fma<T, vector_length<T>>);
+        take_unit<T, vector_length<T>>(cut.cache.parts > 1, plan);
     else
-        take(plan, fma_variant<T, 1>, run_fma<T, 1>);
+        take_unit<T, 1>(cut.cache.parts > 1, plan);
 }
 
 template <typename T> void list_fma(variant_list *list)
 {
-    list->add(fma_variant<T, 1>);
-    list->add(fma_variant<T, vector_length<T>>);
+    list->add(fma_variant<T, 1, false>);
+    list->add(fma_variant<T, 1, true>);
+    list->add(fma_variant<T, vector_length<T>, false>);
+    list->add(fma_variant<T, vector_length<T>, true>);
 }
 
 #define INSTANTIATE(T)                                                                                                 \

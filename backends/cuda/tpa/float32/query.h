@@ -38,7 +38,7 @@ template <int WIDTH, int PARTS> struct query_former<f32, WIDTH, PARTS> {
     {
         copy_features<f32, WIDTH>(query, b, n, bq);
         for (int first = 0; first < query.ranks; first += 16)
-            for (int i = threadIdx.x; i < 16 * TILE_HEADS * tiles; i += READERS) {
+            for (int i = threadIdx.x; i < 16 * TILE_HEADS * tiles; i += CONSUMERS) {
                 const int rank = first + i % 16, own = i / 16;
                 if (rank < query.ranks)
                     cp_async_4(coefficient(rank, own), query.of_head(b, n, head + own) + (int64_t)rank * query.aq_rank);

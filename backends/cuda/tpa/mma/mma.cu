@@ -26,28 +26,28 @@ struct block_memory {
     return task;
 }
 
-/* Copies every copiers-th stage; one is filled again once its readers have left it. */
+/* Copies every producers-th stage; one is filled again once its consumers have left it. */
 template <typename T, int WIDTH>
 DEVICE void copy_cache(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory,
-                       const block_task &task, int copier)
+                       const block_task &task, int producer)
 {
     constexpr int size = keys_of_stage(WIDTH * (int)sizeof(T));
     const int slots = plan.ring.stages;
-    cache_copier<T, WIDTH> source(problem, task.b, task.begin + copier * size);
+    cache_producer<T, WIDTH> source(problem, task.b, task.begin + producer * size);
     uint32_t parity = 1; /* of the phase before the first: every slot is empty */
-    for (int step = copier; step * size < task.count; step += plan.copiers) {
+    for (int step = producer; step * size < task.count; step += plan.producers) {
         const int slot = step & (slots - 1), left = task.count - step * size;
         if (step >= slots)
             mbarrier_wait(memory.empty + slot * 8, parity);
         source.fill(problem, plan.ring, memory.stages + slot * plan.ring.bytes, left < size ? left : size,
-                    plan.copiers);
+                    plan.producers);
         cp_async_mbarrier_arrive(memory.full + slot * 8);
-        if (slot + plan.copiers >= slots)
+        if (slot + plan.producers >= slots)
             parity ^= 1;
     }
 }
 
-/* A warp's outputs over every readers-th stage, from key_group on. */
+/* A warp's outputs over every consumers-th stage, from key_group on. */
 template <typename T, int WIDTH>
 DEVICE void attend_cache(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory, int keys,
                          int key_group, const warp_place &w, const warp_query<T, WIDTH> &q, warp_outputs<T, WIDTH> &out)
@@ -55,27 +55,27 @@ DEVICE void attend_cache(const copes_tpa_problem &problem, const mma_plan &plan,
     constexpr int size = keys_of_stage(WIDTH * (int)sizeof(T));
     const int slots = plan.ring.stages;
     uint32_t parity = 0;
-    for (int step = key_group; step * size < keys; step += plan.readers) {
+    for (int step = key_group; step * size < keys; step += plan.consumers) {
         const int slot = step & (slots - 1), left = keys - step * size;
         mbarrier_wait(memory.full + slot * 8, parity);
         attend<T, WIDTH>(problem, plan.ring, memory.stages + slot * plan.ring.bytes, left < size ? left : size, w, q,
                          out);
         mbarrier_arrive(memory.empty +
                         slot * 8); /* every lane, as racecheck does not see a warp meet before one does */
-        if (slot + plan.readers >= slots)
+        if (slot + plan.consumers >= slots)
             parity ^= 1;
     }
 }
 
 /* Where a warp that has heads stands among the block's: head tiles are innermost. Its rows are those from `first` on of
  * the block's. */
-struct reader_place {
+struct consumer_place {
     int key_group, head_tile, first;
     bool reads;
 
-    __device__ __forceinline__ reader_place(const mma_plan &plan, uint32_t warp)
+    __device__ __forceinline__ consumer_place(const mma_plan &plan, uint32_t warp)
         : key_group((int)(warp / plan.by_tile)), head_tile(warp - key_group * plan.head_tiles),
-          first(head_tile * WARP_HEADS), reads(key_group < plan.readers)
+          first(head_tile * WARP_HEADS), reads(key_group < plan.consumers)
     {
     }
 };
@@ -85,7 +85,7 @@ template <typename T, int WIDTH>
 DEVICE void attend_block(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory,
                          const block_task &task, int warp, warp_outputs<T, WIDTH> &out)
 {
-    const reader_place at(plan, warp);
+    const consumer_place at(plan, warp);
     const warp_place w = place_of_warp(task.head + at.first, (int)problem.h, (int)problem.e);
     warp_query<T, WIDTH> q;
     const query_team team = {at.key_group, plan.key_groups, plan.head_tiles * plan.key_groups * 32,
@@ -103,7 +103,7 @@ DEVICE void attend_block(const copes_tpa_problem &problem, const mma_plan &plan,
 template <typename T, int WIDTH> DEVICE block_outputs<T, WIDTH> outputs_of_block(const mma_plan &plan)
 {
     char *states = dynamic_shared() + BARRIER_BYTES;
-    return {plan.readers, plan.head_tiles, reinterpret_cast<row_state *>(states),
+    return {plan.consumers, plan.head_tiles, reinterpret_cast<row_state *>(states),
             reinterpret_cast<row_state *>(states + STATE_BYTES), reinterpret_cast<float4 *>(states + 2 * STATE_BYTES)};
 }
 
@@ -113,7 +113,7 @@ DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const
                    warp_outputs<T, WIDTH> &out, const partial_outputs *partials)
 {
     const block_outputs<T, WIDTH> block = outputs_of_block<T, WIDTH>(plan);
-    const reader_place at(plan, warp);
+    const consumer_place at(plan, warp);
     if (at.reads)
         store_states(block, at.key_group, at.first, out);
     __syncthreads();
@@ -213,7 +213,7 @@ template <typename T> void plan(const gpu_device &device, const copes_tpa_proble
     own.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
     const cache_cut &cache = own.cut.cache;
     const int64_t blocks = own.cut.cluster * cache.parts * problem.b * problem.n;
-    const int warps = own.head_tiles * own.key_groups + own.copiers;
+    const int warps = own.head_tiles * own.key_groups + own.producers;
     set_launch(plan, dim3((unsigned)blocks, (unsigned)own.head_groups), dim3((unsigned)warps * 32), own.shared);
     set_tiling(plan, own);
     plan->cluster = own.cut.cluster;

@@ -29,7 +29,7 @@ struct mma_plan {
     int width;
     int head_groups; /* blocks, or clusters of them, that a query token's heads are shared out among */
     int head_tiles;  /* of a block */
-    int key_groups, readers, copiers;
+    int key_groups, consumers, producers;
     cluster_cut cut;
     stage_ring ring;
     int query_parts;
@@ -83,10 +83,10 @@ inline bool plan_block(const gpu_device &device, const copes_tpa_problem &proble
     plan->ring.stages = largest_power(stages < MOST_STAGES ? stages : MOST_STAGES);
     const int groups = warps * 3 / 4 / plan->head_tiles;
     plan->key_groups = largest_power(groups < plan->ring.stages ? groups : plan->ring.stages);
-    const int copiers = warps - plan->head_tiles * plan->key_groups;
-    plan->copiers = largest_power(copiers < MOST_COPIERS ? copiers : MOST_COPIERS);
-    if (plan->copiers > plan->ring.stages)
-        plan->copiers = plan->ring.stages;
+    const int producers = warps - plan->head_tiles * plan->key_groups;
+    plan->producers = largest_power(producers < MOST_COPIERS ? producers : MOST_COPIERS);
+    if (plan->producers > plan->ring.stages)
+        plan->producers = plan->ring.stages;
     const int staging = fixed + plan->ring.stages * plan->ring.bytes;
     const int merging = before + block_outputs_bytes(plan->width, plan->key_groups, plan->head_tiles);
     plan->shared = staging > merging ? staging : merging;
@@ -113,9 +113,9 @@ inline double plan_blocks(const gpu_device &device, const copes_tpa_problem &pro
     const double price = choose_cut(device, problem, cost, UNIT, &plan->cut);
     const int64_t stages = divide_up(plan->cut.cache.part / plan->cut.cluster, stage);
     plan->by_tile = divider(plan->head_tiles);
-    plan->readers = plan->key_groups;
-    while (plan->readers > 1 && plan->readers / 2 >= stages)
-        plan->readers /= 2;
+    plan->consumers = plan->key_groups;
+    while (plan->consumers > 1 && plan->consumers / 2 >= stages)
+        plan->consumers /= 2;
     return price;
 }
 

@@ -92,10 +92,10 @@ DEVICE void copy_features(uint32_t to, const char *from, int64_t key_step, int w
 }
 
 /* Copies the cache, a stage after another: the work of a warp, or of some in turn. */
-template <typename T, int WIDTH> struct cache_copier {
+template <typename T, int WIDTH> struct cache_producer {
     const char *ak, *av, *bk, *bv; /* the next key's */
 
-    __device__ __forceinline__ cache_copier(const copes_tpa_problem &problem, int64_t b, int64_t key)
+    __device__ __forceinline__ cache_producer(const copes_tpa_problem &problem, int64_t b, int64_t key)
     {
         const auto at = [=](const copes_view &view) {
             return static_cast<const char *>(view.data) + (b * view.stride[0] + key * view.stride[1]) * (int)sizeof(T);

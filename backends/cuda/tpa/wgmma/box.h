@@ -122,7 +122,7 @@ struct half_source {
 };
 
 /* The cache of a block, on its way through a ring: the work of a warp. */
-template <typename T, int WIDTH, bool FLAT> struct box_copier {
+template <typename T, int WIDTH, bool FLAT> struct box_producer {
     typedef stage_layout<T, WIDTH, FLAT> stage_shape;
     const box_ring &ring;
     const block_task &task;

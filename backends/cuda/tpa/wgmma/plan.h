@@ -7,11 +7,11 @@
 namespace COPES_GPU::tpa::wgmma
 {
 
-inline constexpr int THREADS = READERS + 32;
+inline constexpr int THREADS = CONSUMERS + 32;
 
 /* Float32 has more in registers than so many threads may have, and a whole group of which one warp copies, since only a
  * group can give registers away. */
-template <typename T> inline constexpr int LAUNCHED = is_single<T> ? READERS + 128 : THREADS;
+template <typename T> inline constexpr int LAUNCHED = is_single<T> ? CONSUMERS + 128 : THREADS;
 inline constexpr int MOST_RANKS = 64, MOST_ALONG_GRID = 65535; /* blocks, along y or z */
 
 struct wgmma_plan {

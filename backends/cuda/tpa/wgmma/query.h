@@ -9,7 +9,7 @@
 namespace COPES_GPU::tpa::wgmma
 {
 
-inline constexpr int GROUPS = 2, READERS = GROUPS * 128;
+inline constexpr int GROUPS = 2, CONSUMERS = GROUPS * 128;
 inline constexpr int EXCHANGE = 4 * TILE_HEADS * 4; /* bytes where a group's warps leave each other numbers */
 inline constexpr int QUERY_PIECE = 64 * 128;        /* of 64 rows and 64 features */
 template <typename T, int WIDTH> inline constexpr int FEATURE_ROW = WIDTH * (int)sizeof(T) + 16; /* of a rank of bq */
@@ -68,7 +68,7 @@ template <typename T, int WIDTH> DEVICE void copy_features(const query_source &q
     const char *from = query.bq + (int64_t)b * query.bq_batch + (int64_t)n * query.bq_token;
     const int rows = (query.ranks + 15) / 16 * 16;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < rows * chunks; i += READERS) {
+    for (int i = threadIdx.x; i < rows * chunks; i += CONSUMERS) {
         const int rank = i / chunks, chunk = i % chunks;
         const bool exists = rank < query.ranks && chunk * length < query.features;
         const char *source = from + (exists ? (int64_t)rank * query.bq_rank + chunk * 16 : 0);
@@ -186,7 +186,7 @@ template <typename T, int WIDTH, int PARTS> struct query_former {
             return top;
         const uint32_t place = w.exchange + (8 * w.warp + w.g) * 4;
         st_shared_32(place, __float_as_uint(top));
-        barrier_sync(READERS);
+        barrier_sync(CONSUMERS);
         return fmaxf(top, __uint_as_float(ld_shared_32(place + (w.group == 0 ? EXCHANGE : -EXCHANGE))));
     }
 

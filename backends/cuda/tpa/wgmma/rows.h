@@ -166,7 +166,7 @@ DEVICE void finish_rows(const copes_tpa_problem &problem, const output_place &to
     constexpr int items = WIDTH / 4, nowhere = 1 << 16; /* of a row; past its last feature */
     const int rank = rehearsal ? 0 : (int)cluster_rank(), first = rank * shares.share, count = shares.of(rank);
     const int blocks = shares.blocks;
-    for (int item = threadIdx.x % READERS; item < count * items; item += READERS) {
+    for (int item = threadIdx.x % CONSUMERS; item < count * items; item += CONSUMERS) {
         const int row = item / items, feature = item % items * 4, head = to.head + first + row;
         if (head >= problem.h)
             continue;

@@ -61,12 +61,12 @@ DEVICE void copy_block(const cache_maps &maps, const copes_tpa_problem &problem,
     __syncwarp();
     barrier_arrive(THREADS);
     take_keys<BOX_KEYS>(task, plan.keys, plan.cut, blockIdx.x);
-    const box_copier<T, WIDTH, FLAT> copier = {memory.ring, task, layout_of<T, WIDTH, FLAT>(problem, plan.tiles),
-                                               source_of_half<FLAT>(&maps.bk, &maps.ak, problem.ak, problem.rk, problem,
-                                                                    task),
-                                               source_of_half<FLAT>(&maps.bv, &maps.av, problem.av, problem.rv, problem,
-                                                                    task)};
-    copier.run();
+    const box_producer<T, WIDTH, FLAT> producer = {memory.ring, task, layout_of<T, WIDTH, FLAT>(problem, plan.tiles),
+                                                   source_of_half<FLAT>(&maps.bk, &maps.ak, problem.ak, problem.rk,
+                                                                        problem, task),
+                                                   source_of_half<FLAT>(&maps.bv, &maps.av, problem.av, problem.rv,
+                                                                        problem, task)};
+    producer.run();
 }
 
 /* A thread's place in its warpgroup, whose heads are those of its tile. */
@@ -102,18 +102,19 @@ DEVICE void attend_block(const copes_tpa_problem &problem, const wgmma_plan &pla
     barrier_sync(THREADS);
     const float unit = former.run(alike);
     fence_proxy_async();
-    barrier_sync(READERS);
-    const int turns = alike ? GROUPS : 1, first = alike ? w.group : 0;
+    barrier_sync(CONSUMERS);
+    const int rotations = alike ? GROUPS : 1, first = alike ? w.group : 0;
     slot_reader reader = {memory.ring, {first * slots, 0}};
-    for (int key = first * BOX_KEYS; key < task.count; key += turns * BOX_KEYS) {
+    for (int key = first * BOX_KEYS; key < task.count; key += rotations * BOX_KEYS) {
         const int left = task.count - key, count = left < BOX_KEYS ? left : BOX_KEYS;
         if constexpr (is_single<T>)
-            attend_halves<WIDTH>(reader, turns * slots, count, w, query,
+            attend_halves<WIDTH>(reader, rotations * slots, count, w, query,
                                  half_coefficients<FLAT>(layout_of<T, WIDTH, FLAT>(problem, plan.tiles).heads(),
                                                          task.head, problem),
                                  problem.weight_unit, out);
         else
-            attend_stage<T, WIDTH, PARTS>(reader, turns, plan.tiles, count, w, query, unit, problem.weight_unit, out);
+            attend_stage<T, WIDTH, PARTS>(reader, rotations, plan.tiles, count, w, query, unit, problem.weight_unit,
+                                          out);
     }
 }
 
@@ -129,11 +130,11 @@ DEVICE void gather_rows(const wgmma_plan &plan, int keys, const group_place &w, 
     gathered_row<WIDTH> *const own = rows + w.tile * TILE_HEADS;
     row_part<T, WIDTH> part(w, out);
     if (is_single<T> && !alone)
-        barrier_sync(READERS); /* neither needs the query any more */
+        barrier_sync(CONSUMERS); /* neither needs the query any more */
     if (alike && !alone) {
         if (w.group > 0)
             part.store(own);
-        barrier_sync(READERS);
+        barrier_sync(CONSUMERS);
         if (w.group > 0)
             return;
         part.add(own);
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
               GPU_PARAMETER partial_outputs partials)
 {
 #if COPES_SM90A
-    if (threadIdx.x == READERS)
+    if (threadIdx.x == CONSUMERS)
         prefetch_maps<FLAT>(maps);
     uint32_t head_group;
     const uint32_t n = divide(blockIdx.y, plan.by_group, &head_group);
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
         attend_block<T, WIDTH, PARTS, FLAT>(problem, plan, memory, task, w, out);
         cluster_arrive_relaxed(blocks);
         gather_rows<T, WIDTH>(plan, task.count, w, out, at_shared<gathered_row<WIDTH>>(memory.rows));
-        barrier_sync(READERS);
+        barrier_sync(CONSUMERS);
         cluster_wait(blocks);
         send_rows<WIDTH>(shares, memory.rows, memory.ring.stages, memory.received);
         mbarrier_wait(memory.received, 0);
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
     }
     cluster_wait(blocks);
     if constexpr (CUT)
-        merge_left<T>(problem, partials, plan.pairs, is_single<T> ? READERS : THREADS);
+        merge_left<T>(problem, partials, plan.pairs, is_single<T> ? CONSUMERS : THREADS);
 #endif
 }
 
