@@ -308,6 +308,27 @@ static void add_shared_by_many(case_list *list, copes_lrpe_variant variant)
     }
 }
 
+/* Slabs that every way of sharing them takes, as a GPU's kernels of softmax over the sequence have: any of them can be forced
+ * on these. */
+static const sketch any_sharing[] = {
+    {.b = 2, .h = 4, .d = 128, .grid = {333}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
+    {.b = 2, .h = 4, .d = 128, .grid = {333}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true, .interleaved = true},
+};
+
+static void add_any_sharing(case_list *list, copes_lrpe_variant variant)
+{
+    static const check_type types[] = {CHECK_F32, CHECK_BF16, CHECK_F16};
+    for (size_t i = 0; i < (variant == COPES_LRPE_COSINE ? 1 : 2); i++)
+        for (size_t t = 0; t < 3; t++)
+            for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
+                check_case c = drawn(&any_sharing[i], variant);
+                c.type = types[t];
+                c.op.kind = (copes_kind)kind;
+                c.large = true;
+                add(list, &any_sharing[i], c, COPES_ACT_SOFTMAX, -3);
+            }
+}
+
 static void add_many_rows(case_list *list, copes_lrpe_variant variant)
 {
     for (size_t i = 0; i < sizeof many_rows / sizeof *many_rows; i++) {
@@ -321,6 +342,7 @@ void check_rotate_table(case_list *list)
     add_table(list, COPES_LRPE_ROTATE);
     add_shared_by_many(list, COPES_LRPE_ROTATE);
     add_many_rows(list, COPES_LRPE_ROTATE);
+    add_any_sharing(list, COPES_LRPE_ROTATE);
 }
 
 void check_cosine_table(case_list *list)
@@ -328,6 +350,7 @@ void check_cosine_table(case_list *list)
     add_table(list, COPES_LRPE_COSINE);
     add_shared_by_many(list, COPES_LRPE_COSINE);
     add_many_rows(list, COPES_LRPE_COSINE);
+    add_any_sharing(list, COPES_LRPE_COSINE);
 }
 
 static int64_t random_offset(int64_t length, uint64_t *state)

@@ -243,6 +243,27 @@ static void add_cancelled(case_list *list)
     }
 }
 
+/* Caches that the tensor-core kernels of a GPU cut into parts. */
+static const sketch in_parts[] = {
+    {.shape = {1, 1, 12000, 47, 128, 128, 2, 2, 2}, .lse = true},
+    {.shape = {1, 1, 20000, 47, 64, 64, 2, 2, 2}},
+    {.shape = {1, 1, 16384, 32, 128, 128, 2, 1, 1}},
+    {.shape = {1, 1, 32768, 32, 64, 64, 2, 1, 1}},
+    {.shape = {1, 1, 32768, 32, 64, 64, 2, 1, 1}, .lse = true},
+};
+
+static void add_in_parts(case_list *list)
+{
+    static const check_type types[] = {CHECK_F32, CHECK_F16, CHECK_BF16};
+    for (size_t t = 0; t < 3; t++)
+        for (size_t i = 0; i < sizeof in_parts / sizeof *in_parts; i++) {
+            check_case c = drawn(&in_parts[i], types[t]);
+            c.seed = list->count + 1;
+            c.large = true;
+            case_list_add(list, &c);
+        }
+}
+
 void check_tpa_table(case_list *list)
 {
     for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
@@ -254,6 +275,7 @@ void check_tpa_table(case_list *list)
         }
     }
     add_cancelled(list);
+    add_in_parts(list);
 }
 
 check_case check_tpa_random(uint64_t seed)

@@ -175,8 +175,8 @@ template <typename T> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem 
     }
 }
 
-inline constexpr std::string_view name = "lrpe_any";
-template <typename T> inline constexpr const char *variant = variant_name<name, type_name<T>>::text;
+inline constexpr std::string_view any_name = "lrpe_any";
+template <typename T> inline constexpr const char *any_variant = variant_name<any_name, type_name<T>>::text;
 
 template <typename T>
 static copes_status run(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
@@ -189,7 +189,7 @@ template <typename T> void plan_any(const gpu_device &, const copes_lrpe_problem
     const int64_t wanted = (problem.b * problem.n * problem.h + ROWS - 1) / ROWS;
     set_launch(plan, blocks_of(wanted, ROWS * LANES), ROWS * LANES, 0);
     set_tiling(plan, problem);
-    take(plan, variant<T>, run<T>);
+    take(plan, any_variant<T>, run<T>);
 }
 
 template void plan_any<f32>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);
@@ -198,9 +198,9 @@ template void plan_any<bf16>(const gpu_device &, const copes_lrpe_problem &, cop
 
 void list_any(variant_list *list)
 {
-    list->add(variant<f32>);
-    list->add(variant<f16>);
-    list->add(variant<bf16>);
+    list->add(any_variant<f32>);
+    list->add(any_variant<f16>);
+    list->add(any_variant<bf16>);
 }
 
 } // namespace COPES_GPU::lrpe

@@ -120,7 +120,7 @@ static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, 
     return near && fits ? (int64_t)blocks : 0;
 }
 
-inline constexpr std::string_view name = "lrpe_batch";
+inline constexpr std::string_view batch_name = "lrpe_batch";
 
 /* The kernel's arguments. */
 struct batch_arguments {
@@ -140,23 +140,23 @@ template <typename T, encoding E, activation A>
 bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
     batch_arguments all = {tensor_rows(problem.src), tensor_rows(problem.x), tensor_rows(problem.dst), {}};
-    if (!is_allowed(device, name, plan))
+    if (!is_allowed(device, batch_name, plan))
         return false;
     if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &all.tiling.shape))
-        return refuse(plan, name, why);
+        return refuse(plan, batch_name, why);
     if (!rotation_plan::fits(problem))
-        return refuse(plan, name, "theta's strides reach past 2^31 elements");
+        return refuse(plan, batch_name, "theta's strides reach past 2^31 elements");
     dim3 threads;
     const int64_t blocks =
         find_tiling(problem, vector_length<T>, problem.backward ? shares<T, E, A, true> : shares<T, E, A, false>,
                     entries_wanted<T, E, A>(problem), &all.tiling, &threads);
     if (blocks == 0)
-        return refuse(plan, name,
+        return refuse(plan, batch_name,
                       "the rotations of a block do not fit its shared memory, or a stride or the grid 2^31");
     set_launch(plan, (unsigned)blocks, threads, (int64_t)block_rotations_bytes(all.tiling.rotations));
     set_tiling(plan, all);
-    return problem.backward ? take(plan, row_variant<name, T, E, A, true>, run<T, E, A, true>)
-                            : take(plan, row_variant<name, T, E, A, false>, run<T, E, A, false>);
+    return problem.backward ? take(plan, row_variant<batch_name, T, E, A, true>, run<T, E, A, true>)
+                            : take(plan, row_variant<batch_name, T, E, A, false>, run<T, E, A, false>);
 }
 
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \
@@ -168,8 +168,8 @@ bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, cop
 void list_batch(variant_list *list)
 {
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \
-    list->add(row_variant<name, T, encoding::E, activation::A, false>);                                                \
-    list->add(row_variant<name, T, encoding::E, activation::A, true>);
+    list->add(row_variant<batch_name, T, encoding::E, activation::A, false>);                                          \
+    list->add(row_variant<batch_name, T, encoding::E, activation::A, true>);
 #include "backends/gpu/lrpe/instantiate.h"
 }
 

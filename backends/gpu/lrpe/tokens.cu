@@ -233,7 +233,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, (least_blocks<T, E, A, BACKWARD>))
     }
 }
 
-inline constexpr std::string_view name = "lrpe_tokens";
+inline constexpr std::string_view tokens_name = "lrpe_tokens";
 
 /* The kernel's arguments. */
 struct token_arguments {
@@ -287,22 +287,22 @@ static bool plan_direction(const gpu_device &device, const copes_lrpe_problem &p
     int together;
     int64_t blocks;
     if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &all.tiling.shape))
-        return refuse(plan, name, why);
+        return refuse(plan, tokens_name, why);
     if (!rotation_plan::fits(problem))
-        return refuse(plan, name, "theta's strides reach past 2^31 elements");
+        return refuse(plan, tokens_name, "theta's strides reach past 2^31 elements");
     if (const char *why =
             refuse_tiling(device, problem, vector_length<T>, sizeof(advance), &all.tiling, &together, &blocks))
-        return refuse(plan, name, why);
+        return refuse(plan, tokens_name, why);
     set_launch(plan, (unsigned)blocks, dim3((unsigned)all.tiling.shape.lanes, (unsigned)together),
                (int64_t)shared_angles<advance, vector_length<T>>::bytes_of(all.tiling.rotations));
     set_tiling(plan, all);
-    return take(plan, row_variant<name, T, E, A, BACKWARD>, run<T, E, A, BACKWARD>);
+    return take(plan, row_variant<tokens_name, T, E, A, BACKWARD>, run<T, E, A, BACKWARD>);
 }
 
 template <typename T, encoding E, activation A>
 bool plan_tokens(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
-    if (!is_allowed(device, name, plan))
+    if (!is_allowed(device, tokens_name, plan))
         return false;
     return problem.backward ? plan_direction<T, E, A, true>(device, problem, plan)
                             : plan_direction<T, E, A, false>(device, problem, plan);
@@ -317,8 +317,8 @@ bool plan_tokens(const gpu_device &device, const copes_lrpe_problem &problem, co
 void list_tokens(variant_list *list)
 {
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \
-    list->add(row_variant<name, T, encoding::E, activation::A, false>);                                                \
-    list->add(row_variant<name, T, encoding::E, activation::A, true>);
+    list->add(row_variant<tokens_name, T, encoding::E, activation::A, false>);                                         \
+    list->add(row_variant<tokens_name, T, encoding::E, activation::A, true>);
 #include "backends/gpu/lrpe/instantiate.h"
 }
 
