@@ -10,9 +10,26 @@
 namespace COPES_GPU
 {
 
-template <const std::string_view &METHOD, const std::string_view &...ARGUMENTS> class variant_name
+/* A word of a name. It is held by value, as compilers older than Clang 18 take no reference into an array as an argument of a
+ * template. */
+struct variant_word {
+    char of[24] = {};
+    size_t length = 0;
+
+    constexpr variant_word(const char *text)
+    {
+        for (; text[length] != '\0'; length++)
+            of[length] = text[length];
+    }
+    constexpr operator std::string_view() const
+    {
+        return {of, length};
+    }
+};
+
+template <variant_word METHOD, variant_word... ARGUMENTS> class variant_name
 {
-    static constexpr size_t LENGTH = METHOD.size() + (ARGUMENTS.size() + ... + (2 * sizeof...(ARGUMENTS)));
+    static constexpr size_t LENGTH = METHOD.length + (ARGUMENTS.length + ... + (2 * sizeof...(ARGUMENTS)));
 
     struct characters {
         char of[LENGTH + 1] = {};
@@ -37,11 +54,11 @@ template <const std::string_view &METHOD, const std::string_view &...ARGUMENTS> 
     static constexpr const char *text = all.of;
 };
 
-template <typename T> inline constexpr std::string_view type_name = "f32";
-template <> inline constexpr std::string_view type_name<f16> = "f16";
-template <> inline constexpr std::string_view type_name<bf16> = "bf16";
+template <typename T> inline constexpr variant_word type_name = "f32";
+template <> inline constexpr variant_word type_name<f16> = "f16";
+template <> inline constexpr variant_word type_name<bf16> = "bf16";
 
-inline constexpr std::string_view direction_names[] = {"forward", "backward"};
+inline constexpr variant_word direction_names[] = {"forward", "backward"};
 
 } // namespace COPES_GPU
 

@@ -15,14 +15,14 @@ enum class coding { none, half, interleaved, cosine };
 
 /* By the blocks that share a slab, and the bytes of a token that are the slab's width: one block, or the blocks of a cluster,
  * 128; a group of the blocks of a cooperative launch, 256, 128 or 64. */
-inline constexpr std::string_view block_name = "sequence_block", cluster_name = "sequence_cluster",
-                                  wide_group_name = "sequence_group_256", group_name = "sequence_group_128",
-                                  narrow_group_name = "sequence_group_64";
+inline constexpr variant_word block_name = "sequence_block", cluster_name = "sequence_cluster",
+                              wide_group_name = "sequence_group_256", group_name = "sequence_group_128",
+                              narrow_group_name = "sequence_group_64";
 
-inline constexpr std::string_view coding_names[] = {"none", "half", "interleaved", "cosine"};
-inline constexpr std::string_view resident_role_names[] = {"forward", "", "given", "kept"};
+inline constexpr variant_word coding_names[] = {"none", "half", "interleaved", "cosine"};
+inline constexpr variant_word resident_role_names[] = {"forward", "", "given", "kept"};
 
-template <const std::string_view &METHOD, typename T, coding C, role R>
+template <variant_word METHOD, typename T, coding C, role R>
 inline constexpr const char *resident_variant =
     variant_name<METHOD, type_name<T>, coding_names[(int)C], resident_role_names[(int)R]>::text;
 

@@ -11,7 +11,7 @@ namespace COPES_GPU::tpa
 /* mma/mma.cu: tensor cores by warps, for 8.0 and newer. */
 namespace mma
 {
-inline constexpr std::string_view name = "tpa_mma";
+inline constexpr variant_word name = "tpa_mma";
 
 /* Does a block's shared memory suffice for the smallest share of the heads? */
 template <typename T> bool fits(const gpu_device &device, const copes_tpa_problem &problem);
@@ -22,7 +22,7 @@ template <typename T> void list(variant_list *list);
 /* wgmma/wgmma.cu: Hopper's tensor cores by warpgroups, for ranks of 1, and in float32 for any. */
 namespace wgmma
 {
-inline constexpr std::string_view name = "tpa_wgmma";
+inline constexpr variant_word name = "tpa_wgmma";
 
 template <typename T> bool plan(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan);
 template <typename T> void list(variant_list *list);

@@ -52,9 +52,9 @@ __global__ void act_strided(copes_act act, const T *src, const T *saved, T *dst,
     }
 }
 
-inline constexpr std::string_view line_name = "act_line", strided_name = "act_strided";
-inline constexpr std::string_view act_names[] = {"none", "relu", "sigmoid", "silu"};
-inline constexpr std::string_view unit_names[] = {"scalar", "vector"}, index_names[] = {"uint32", "uint64"};
+inline constexpr variant_word line_name = "act_line", strided_name = "act_strided";
+inline constexpr variant_word act_names[] = {"none", "relu", "sigmoid", "silu"};
+inline constexpr variant_word unit_names[] = {"scalar", "vector"}, index_names[] = {"uint32", "uint64"};
 
 template <typename T, copes_act ACT, bool BACKWARD>
 inline constexpr const char *name_of_line =

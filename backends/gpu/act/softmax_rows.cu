@@ -114,8 +114,8 @@ template <typename T> __global__ void softmax_any(GPU_PARAMETER strided_row<T> f
     }
 }
 
-inline constexpr std::string_view lanes_name = "softmax_lanes", any_name = "softmax_any";
-inline constexpr std::string_view lane_counts[] = {"1", "2", "4", "8", "16", "32"}, vector_counts[] = {"2", "4"};
+inline constexpr variant_word lanes_name = "softmax_lanes", any_name = "softmax_any";
+inline constexpr variant_word lane_counts[] = {"1", "2", "4", "8", "16", "32"}, vector_counts[] = {"2", "4"};
 
 constexpr int log2_of(int power)
 {

@@ -175,7 +175,7 @@ template <typename T> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem 
     }
 }
 
-inline constexpr std::string_view any_name = "lrpe_any";
+inline constexpr variant_word any_name = "lrpe_any";
 template <typename T> inline constexpr const char *any_variant = variant_name<any_name, type_name<T>>::text;
 
 template <typename T>

@@ -120,7 +120,7 @@ static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, 
     return near && fits ? (int64_t)blocks : 0;
 }
 
-inline constexpr std::string_view batch_name = "lrpe_batch";
+inline constexpr variant_word batch_name = "lrpe_batch";
 
 /* The kernel's arguments. */
 struct batch_arguments {

@@ -221,10 +221,10 @@ const char *refuse_shape(const copes_lrpe_problem &problem, bool softmax, row_sh
 }
 
 /* The names of variants: METHOD<type, encoding, activation, direction>. */
-inline constexpr std::string_view encoding_names[] = {"half", "interleaved", "cosine"};
-inline constexpr std::string_view activation_names[] = {"none", "silu", "elementwise", "softmax"};
+inline constexpr variant_word encoding_names[] = {"half", "interleaved", "cosine"};
+inline constexpr variant_word activation_names[] = {"none", "silu", "elementwise", "softmax"};
 
-template <const std::string_view &METHOD, typename T, encoding E, activation A, bool BACKWARD>
+template <variant_word METHOD, typename T, encoding E, activation A, bool BACKWARD>
 inline constexpr const char *row_variant = variant_name<METHOD, type_name<T>, encoding_names[(int)E],
                                                         activation_names[(int)A], direction_names[BACKWARD]>::text;
 

@@ -233,7 +233,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, (least_blocks<T, E, A, BACKWARD>))
     }
 }
 
-inline constexpr std::string_view tokens_name = "lrpe_tokens";
+inline constexpr variant_word tokens_name = "lrpe_tokens";
 
 /* The kernel's arguments. */
 struct token_arguments {

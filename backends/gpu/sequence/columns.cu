@@ -228,10 +228,10 @@ int blocks_of_slab(const gpu_device &device, const copes_lrpe_problem &problem, 
     return ranks;
 }
 
-inline constexpr std::string_view columns_name = "sequence_columns";
-inline constexpr std::string_view unit_names[] = {"scalar", "vector"};
-inline constexpr std::string_view encoding_names[] = {"half", "interleaved", "cosine"};
-inline constexpr std::string_view role_names[] = {"forward", "backward", "given"};
+inline constexpr variant_word columns_name = "sequence_columns";
+inline constexpr variant_word unit_names[] = {"scalar", "vector"};
+inline constexpr variant_word encoding_names[] = {"half", "interleaved", "cosine"};
+inline constexpr variant_word role_names[] = {"forward", "backward", "given"};
 
 template <typename T, int V, encoding E, role R>
 inline constexpr const char *columns_variant =

@@ -360,7 +360,7 @@ template <typename T> static bool features_in_vectors(const copes_tpa_problem &p
            in_vectors<T>(problem.bk, keys, 4) && in_vectors<T>(problem.bv, values, 4);
 }
 
-inline constexpr std::string_view fma_name = "tpa_fma", unit_names[] = {"scalar", "vector"};
+inline constexpr variant_word fma_name = "tpa_fma", unit_names[] = {"scalar", "vector"};
 
 template <typename T, int V, bool CUT>
 inline constexpr const char *fma_variant =

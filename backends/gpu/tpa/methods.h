@@ -3,6 +3,7 @@
 #define COPES_BACKENDS_GPU_TPA_METHODS_H
 
 #include "backends/gpu/families.h"
+#include "backends/gpu/names.h"
 
 namespace COPES_GPU::tpa
 {
@@ -19,7 +20,7 @@ template <typename T>
 void plan_fma(const gpu_device &device, const copes_tpa_problem &problem, bool in_parts, copes_plan *plan);
 template <typename T> void list_fma(variant_list *list);
 
-inline constexpr std::string_view cut_names[] = {"whole", "parts"}; /* is the cache cut into parts? */
+inline constexpr variant_word cut_names[] = {"whole", "parts"}; /* is the cache cut into parts? */
 
 } // namespace COPES_GPU::tpa
 

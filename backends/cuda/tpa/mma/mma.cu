@@ -192,7 +192,7 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
     return merge_partials<T>(queue, problem.tpa, partials, own.pairs);
 }
 
-inline constexpr std::string_view width_names[] = {"64", "128", "256"};
+inline constexpr variant_word width_names[] = {"64", "128", "256"};
 
 template <typename T, int WIDTH, bool CUT>
 inline constexpr const char *variant = variant_name<name, type_name<T>, width_names[WIDTH / 128], cut_names[CUT]>::text;

@@ -249,8 +249,8 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
 
 /* By the width of features, the parts that a query's numbers are split in, and how coefficients come: in boxes of heads, or as
  * bytes that follow each other. */
-inline constexpr std::string_view width_names[] = {"64", "128"}, part_names[] = {"2", "3"},
-                                  source_names[] = {"boxes", "flat"};
+inline constexpr variant_word width_names[] = {"64", "128"}, part_names[] = {"2", "3"},
+                              source_names[] = {"boxes", "flat"};
 
 template <typename T, int WIDTH, int PARTS, bool FLAT, bool CUT>
 inline constexpr const char *variant = variant_name<name, type_name<T>, width_names[WIDTH / 128], part_names[PARTS - 2],
