@@ -81,8 +81,9 @@ def wide_accesses(objdump, path):
 
 
 def plain_name(demangled):
-    """A kernel without its family's namespace and its arguments: act_line<float, (copes_act)0, false>."""
-    name = re.sub(r"copes_(hip|cuda)::|\(copes_act\)", "", demangled.removeprefix("void "))
+    """A kernel without its namespaces and its arguments: act_line<float, (copes_act)0, false>."""
+    rooms = r"copes_(hip|cuda)::(?:(?:act|lrpe|sequence|tpa|mma|wgmma)::)*"
+    name = re.sub(rf"{rooms}|\(copes_act\)", "", demangled.removeprefix("void "))
     return re.sub(r"\((?!anonymous).*$", "", re.sub(r"\((encoding|activation|role)\)", "", name))
 
 
