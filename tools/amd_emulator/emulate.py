@@ -55,9 +55,13 @@ def map_arena(path):
 
 
 def plain_name(mangled):
-    """The function of a namespace that a kernel is an instance of."""
-    found = re.match(r"_ZN\d+copes_hip(\d+)", mangled)
-    return mangled[found.end() : found.end() + int(found[1])] if found else mangled
+    """The function that a kernel is an instance of: the last of its nested names, each behind its length."""
+    found = re.match(r"_ZN\d+copes_hip", mangled)
+    at, name = found.end() if found else 0, mangled
+    while found and (length := re.match(r"\d+", mangled[at:])):
+        at += length.end() + int(length[0])
+        name = mangled[at - int(length[0]) : at]
+    return name
 
 
 class Client:
