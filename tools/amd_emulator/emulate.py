@@ -55,9 +55,13 @@ def map_arena(path):
 
 
 def plain_name(mangled):
-    """The function of a namespace that a kernel is an instance of."""
-    found = re.match(r"_ZN\d+copes_hip(\d+)", mangled)
-    return mangled[found.end() : found.end() + int(found[1])] if found else mangled
+    """The function that a kernel is an instance of, without its namespaces."""
+    name, at = mangled, re.match(r"_ZN|", mangled).end()
+    while found := re.match(r"L?(\d+)", mangled[at:]):
+        begin = at + found.end()
+        at = begin + int(found[1])
+        name = mangled[begin:at]
+    return name
 
 
 class Client:
@@ -87,7 +91,7 @@ class Client:
             return
 
     def report(self):
-        """Of each kernel's instances, how many ran."""
+        """Of each kernel's instances, how many ran: a table in Markdown, which docs/amd.md quotes."""
         kernels = collections.defaultdict(lambda: [0, 0, 0])
         for image in self.images.values():
             for name in image.kernels:
@@ -95,10 +99,10 @@ class Client:
                 counts[0] += name in self.launches
                 counts[1] += 1
                 counts[2] += self.launches[name]
-        print("kernel            ran     of  launches")
+        print("| kernel | instances that ran | of | launches |\n| --- | ---: | ---: | ---: |")
         for name, (ran, count, launches) in sorted(kernels.items()):
-            print(f"{name:16} {ran:4} {count:6} {launches:9}")
-        print(f"{self.run.get_executed()} instructions of waves, {self.failed} launches failed")
+            print(f"| `{name}` | {ran} | {count} | {launches} |")
+        print(f"\n{self.run.get_executed():,} instructions of waves; {self.failed} launches failed")
 
     def allow(self, place, size):
         code_object.libc.mprotect(place, size, READ_WRITE)
