@@ -55,12 +55,12 @@ def map_arena(path):
 
 
 def plain_name(mangled):
-    """The function that a kernel is an instance of, without its namespaces."""
-    name, at = mangled, re.match(r"_ZN|", mangled).end()
-    while found := re.match(r"L?(\d+)", mangled[at:]):
-        begin = at + found.end()
-        at = begin + int(found[1])
-        name = mangled[begin:at]
+    """The function that a kernel is an instance of: the last of its nested names, each behind its length."""
+    found = re.match(r"_ZN\d+copes_hip", mangled)
+    at, name = found.end() if found else 0, mangled
+    while found and (length := re.match(r"\d+", mangled[at:])):
+        at += length.end() + int(length[0])
+        name = mangled[at - int(length[0]) : at]
     return name
 
 
