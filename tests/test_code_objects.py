@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What the HIP compiler made of the kernels, for every architecture in the objects named.
 
-test_code_objects.py --readelf R --objdump D --kernels FILE... -- OBJECT...      (COPES_CUDA_OBJECTS: CUDA's, to compare)
+test_code_objects.py --readelf R --objdump D --archs A,... --kernels FILE... --objects OBJECT... [--cuda-objects OBJECT...]
 
 Fails on a kernel that spills registers or has scratch memory, on one that is declared in a source (FILE) or compiled for CUDA
-and missing for an architecture, and on a main kernel without 16-byte loads and stores of global memory.
+and missing for an architecture, on a main kernel without 16-byte loads and stores of global memory, and on a file beside the
+sources that asks which vendor's compiler it is. Prints the counts as tables in Markdown; docs/amd.md quotes them.
 """
 import argparse
-import os
+import os.path
 import pathlib
 import re
 import struct
@@ -31,6 +32,7 @@ VECTORS = {
 BOUNDS = r"(?:__launch_bounds__|LAUNCH_BOUNDS)\((?:[^()]|\([^()]*\))*\)\s+"  # which may have parentheses inside
 LOAD = re.compile(r"\b(global|flat|buffer)_load_(dwordx4|b128)\b")
 STORE = re.compile(r"\b(global|flat|buffer)_store_(dwordx4|b128)\b")
+VENDOR = re.compile(r"__HIP|__CUDA|COPES_HIP")
 
 
 def output(*command, text=None):
@@ -81,10 +83,9 @@ def wide_accesses(objdump, path):
 
 
 def plain_name(demangled):
-    """A kernel without its namespaces and its arguments: act_line<float, (copes_act)0, false>."""
-    rooms = r"copes_(hip|cuda)::(?:(?:act|lrpe|sequence|tpa|mma|wgmma)::)*"
-    name = re.sub(rf"{rooms}|\(copes_act\)", "", demangled.removeprefix("void "))
-    return re.sub(r"\((?!anonymous).*$", "", re.sub(r"\((encoding|activation|role)\)", "", name))
+    """A kernel without namespaces, enumerations and its arguments: act_line<float, 0, false>."""
+    name = re.sub(r"\([\w:]+\)(?=\d)", "", demangled.removeprefix("void "))
+    return re.sub(r"\((?!anonymous).*$", "", re.sub(r"\b(?:\w+::)+", "", name))
 
 
 def plain_names(mangled):
@@ -96,16 +97,44 @@ def declared(sources):
     return set(re.findall(rf"__global__ void\s+(?:{BOUNDS})?(\w+)\(", text))
 
 
+def spills(numbers):
+    return [f"a {field} of {numbers[field]}" for field in NO_MORE_THAN_0 if int(numbers[field]) > 0]
+
+
+def lacks_wide(name, accesses):
+    """None where the kernel need not have 16-byte accesses, else what it lacks of them."""
+    for pattern, stores in VECTORS.items():
+        if re.match(pattern, name):
+            loads_wide, stores_wide = accesses
+            return "" if loads_wide and (stores_wide or not stores) else "stores" if loads_wide else "loads"
+    return None
+
+
 def faults_of(arch, kernels, accesses, names):
     for mangled, numbers in kernels.items():
-        for field in NO_MORE_THAN_0:
-            if int(numbers[field]) > 0:
-                yield f"{arch}: {names[mangled]} has a {field} of {numbers[field]}"
-        for pattern, stores in VECTORS.items():
-            if re.match(pattern, names[mangled]):
-                loads_wide, stores_wide = accesses[mangled]
-                if not loads_wide or (stores and not stores_wide):
-                    yield f"{arch}: {names[mangled]} lacks 16-byte {'stores' if loads_wide else 'loads'}"
+        for spill in spills(numbers):
+            yield f"{arch}: {names[mangled]} has {spill}"
+        if lack := lacks_wide(names[mangled], accesses[mangled]):
+            yield f"{arch}: {names[mangled]} lacks 16-byte {lack}"
+
+
+def row_of(arch, kernels, accesses, names):
+    registers = [int(numbers["vgpr_count"]) for numbers in kernels.values()]
+    lacks = [lacks_wide(names[mangled], accesses[mangled]) for mangled in kernels]
+    wide = f"{lacks.count('')} of {len(lacks) - lacks.count(None)}"
+    spilling = sum(len(spills(numbers)) > 0 for numbers in kernels.values())
+    return f"| {arch} | {len(kernels)} | {min(registers)} to {max(registers)} | {spilling} | {wide} |"
+
+
+TABLE = """\
+| architecture | kernels | vector registers a lane | with spills or scratch memory | for whole vectors, with 16-byte accesses |
+| --- | ---: | ---: | ---: | ---: |"""
+
+
+def files_beside(sources):
+    """Every file under the folder that has all of the sources, and which of them ask for a vendor."""
+    files = [path for path in pathlib.Path(os.path.commonpath(sources)).rglob("*") if path.is_file()]
+    return files, [path for path in files if VENDOR.search(path.read_text(encoding="utf-8"))]
 
 
 def read_all(options):
@@ -152,6 +181,9 @@ def main():
     faults = []
     if set(kernels) != set(options.archs.split(",")):
         faults.append(f"code for {sorted(kernels)}, not {options.archs}")
+    files, vendors = files_beside(options.kernels)
+    faults += [f"{path} asks for a vendor" for path in vendors]
+    print(TABLE)
     every = {name for found in kernels.values() for name in plain_names(list(found)).values()}
     for arch, found in kernels.items():
         names = plain_names(list(found))
@@ -160,8 +192,10 @@ def main():
         faults += [f"{arch}: no {name}" for name in sorted((every | wanted) - have)]
         faults += [f"{arch}: no kernel {name}" for name in sorted(families - {name.split("<")[0] for name in have})]
         faults += [f"{arch}: nothing is like {p}" for p in VECTORS if not any(re.match(p, name) for name in have)]
-        print(f"{arch}: {len(found)} kernels")
-    print(f"{len(wanted)} of CUDA's to compare with\n" + "\n".join(faults))
+        print(row_of(arch, found, accesses[arch], names))
+    print(f"\n{len(wanted)} of CUDA's kernels to compare with")
+    print(f"{len(files)} files of both families, {len(vendors)} of them ask for a vendor")
+    print("\n".join(faults))
     return len(faults) > 0
 
 

@@ -3,7 +3,7 @@
 # tools/amd.sh [--emulator FOLDER] [--build FOLDER] [--ulps N] [CHECK ...]
 # FOLDER has tinygrad/, a checkout of github.com/tinygrad/tinygrad at a9069c177a9da9cca18593edf55acd2e6073cca6; the default is
 # /opt/amd-emulator. CHECK: operators and flags of `copes check`. Takes Clang 19 (clang-19, lld-19, llvm-19) and Debian's
-# hipcc, libamdhip64-dev and rocm-device-libs.
+# hipcc, libamdhip64-dev and rocm-device-libs. Ends with the command and its counts in Markdown, as docs/amd.md quotes them.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -14,11 +14,14 @@ while [ $# -gt 0 ]; do
     --emulator) emulator=$2 && shift ;;
     --build) build=$2 && shift ;;
     --ulps) ulps=$2 && shift ;;
-    --help) sed -n '2,6s/^# //p' "$0" && exit ;;
+    --help) sed -n '2,7s/^# //p' "$0" && exit ;;
     *) break ;;
     esac
     shift
 done
+command=tools/amd.sh
+[ "$ulps" = 1 ] || command+=" --ulps $ulps"
+command+=${*:+ $*}
 [ -d "$emulator/tinygrad/test/mockgpu/amd" ] || { echo "amd.sh: no checkout of tinygrad in $emulator/tinygrad" >&2; exit 1; }
 
 # The device libraries differ between chips in one number, and Debian's are older than this chip.
@@ -72,6 +75,17 @@ start_emulator() {
     timeout 300 cat "$private/ready" >/dev/null || { tail -n 20 "$build/emulator.log"; exit 1; }
 }
 
+# The rows of `copes check`, added up over modes and types.
+count_cases() {
+    awk 'BEGIN { print "| operator | cases | past the bounds |\n| --- | ---: | ---: |" }
+        /^[a-z_]+ +(forward|backward) +[bf]+[0-9]+ / {
+            if (!($1 in cases)) order[++operators] = $1
+            cases[$1] += $4
+            past[$1] += $5
+        }
+        END { for (i = 1; i <= operators; i++) printf "| `%s` | %d | %d |\n", order[i], cases[order[i]], past[order[i]] }' "$1"
+}
+
 mkdir -p "$build"
 write_native_file
 build_copes
@@ -79,9 +93,12 @@ build_emulator
 start_emulator
 status=0
 AMD_EMULATOR_SOCKET=$private/socket AMD_EMULATOR_ARENA=$arena LD_LIBRARY_PATH=$build/lib \
-    "$build/copes/tools/copes" check --device hip "$@" 2>"$build/check.err" || status=$?
+    "$build/copes/tools/copes" check --device hip "$@" 2>"$build/check.err" | tee "$build/check.txt" || status=$?
 grep -v 'no version information' "$build/check.err" >&2 || true
 wait "$server" || { status=1; echo 'the emulator failed' >&2; }
 server=''
+printf '\n    %s    # commit %s, gfx1100\n\n' "$command" "$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)"
+count_cases "$build/check.txt"
+echo
 cat "$build/emulator.log"
 exit "$status"

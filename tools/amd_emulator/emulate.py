@@ -91,7 +91,7 @@ class Client:
             return
 
     def report(self):
-        """Of each kernel's instances, how many ran."""
+        """Of each kernel's instances, how many ran: a table in Markdown, which docs/amd.md quotes."""
         kernels = collections.defaultdict(lambda: [0, 0, 0])
         for image in self.images.values():
             for name in image.kernels:
@@ -99,10 +99,10 @@ class Client:
                 counts[0] += name in self.launches
                 counts[1] += 1
                 counts[2] += self.launches[name]
-        print("kernel            ran     of  launches")
+        print("| kernel | instances that ran | of | launches |\n| --- | ---: | ---: | ---: |")
         for name, (ran, count, launches) in sorted(kernels.items()):
-            print(f"{name:16} {ran:4} {count:6} {launches:9}")
-        print(f"{self.run.get_executed()} instructions of waves, {self.failed} launches failed")
+            print(f"| `{name}` | {ran} | {count} | {launches} |")
+        print(f"\n{self.run.get_executed():,} instructions of waves; {self.failed} launches failed")
 
     def allow(self, place, size):
         code_object.libc.mprotect(place, size, READ_WRITE)
