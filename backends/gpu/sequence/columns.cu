@@ -267,10 +267,10 @@ static copes_status take_columns(const gpu_device &device, const copes_lrpe_prob
     set_tiling(plan, columns_arguments{problem, units, (uint32_t)tiles, (uint32_t)ranks});
     if (!problem.backward)
         take(plan, columns_variant<T, V, E, role::forward>, run_columns<T, V, E, role::forward>);
-    else if (given)
-        take(plan, columns_variant<T, V, E, role::given>, run_columns<T, V, E, role::given>);
-    else
+    else if (!given)
         take(plan, columns_variant<T, V, E, role::backward>, run_columns<T, V, E, role::backward>);
+    else if constexpr (E == encoding::half) /* act hands over softmax alone as rotate with pairing half */
+        take(plan, columns_variant<T, V, E, role::given>, run_columns<T, V, E, role::given>);
     return COPES_OK;
 }
 
@@ -298,12 +298,11 @@ copes_status plan_columns(const gpu_device &device, const copes_lrpe_problem &pr
                                               : plan_encoding<T, encoding::interleaved>(device, problem, given, plan);
 }
 
-/* act hands over softmax alone as rotate with pairing half. */
 template <typename T, int V, encoding E> static void list_roles(variant_list *list)
 {
     list->add(columns_variant<T, V, E, role::forward>);
     list->add(columns_variant<T, V, E, role::backward>);
-    if (E == encoding::half)
+    if constexpr (E == encoding::half)
         list->add(columns_variant<T, V, E, role::given>);
 }
 
