@@ -91,17 +91,23 @@ static size_t variants(const char **names, size_t capacity)
     return list.count;
 }
 
-/* Is it a variant's name up to the "<", or some of these with a "-" before each? */
-static bool is_variants(const char *names)
+static bool is_variant(std::string_view name)
 {
-    std::string_view rest = names;
-    while (!rest.empty()) {
-        const size_t end = std::min(rest[0] == '-' ? rest.find(',') : rest.size(), rest.size());
-        variant_list list = {nullptr, 0, 0, rest.substr(rest[0] == '-', end - (rest[0] == '-')), false};
-        list_variants(&list);
-        if (!list.found)
+    variant_list list = {nullptr, 0, 0, name, false};
+    list_variants(&list);
+    return list.found;
+}
+
+/* Is it a variant's name up to the "<", or a list of such names with a "-" before each? */
+static bool is_choice(std::string_view text)
+{
+    if (text[0] != '-')
+        return is_variant(text);
+    while (!text.empty()) {
+        const size_t end = std::min(text.find(','), text.size());
+        if (text[0] != '-' || !is_variant(text.substr(1, end - 1)))
             return false;
-        rest.remove_prefix(std::min(end + 1, rest.size()));
+        text.remove_prefix(std::min(end + 1, text.size()));
     }
     return true;
 }
@@ -111,7 +117,7 @@ static copes_status read_environment(gpu_device *device)
 {
     const char *architecture = getenv("COPES_GPU_ARCH"), *variant = getenv("COPES_GPU_VARIANT");
     if (variant != nullptr && variant[0] != '\0') {
-        if (strlen(variant) >= sizeof device->asked || !is_variants(variant))
+        if (strlen(variant) >= sizeof device->asked || !is_choice(variant))
             return copes_fail(
                 COPES_ERROR_ATTRIBUTE,
                 "COPES_GPU_VARIANT is %s; it must be a variant's name up to its \"<\", a list of such names "

@@ -371,7 +371,7 @@ static copes_status run_fma(const gpu_queue &queue, const copes_problem &problem
                             void *workspace)
 {
     const tpa_cut &cut = tiling_of<tpa_cut>(plan);
-    const partial_outputs partials(queue.cooperative, problem.tpa, cut.cache, workspace);
+    const partial_outputs partials(plan.cooperative, problem.tpa, cut.cache, workspace);
     COPES_TRY(launch_ex(queue, {.cooperative = plan.cooperative}, tpa_fma<T, V>, grid_of(plan), block_of(plan), 0,
                         tpa_call{problem.tpa, cut, partials}));
     return merge_partials<T>(queue, problem.tpa, partials, false);

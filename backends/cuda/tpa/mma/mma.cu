@@ -186,7 +186,7 @@ template <typename T, int WIDTH, bool CUT>
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
     const mma_plan &own = tiling_of<mma_plan>(plan);
-    const partial_outputs partials(queue.cooperative, problem.tpa, own.cut.cache, workspace);
+    const partial_outputs partials(plan.cooperative, problem.tpa, own.cut.cache, workspace);
     COPES_TRY(launch_ex(queue, {plan.cluster, plan.cooperative}, tpa_mma<T, WIDTH, CUT>, grid_of(plan), block_of(plan),
                         (size_t)plan.shared, problem.tpa, own, partials));
     return merge_partials<T>(queue, problem.tpa, partials, own.pairs);

@@ -171,8 +171,8 @@ inline bool has_short_steps(const copes_tpa_problem &problem)
 template <typename T>
 inline const char *refuse_problem(const gpu_device &device, const copes_tpa_problem &p, wgmma_plan *plan)
 {
-    if (device.capability != 90)
-        return "the device is not of compute capability 9.0";
+    if (device.capability != 90 || device.architecture < 90)
+        return "the device is not of compute capability 9.0, or COPES_GPU_ARCH is less";
     if (p.rq > MOST_RANKS || p.d > 128 || p.e > 128 || p.b > MOST_ALONG_GRID)
         return "there are queries of more than 64 ranks, more than 128 features or more than 65535 batch entries";
     if (!has_short_steps(p) || !in_boxes(p, p.bk, p.rk) || !in_boxes(p, p.bv, p.rv))

@@ -128,13 +128,13 @@ struct row_shares {
 };
 
 /* Sends the other blocks their shares: a thread for each block. */
-template <int WIDTH> DEVICE void send_rows(const row_shares &shares, uint32_t rows, uint32_t received, uint32_t mailbox)
+template <int WIDTH> DEVICE void send_rows(const row_shares &shares, uint32_t rows, uint32_t received, uint32_t barrier)
 {
     constexpr int size = (int)sizeof(gathered_row<WIDTH>);
     const int own = (int)cluster_rank(), to = threadIdx.x, count = to < shares.blocks ? shares.of(to) : 0;
     if (count > 0 && to != own)
         cp_async_bulk_to_rank(received + own * shares.share * size, rows + to * shares.share * size, count * size,
-                              mailbox, to);
+                              barrier, to);
 }
 
 /* Four features of a row of the block's share: their parts, of which it has one itself. */

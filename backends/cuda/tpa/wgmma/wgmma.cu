@@ -239,7 +239,7 @@ template <typename T, int WIDTH, int PARTS, bool FLAT, bool CUT>
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
     const wgmma_plan &own = tiling_of<wgmma_plan>(plan);
-    const partial_outputs partials(queue.cooperative, problem.tpa, own.cut.cache, workspace);
+    const partial_outputs partials(plan.cooperative, problem.tpa, own.cut.cache, workspace);
     cache_maps maps = {};
     COPES_TRY(map_cache<T>(&maps, problem.tpa, FLAT));
     COPES_TRY(launch_ex(queue, {plan.cluster, plan.cooperative}, tpa_wgmma<T, WIDTH, PARTS, FLAT, CUT>, grid_of(plan),
