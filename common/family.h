@@ -7,6 +7,17 @@
 #include "common/status.h"
 #include "common/tensor.h"
 
+/* The sizes of an lrpe call, read off its tensors and attributes. */
+typedef struct copes_lrpe_shape {
+    int rank;           /* of x: 3 or 4 */
+    int64_t b, n, h, d; /* of x */
+    int64_t k, e;       /* angles of a head; features of theta */
+    int64_t length;     /* tokens in the grid */
+    int grid_rank;      /* at least 1 */
+    int64_t grid[COPES_MAX_GRID];
+    bool sectioned;
+} copes_lrpe_shape;
+
 /* A call under examination. Tensors whose name is NULL are absent. */
 typedef struct copes_call {
     const copes_op *op;
@@ -15,6 +26,7 @@ typedef struct copes_call {
     copes_tensor out[COPES_MAX_OUTPUTS];
     copes_spec spec[COPES_MAX_OUTPUTS]; /* what each output must be; filled by check */
     bool accumulate_double;             /* T is float64 */
+    copes_lrpe_shape lrpe;              /* filled by lrpe's check, for its plan */
 } copes_call;
 
 /* What most slots take, as messages say it. */

@@ -198,8 +198,10 @@ static copes_status check_sections(const copes_call *call, copes_lrpe_shape *sha
 
 /* How many angles theta may have. One that is short by mistake would leave features unturned without a word, so in one
  * dimension it takes pad_theta. */
-static copes_status check_width(const copes_call *call, const copes_lrpe_shape *shape, const char *text)
+static copes_status check_width(const copes_call *call, const copes_lrpe_shape *shape)
 {
+    const copes_tensor *theta = &call->in[COPES_LRPE_THETA];
+    char text[COPES_SHAPE_TEXT];
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
     const int m = shape->grid_rank;
     const int64_t k = shape->k, e = shape->e;
@@ -207,14 +209,15 @@ static copes_status check_width(const copes_call *call, const copes_lrpe_shape *
         return copes_fail(COPES_ERROR_SHAPE,
                           "%s: theta has shape %s; with %lld angles (%s) E must be %lld, or 1 for all of them; "
                           "pad_theta allows fewer, and those past E are then 0",
-                          call->info->name, text, (long long)k,
+                          call->info->name, copes_shape_text(theta->rank, theta->shape, text), (long long)k,
                           attributes->variant == COPES_LRPE_COSINE ? "one per feature" : "half of rotary_dim",
                           (long long)k);
     const int64_t least = m > 1 ? (k + m - 1) / m : 1;
     if (e < least || e > k)
         return copes_fail(COPES_ERROR_SHAPE,
                           "%s: theta has shape %s; with %lld angles and a %d-d grid E must be %lld to %lld",
-                          call->info->name, text, (long long)k, m, (long long)least, (long long)k);
+                          call->info->name, copes_shape_text(theta->rank, theta->shape, text), (long long)k, m,
+                          (long long)least, (long long)k);
     return COPES_OK;
 }
 
@@ -226,15 +229,15 @@ static copes_status check_theta(const copes_call *call, copes_lrpe_shape *shape)
         return copes_fail(COPES_ERROR_DTYPE, "%s: theta has type %s; it must be %s", op, copes_dtype_name(theta->dtype),
                           COPES_THETA_TYPES);
     char text[COPES_SHAPE_TEXT];
-    copes_shape_text(theta->rank, theta->shape, text);
     if (theta->rank != 2 || (theta->shape[0] != 1 && theta->shape[0] != shape->h))
         return copes_fail(COPES_ERROR_SHAPE, "%s: theta has shape %s; with %lld heads it must be (%lld, E) or (1, E)",
-                          op, text, (long long)shape->h, (long long)shape->h);
+                          op, copes_shape_text(theta->rank, theta->shape, text), (long long)shape->h,
+                          (long long)shape->h);
     shape->e = theta->shape[1];
     if (shape->sectioned && shape->e != shape->k)
         return copes_fail(COPES_ERROR_SHAPE, "%s: theta has shape %s; with sections E must be %lld, their sum", op,
-                          text, (long long)shape->k);
-    return shape->k > 0 && !shape->sectioned ? check_width(call, shape, text) : COPES_OK;
+                          copes_shape_text(theta->rank, theta->shape, text), (long long)shape->k);
+    return shape->k > 0 && !shape->sectioned ? check_width(call, shape) : COPES_OK;
 }
 
 static copes_status check_optional(copes_call *call, const copes_lrpe_shape *shape)
@@ -263,8 +266,9 @@ static copes_status check_optional(copes_call *call, const copes_lrpe_shape *sha
     return copes_check_shape(call, lse, 3, lse_shape, "(B, H, D)");
 }
 
-copes_status copes_lrpe_read(copes_call *call, copes_lrpe_shape *shape)
+copes_status copes_lrpe_read(copes_call *call)
 {
+    copes_lrpe_shape *shape = &call->lrpe;
     const copes_tensor *lead = &call->in[call->info->backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
     COPES_TRY(check_enums(call));
     COPES_TRY(copes_check_floating(call, lead));

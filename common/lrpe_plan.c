@@ -3,21 +3,21 @@
 
 static copes_status check(copes_call *call)
 {
-    copes_lrpe_shape shape = {0};
-    COPES_TRY(copes_lrpe_read(call, &shape));
+    COPES_TRY(copes_lrpe_read(call));
+    const copes_lrpe_shape *shape = &call->lrpe;
     const copes_dtype dtype = call->in[call->info->backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X].dtype;
     const bool doubled = !call->info->backward && call->op->lrpe.variant == COPES_LRPE_COSINE;
-    const int64_t features = doubled ? copes_multiply(shape.d, 2) : shape.d;
+    const int64_t features = doubled ? copes_multiply(shape->d, 2) : shape->d;
     if (features < 0)
         return copes_fail(COPES_ERROR_SIZE, "%s: x has %lld features; o's 2D must fit 63 bits", call->info->name,
-                          (long long)shape.d);
+                          (long long)shape->d);
     copes_spec *out = &call->spec[COPES_LRPE_OUT];
-    *out = (copes_spec){.dtype = dtype, .rank = shape.rank, .shape = {shape.b, shape.n, shape.h}};
-    out->shape[shape.rank - 1] = features;
+    *out = (copes_spec){.dtype = dtype, .rank = shape->rank, .shape = {shape->b, shape->n, shape->h}};
+    out->shape[shape->rank - 1] = features;
     if (copes_lrpe_softmax_axis(&call->op->lrpe) == COPES_OVER_SEQUENCE && !call->info->backward)
         call->spec[COPES_LRPE_OUT_LSE] = (copes_spec){.dtype = call->accumulate_double ? COPES_F64 : COPES_F32,
                                                       .rank = 3,
-                                                      .shape = {shape.b, shape.h, shape.d}};
+                                                      .shape = {shape->b, shape->h, shape->d}};
     return COPES_OK;
 }
 
@@ -58,9 +58,7 @@ static void plan_segments(const copes_call *call, const copes_lrpe_shape *shape,
 
 static void plan(const copes_call *call, copes_problem *out)
 {
-    copes_lrpe_shape shape = {0};
-    copes_call checked = *call;
-    copes_lrpe_read(&checked, &shape); /* passed once already */
+    const copes_lrpe_shape *shape = &call->lrpe;
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
     const bool backward = call->info->backward;
     const copes_tensor *src = &call->in[backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
@@ -73,24 +71,24 @@ static void plan(const copes_call *call, copes_problem *out)
         .backward = backward,
         .dtype = src->dtype,
         .theta_dtype = call->in[COPES_LRPE_THETA].dtype,
-        .b = shape.b,
-        .n = shape.n,
-        .h = shape.h,
-        .d = shape.d,
-        .k = shape.k,
+        .b = shape->b,
+        .n = shape->n,
+        .h = shape->h,
+        .d = shape->d,
+        .k = shape->k,
         .prefix = attributes->prefix,
-        .length = shape.length,
-        .grid_rank = shape.grid_rank,
+        .length = shape->length,
+        .grid_rank = shape->grid_rank,
         .src = view_of(src),
         .x = backward ? view_of(&call->in[COPES_LRPE_X]) : (copes_view){0},
         .dst = view_of(&call->out[COPES_LRPE_OUT]),
         .lse = lse_view(backward ? &call->in[COPES_LRPE_LSE] : &call->out[COPES_LRPE_OUT_LSE]),
     };
-    for (int j = 0; j < shape.grid_rank; j++) {
-        problem->grid[j] = shape.grid[j];
+    for (int j = 0; j < shape->grid_rank; j++) {
+        problem->grid[j] = shape->grid[j];
         problem->offset[j] = attributes->offset[j];
     }
-    plan_segments(call, &shape, problem);
+    plan_segments(call, shape, problem);
 }
 
 static const char *const types[COPES_MAX_INPUTS] = {
