@@ -9,7 +9,7 @@ static const struct {
 } types[COPES_DTYPES] = {
     [COPES_F32] = {{kDLFloat, 32, 1}, "float32"},    [COPES_F16] = {{kDLFloat, 16, 1}, "float16"},
     [COPES_BF16] = {{kDLBfloat, 16, 1}, "bfloat16"}, [COPES_F64] = {{kDLFloat, 64, 1}, "float64"},
-    [COPES_I32] = {{kDLInt, 32, 1}, "int32"},
+    [COPES_I32] = {{kDLInt, 32, 1}, "int32"},        [COPES_I64] = {{kDLInt, 64, 1}, "int64"},
 };
 
 /* By DLPack's code; the headers in use may be older than the later ones. `sized`: the number of bits belongs to the name. */

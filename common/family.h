@@ -13,9 +13,9 @@ typedef struct copes_lrpe_shape {
     int64_t b, n, h, d; /* of x */
     int64_t k, e;       /* angles of a head; features of theta */
     int64_t length;     /* tokens in the grid */
-    int grid_rank;      /* at least 1 */
+    int grid_rank;      /* dimensions of positions, at least 1 */
     int64_t grid[COPES_MAX_GRID];
-    bool sectioned;
+    bool sectioned, mixed; /* mixed: theta has a row for each dimension, and angles are sums over them */
 } copes_lrpe_shape;
 
 /* A call under examination. Tensors whose name is NULL are absent. */
@@ -59,7 +59,7 @@ extern const copes_family copes_family_act, copes_family_lrpe, copes_family_tpa;
 
 extern const copes_attribute_info *const copes_act_attribute_table[], *const copes_lrpe_attribute_table[],
                                                                           *const copes_tpa_attribute_table[];
-enum { COPES_ACT_ATTRIBUTES = 2, COPES_LRPE_ATTRIBUTES = 11, COPES_TPA_ATTRIBUTES = 5 };
+enum { COPES_ACT_ATTRIBUTES = 2, COPES_LRPE_ATTRIBUTES = 14, COPES_TPA_ATTRIBUTES = 5 };
 
 /* The table's entry of a kind and its family; NULL for an unknown kind. */
 const copes_op_info *copes_op_find(copes_kind kind, const copes_family **family);

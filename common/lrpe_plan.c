@@ -18,6 +18,13 @@ static copes_status check(copes_call *call)
         call->spec[COPES_LRPE_OUT_LSE] = (copes_spec){.dtype = call->accumulate_double ? COPES_F64 : COPES_F32,
                                                       .rank = 3,
                                                       .shape = {shape->b, shape->h, shape->d}};
+    if (call->info->backward) {
+        const copes_tensor *theta = &call->in[COPES_LRPE_THETA];
+        copes_spec *learned = &call->spec[COPES_LRPE_GRAD_THETA];
+        *learned = (copes_spec){.dtype = call->accumulate_double ? COPES_F64 : COPES_F32, .rank = theta->rank};
+        for (int i = 0; i < theta->rank; i++)
+            learned->shape[i] = theta->shape[i];
+    }
     return COPES_OK;
 }
 
@@ -40,20 +47,51 @@ static copes_view lse_view(const copes_tensor *tensor)
     return view;
 }
 
-static void plan_segments(const copes_call *call, const copes_lrpe_shape *shape, copes_lrpe_problem *problem)
+/* (H, E, m): one theta is read with a stride of 0, and one that is written to has a place for each. */
+static copes_view theta_view(const copes_tensor *tensor, bool scalar)
+{
+    const int rows = tensor->rank - 2;
+    copes_view view = {.data = copes_view_data(tensor)};
+    view.stride[0] = tensor->shape[rows] == 1 ? 0 : tensor->stride[rows];
+    view.stride[1] = scalar ? 0 : tensor->stride[rows + 1];
+    view.stride[2] = rows == 1 ? tensor->stride[0] : 0;
+    return view;
+}
+
+static void plan_angles(const copes_call *call, const copes_lrpe_shape *shape, copes_lrpe_problem *problem)
 {
     const bool scalar = shape->grid_rank == 1 && shape->e == 1 && !shape->sectioned && call->op->lrpe.pad_theta == 0;
     int64_t begin = 0;
+    problem->mixed = shape->mixed;
     for (int j = 0; j < shape->grid_rank; j++) {
-        const int64_t wanted = shape->sectioned ? call->op->lrpe.sections[j] : scalar ? shape->k : shape->e;
+        const int64_t wanted = shape->sectioned         ? call->op->lrpe.sections[j]
+                               : scalar || shape->mixed ? shape->k
+                                                        : shape->e;
         const int64_t end = wanted < shape->k - begin ? begin + wanted : shape->k;
         problem->segment[j] = (copes_segment){begin, end, shape->sectioned ? begin : 0};
-        begin = end;
+        begin = shape->mixed ? 0 : end;
     }
-    const copes_tensor *theta = &call->in[COPES_LRPE_THETA];
-    problem->theta =
-        (copes_view){.data = copes_view_data(theta),
-                     .stride = {theta->shape[0] == 1 ? 0 : theta->stride[0], scalar ? 0 : theta->stride[1]}};
+    problem->theta = theta_view(&call->in[COPES_LRPE_THETA], scalar);
+    if (call->info->backward && copes_present(&call->out[COPES_LRPE_GRAD_THETA]))
+        problem->grad_theta = theta_view(&call->out[COPES_LRPE_GRAD_THETA], scalar);
+}
+
+/* (m, B, N), whether the tensor has positions or adds to those on a line. */
+static void plan_positions(const copes_call *call, const copes_lrpe_shape *shape, copes_lrpe_problem *problem)
+{
+    const copes_tensor *positions = &call->in[COPES_LRPE_POSITIONS], *offsets = &call->in[COPES_LRPE_OFFSETS];
+    problem->counted = !copes_present(positions);
+    problem->length = shape->length;
+    problem->grid_rank = shape->grid_rank;
+    for (int j = 0; j < shape->grid_rank; j++) {
+        problem->grid[j] = shape->grid[j];
+        problem->offset[j] = call->op->lrpe.offset[j];
+    }
+    const copes_tensor *tensor = problem->counted ? offsets : positions;
+    problem->positions_dtype = tensor->dtype;
+    problem->positions = (copes_view){.data = copes_view_data(tensor)};
+    for (int i = 0; i < tensor->rank; i++)
+        problem->positions.stride[problem->counted ? 1 : 3 - tensor->rank + i] = tensor->stride[i];
 }
 
 static void plan(const copes_call *call, copes_problem *out)
@@ -76,23 +114,23 @@ static void plan(const copes_call *call, copes_problem *out)
         .h = shape->h,
         .d = shape->d,
         .k = shape->k,
+        .begin = attributes->rotary_begin,
+        .amplitude = attributes->amplitude != 0 ? (float)attributes->amplitude : 1,
+        .theta_sign = attributes->inverse != 0 ? -1 : 1,
         .prefix = attributes->prefix,
-        .length = shape->length,
-        .grid_rank = shape->grid_rank,
         .src = view_of(src),
         .x = backward ? view_of(&call->in[COPES_LRPE_X]) : (copes_view){0},
         .dst = view_of(&call->out[COPES_LRPE_OUT]),
         .lse = lse_view(backward ? &call->in[COPES_LRPE_LSE] : &call->out[COPES_LRPE_OUT_LSE]),
     };
-    for (int j = 0; j < shape->grid_rank; j++) {
-        problem->grid[j] = shape->grid[j];
-        problem->offset[j] = attributes->offset[j];
-    }
-    plan_segments(call, shape, problem);
+    plan_positions(call, shape, problem);
+    plan_angles(call, shape, problem);
 }
 
 static const char *const types[COPES_MAX_INPUTS] = {
     [COPES_LRPE_THETA] = COPES_THETA_TYPES,
+    [COPES_LRPE_POSITIONS] = COPES_POSITION_TYPES,
+    [COPES_LRPE_OFFSETS] = COPES_POSITION_TYPES,
     [COPES_LRPE_LSE] = "float32 (float64 where x is)",
 };
 

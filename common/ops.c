@@ -3,7 +3,11 @@
 
 #define X_LRPE COPES_SLOT_INFO("x", "(B, N, H, D) or (B, N, D)", 0, "features")
 #define THETA                                                                                                          \
-    COPES_SLOT_INFO("theta", "(H, E), (1, E) or (H, 1)", 0, "radians per position, float32, float16 or bfloat16")
+    COPES_SLOT_INFO("theta", "(H, E), (1, E), (H, 1), (m, H, K) or (m, 1, K)", 0,                                      \
+                    "radians per position, float32, float16 or bfloat16")
+#define POSITIONS                                                                                                      \
+    COPES_SLOT_INFO("positions", "(N), (B, N) or (m, B, N)", 1, "positions in place of a grid: int32, int64 or float32")
+#define OFFSETS COPES_SLOT_INFO("offsets", "(B)", 1, "added to the positions of each batch entry, on a line")
 
 static const copes_op_info ops[] = {
     {
@@ -38,7 +42,10 @@ static const copes_op_info ops[] = {
         .family = "lrpe",
         .inplace = 1 + COPES_LRPE_X,
         .summary = "act(x), then linearized relative positional encoding: rotate (RoPE) or cosine",
-        .in = {[COPES_LRPE_X] = X_LRPE, [COPES_LRPE_THETA] = THETA},
+        .in = {[COPES_LRPE_X] = X_LRPE,
+               [COPES_LRPE_THETA] = THETA,
+               [COPES_LRPE_POSITIONS] = POSITIONS,
+               [COPES_LRPE_OFFSETS] = OFFSETS},
         .out = {[COPES_LRPE_OUT] = COPES_SLOT_INFO("o", "as x; cosine: 2D features", 0, "output; rotate: may be x"),
                 [COPES_LRPE_OUT_LSE] =
                     COPES_SLOT_INFO("lse", "(B, H, D)", 1, "log sum exp over the sequence, for the backward")},
@@ -53,12 +60,15 @@ static const copes_op_info ops[] = {
         .inplace = 1 + COPES_LRPE_GRAD_O,
         .summary = "the gradient of lrpe_forward",
         .in = {[COPES_LRPE_X] = COPES_SLOT_INFO("x", "(B, N, H, D) or (B, N, D)", 1,
-                                                "the forward's input; needed unless act is none"),
+                                                "the forward's input; needed by an activation and by grad_theta"),
                [COPES_LRPE_THETA] = THETA,
+               [COPES_LRPE_POSITIONS] = POSITIONS,
+               [COPES_LRPE_OFFSETS] = OFFSETS,
                [COPES_LRPE_GRAD_O] = COPES_SLOT_INFO("grad_o", "as o of the forward", 0, "gradient of o"),
                [COPES_LRPE_LSE] =
                    COPES_SLOT_INFO("lse", "(B, H, D)", 1, "the forward's, for softmax over the sequence")},
-        .out = {[COPES_LRPE_OUT] = COPES_SLOT_INFO("grad_x", "as x", 0, "gradient of x; rotate: may be grad_o")},
+        .out = {[COPES_LRPE_OUT] = COPES_SLOT_INFO("grad_x", "as x", 0, "gradient of x; rotate: may be grad_o"),
+                [COPES_LRPE_GRAD_THETA] = COPES_SLOT_INFO("grad_theta", "as theta", 1, "gradient of theta, float32")},
         .attribute_count = COPES_LRPE_ATTRIBUTES,
         .attributes = copes_lrpe_attribute_table,
     },

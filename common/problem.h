@@ -5,7 +5,17 @@
 
 #include <copes/copes.h>
 
-typedef enum copes_dtype { COPES_F32, COPES_F16, COPES_BF16, COPES_F64, COPES_I32, COPES_DTYPES } copes_dtype;
+#include <stdbool.h>
+
+typedef enum copes_dtype {
+    COPES_F32,
+    COPES_F16,
+    COPES_BF16,
+    COPES_F64,
+    COPES_I32,
+    COPES_I64,
+    COPES_DTYPES
+} copes_dtype;
 
 /* A tensor's memory: the address of its first element (NULL: absent) and strides in elements, of any sign. The shape is
  * the problem's. */
@@ -29,8 +39,7 @@ typedef struct copes_act_problem {
 
 typedef enum copes_softmax_axis { COPES_NO_SOFTMAX, COPES_OVER_FEATURES, COPES_OVER_SEQUENCE } copes_softmax_axis;
 
-/* Angles begin .. end - 1 turn with the position in one dimension of the grid: angle i is p theta[theta_begin + i -
- * begin]. */
+/* Angles begin .. end - 1 turn with the position in one dimension: angle i is p theta[theta_begin + i - begin]. */
 typedef struct copes_segment {
     int64_t begin, end, theta_begin;
 } copes_segment;
@@ -43,17 +52,26 @@ typedef struct copes_lrpe_problem {
     int backward;
     copes_dtype dtype, theta_dtype;
     int64_t b, n, h, d;
-    int64_t k;      /* angles of a head; rotate turns the first 2k features. Those past the last segment are 0 */
+    int64_t k;       /* angles of a head; rotate turns 2k features. Angles past the last segment are 0 */
+    int64_t begin;   /* rotate: the first feature that turns */
+    float amplitude; /* factor of features that turn */
+    int theta_sign;  /* factor of theta: -1 for inverse */
+    /* Positions are coordinates of a grid, where tokens count along one, and what a tensor has, where there is one. */
+    bool counted;
     int64_t prefix; /* tokens before the grid */
     int64_t length; /* tokens in the grid, the product of `grid` */
-    int grid_rank;  /* at least 1 */
+    int grid_rank;  /* dimensions of positions, at least 1 */
     int64_t grid[COPES_MAX_GRID], offset[COPES_MAX_GRID];
+    copes_view positions; /* (m, B, N), or absent */
+    copes_dtype positions_dtype;
     copes_segment segment[COPES_MAX_GRID];
-    copes_view theta; /* (H, E); stride 0 where one row or one value serves all */
-    copes_view src;   /* (B, N, H, D or 2D): x, or grad_o */
-    copes_view x;     /* (B, N, H, D): backward with an activation, else absent */
-    copes_view dst;   /* (B, N, H, D or 2D): o, or grad_x */
-    copes_view lse;   /* (B, H, D): written by forward, read by backward, or absent */
+    bool mixed;            /* every dimension turns all angles, by a theta of its own; else each turns its segment */
+    copes_view theta;      /* (H, E, m); stride 0 where one row or one value serves all, or one theta all dimensions */
+    copes_view grad_theta; /* (H, E, m), or absent */
+    copes_view src;        /* (B, N, H, D or 2D): x, or grad_o */
+    copes_view x;          /* (B, N, H, D): backward with an activation or for grad_theta, else absent */
+    copes_view dst;        /* (B, N, H, D or 2D): o, or grad_x */
+    copes_view lse;        /* (B, H, D): written by forward, read by backward, or absent */
 } copes_lrpe_problem;
 
 typedef struct copes_tpa_problem {
@@ -95,7 +113,7 @@ static inline copes_dtype copes_problem_dtype(const copes_problem *problem)
 /* Bytes of an element. */
 static inline int64_t copes_dtype_size(copes_dtype dtype)
 {
-    return dtype == COPES_F64 ? 8 : dtype == COPES_F16 || dtype == COPES_BF16 ? 2 : 4;
+    return dtype == COPES_F64 || dtype == COPES_I64 ? 8 : dtype == COPES_F16 || dtype == COPES_BF16 ? 2 : 4;
 }
 
 /* Bytes that an lrpe problem reads and writes, angles aside: about, as strides of 0 make more of them than 63 bits hold. */

@@ -21,12 +21,15 @@ typedef enum copes_act_out_slot { COPES_ACT_OUT = COPES_OUT_SLOT(act_forward.o) 
 typedef enum copes_lrpe_slot {
     COPES_LRPE_X = COPES_SLOT(lrpe_backward.x),
     COPES_LRPE_THETA = COPES_SLOT(lrpe_backward.theta),
+    COPES_LRPE_POSITIONS = COPES_SLOT(lrpe_backward.positions),
+    COPES_LRPE_OFFSETS = COPES_SLOT(lrpe_backward.offsets),
     COPES_LRPE_GRAD_O = COPES_SLOT(lrpe_backward.grad_o),
     COPES_LRPE_LSE = COPES_SLOT(lrpe_backward.lse)
 } copes_lrpe_slot;
 typedef enum copes_lrpe_out_slot {
     COPES_LRPE_OUT = COPES_OUT_SLOT(lrpe_forward.o),
-    COPES_LRPE_OUT_LSE = COPES_OUT_SLOT(lrpe_forward.lse)
+    COPES_LRPE_OUT_LSE = COPES_OUT_SLOT(lrpe_forward.lse),
+    COPES_LRPE_GRAD_THETA = COPES_OUT_SLOT(lrpe_backward.grad_theta)
 } copes_lrpe_out_slot;
 
 typedef enum copes_tpa_slot {

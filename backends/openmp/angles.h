@@ -1,6 +1,6 @@
 /* Sines and cosines of angles, for a token's heads or a head's tokens: exact phases in integers, then polynomials. The
- * turns per position are found once a thread; each token then costs a multiplication and two polynomials an angle,
- * shared by every batch entry, and by every head where theta has one row. */
+ * turns per position are found once a thread; each token then costs a multiplication for each dimension and two polynomials an
+ * angle, shared by every batch entry with its positions, and by every head where theta has one row. */
 #ifndef COPES_BACKENDS_OPENMP_ANGLES_H
 #define COPES_BACKENDS_OPENMP_ANGLES_H
 
@@ -13,34 +13,54 @@
 /* Turns per position of `heads` heads from `first` on, or of one for all where theta has one row, and rows of sines and
  * cosines that are made of them. Rows are `stride` long: K rounded up to whole pairs of vectors. Sines and cosines stand
  * in the order of the features that they turn: split as load_split has them, or plain for interleaved pairs, whose evens
- * and odds share an angle. */
+ * and odds share an angle. A head has a row of steps, or one for each dimension where angles are sums over them. */
 typedef struct angles {
-    int64_t first, heads, rows, count, stride;
+    int64_t first, heads, sets, rows, count, stride;
     bool split;
     phase_word *high; /* turns per position: a phase's unit, and the 32 bits below it */
     uint32_t *low;
+    int32_t *whole; /* for float32 positions: the turns that are whole */
     phase_word *phase;
     real *cosine, *sine;
+    real amplitude;
     bool finite; /* no theta of these heads is inf or NaN */
+    bool small;  /* none has 2^30 turns per position */
 } angles;
 
-/* The bytes that the arrays take; -1 as common/size.h has it. */
-static inline int64_t angles_bytes(int64_t heads, int64_t rows, int64_t k)
+/* Rows of steps that a head has. */
+static inline int64_t step_sets(const copes_lrpe_problem *problem)
 {
-    return copes_multiply(whole_pairs(k), rows * (int64_t)(2 * sizeof(real)) +
-                                              heads * (int64_t)(2 * sizeof(phase_word) + sizeof(uint32_t)));
+    return problem->mixed ? problem->grid_rank : 1;
 }
 
-static inline float theta_at(const copes_lrpe_problem *problem, int64_t head, int64_t e)
+/* The bytes that the arrays take; -1 as common/size.h has it. */
+static inline int64_t angles_bytes(const copes_lrpe_problem *problem, int64_t heads, int64_t rows)
 {
-    const int64_t at = head * problem->theta.stride[0] + e * problem->theta.stride[1];
+    const int64_t step = (int64_t)(sizeof(phase_word) + sizeof(uint32_t) + sizeof(int32_t));
+    return copes_multiply(whole_pairs(problem->k),
+                          rows * (int64_t)(2 * sizeof(real)) +
+                              heads * (step_sets(problem) * step + (int64_t)sizeof(phase_word)));
+}
+
+/* theta, or its opposite where angles are. */
+static inline float theta_at(const copes_lrpe_problem *problem, int64_t head, int64_t e, int j)
+{
+    const int64_t at = head * problem->theta.stride[0] + e * problem->theta.stride[1] + j * problem->theta.stride[2];
     const char *base = problem->theta.data;
-    return copes_load_narrow(problem->theta_dtype, base + at * copes_dtype_size(problem->theta_dtype));
+    const float theta = copes_load_narrow(problem->theta_dtype, base + at * copes_dtype_size(problem->theta_dtype));
+    return (float)problem->theta_sign * theta;
+}
+
+/* Of angle i, in dimension j. */
+static inline float theta_of_angle(const copes_lrpe_problem *problem, int64_t head, int64_t i, int j)
+{
+    return theta_at(problem, head, problem->segment[j].theta_begin + i - problem->segment[j].begin, j);
 }
 
 static inline void angles_set_step(angles *a, int64_t at, float theta)
 {
     const copes_step step = copes_phase_step(theta);
+    const double turns = (double)theta * 0.15915494309189533577;
 #ifdef COPES_TYPE_F64
     a->high[at] = step.high;
     a->low[at] = step.low;
@@ -48,6 +68,8 @@ static inline void angles_set_step(angles *a, int64_t at, float theta)
     a->high[at] = (uint32_t)(step.high >> 32);
     a->low[at] = (uint32_t)step.high;
 #endif
+    a->small = a->small && fabs(turns) < 0x1p30;
+    a->whole[at] = fabs(turns) < 0x1p30 ? (int32_t)nearbyint(turns - (double)step.high * 0x1p-64) : 0;
     a->finite = a->finite && isfinite(theta);
 }
 
@@ -55,94 +77,247 @@ static inline void angles_set_step(angles *a, int64_t at, float theta)
 static void angles_open(angles *a, const copes_lrpe_problem *problem, int64_t first, int64_t heads, int64_t rows,
                         void *memory)
 {
-    const int64_t stride = whole_pairs(problem->k);
-    *a = (angles){.first = first, .heads = heads, .rows = rows, .count = problem->k, .stride = stride, .finite = true};
-    a->split = problem->variant == COPES_LRPE_COSINE || problem->pairing == COPES_LRPE_HALF;
+    const int64_t stride = whole_pairs(problem->k), sets = step_sets(problem), steps = heads * sets * stride;
+    *a = (angles){.first = first,
+                  .heads = heads,
+                  .sets = sets,
+                  .rows = rows,
+                  .count = problem->k,
+                  .stride = stride,
+                  .split = problem->variant == COPES_LRPE_COSINE || problem->pairing == COPES_LRPE_HALF,
+                  .amplitude = problem->amplitude,
+                  .finite = true,
+                  .small = true};
     a->cosine = memory;
     a->sine = a->cosine + rows * stride;
     a->high = (phase_word *)(a->sine + rows * stride);
-    a->phase = a->high + heads * stride;
+    a->phase = a->high + steps;
     a->low = (uint32_t *)(a->phase + heads * stride);
-    memset(a->high, 0, (size_t)(heads * stride) * (2 * sizeof(phase_word) + sizeof(uint32_t)));
+    a->whole = (int32_t *)(a->low + steps);
+    memset(a->high, 0, (size_t)angles_bytes(problem, heads, 0));
     for (int64_t head = 0; head < heads; head++)
         for (int j = 0; j < problem->grid_rank; j++) {
             const copes_segment *segment = &problem->segment[j];
+            const int64_t row = (head * sets + (sets > 1 ? j : 0)) * stride;
             for (int64_t i = segment->begin; i < segment->end; i++)
-                angles_set_step(a, head * stride + i,
-                                theta_at(problem, first + head, segment->theta_begin + i - segment->begin));
+                angles_set_step(a, row + i, theta_of_angle(problem, first + head, i, j));
         }
 }
 
-/* phase = p step, for the angles begin .. end - 1 of all heads' rows. */
-static inline void angles_multiply(const angles *a, int64_t begin, int64_t end, int64_t p)
-{
-    const phase_word *high = a->high, factor = (phase_word)p;
-    const uint32_t *low = a->low;
-    phase_word *phase = a->phase;
-#ifdef COPES_TYPE_F64
-    for (int64_t i = begin; i < end; i++)
-        phase[i] = factor * high[i] + (uint64_t)(p * (int64_t)low[i] >> 32);
-#else
-    const uint32_t borrow = p < 0 ? UINT32_MAX : 0; /* the factor is p + 2^32 then */
-    for (int64_t i = begin; i < end; i++)
-        phase[i] = factor * high[i] + (uint32_t)((uint64_t)factor * low[i] >> 32) - (low[i] & borrow);
-#endif
-}
+/* A token's position in a dimension: an integer, and what a float32 has beside it. */
+typedef struct token_position {
+    int64_t whole;
+    float real; /* 0 where it is an integer below 2^63, which `whole` has then */
+} token_position;
 
-/* Where theta is not finite nothing is known of the angle. */
-static void angles_poison(const angles *a, const copes_lrpe_problem *problem, int64_t head, int64_t row)
+/* The same of a position that a tensor has. */
+static inline token_position position_at(const copes_lrpe_problem *problem, int64_t b, int64_t token, int j)
 {
-    for (int j = 0; j < problem->grid_rank; j++) {
-        const copes_segment *segment = &problem->segment[j];
-        for (int64_t i = segment->begin; i < segment->end; i++)
-            if (!isfinite(theta_at(problem, a->first + head, segment->theta_begin + i - segment->begin))) {
-                const int64_t at = row * a->stride + (a->split ? split_place(i) : i);
-                a->cosine[at] = a->sine[at] = NAN;
-            }
+    const copes_view *view = &problem->positions;
+    const char *const at =
+        (const char *)view->data + (j * view->stride[0] + b * view->stride[1] + token * view->stride[2]) *
+                                       copes_dtype_size(problem->positions_dtype);
+    token_position position = {0, 0};
+    int32_t narrow;
+    switch (problem->positions_dtype) {
+    case COPES_I64: memcpy(&position.whole, at, sizeof position.whole); break;
+    case COPES_I32:
+        memcpy(&narrow, at, sizeof narrow);
+        position.whole = narrow;
+        break;
+    default: memcpy(&position.real, at, sizeof position.real);
     }
+    if (fabsf(position.real) < 0x1p63f && truncf(position.real) == position.real)
+        position = (token_position){position.whole + (int64_t)position.real, 0};
+    return position;
 }
 
-/* Positions of a token in the dimensions of the grid; false for one of the prefix or suffix. */
-static inline bool find_positions(const copes_lrpe_problem *problem, int64_t token, int64_t position[COPES_MAX_GRID])
+/* Does a batch entry have positions of its own? */
+static inline bool entries_have_positions(const copes_lrpe_problem *problem)
+{
+    return problem->positions.data != NULL && problem->positions.stride[1] != 0;
+}
+
+/* Positions of a token in all dimensions; false for one of the prefix or suffix. */
+static inline bool find_positions(const copes_lrpe_problem *problem, int64_t b, int64_t token,
+                                  token_position position[COPES_MAX_GRID])
 {
     int64_t rest = token - problem->prefix;
     if (rest < 0 || rest >= problem->length)
         return false;
     for (int j = problem->grid_rank - 1; j >= 0; j--) {
-        position[j] = problem->offset[j] + rest % problem->grid[j];
-        rest /= problem->grid[j];
+        position[j] = problem->positions.data != NULL ? position_at(problem, b, token, j) : (token_position){0, 0};
+        const int64_t along = problem->counted ? rest % problem->grid[j] : 0;
+        position[j].whole = (int64_t)((uint64_t)position[j].whole + (uint64_t)(problem->offset[j] + along));
+        rest = problem->counted ? rest / problem->grid[j] : 0;
     }
     return true;
 }
 
-/* Makes `count` rows from `row` on: the sines and cosines of a token, 0 .. N - 1, for as many heads from `head` on. */
-static void angles_make(const angles *a, const copes_lrpe_problem *problem, int64_t token, int64_t head, int64_t count,
-                        int64_t row)
+/* As a number, for the gradient of theta. */
+static inline double position_value(token_position position)
 {
-    const int64_t from = head * a->stride, to = row * a->stride, length = count * a->stride;
-    int64_t position[COPES_MAX_GRID];
-    if (!find_positions(problem, token, position)) {
+    return (double)position.whole + (double)position.real;
+}
+
+/* Angles begin .. end - 1 of `count` heads from `head` on turn with dimension j; `more`: besides another's. */
+typedef struct turning {
+    int64_t head, count, begin, end;
+    int j;
+    bool more;
+} turning;
+
+/* p steps to a phase, in one row. */
+static inline void multiply_row(const phase_word *restrict high, const uint32_t *restrict low,
+                                phase_word *restrict phase, int64_t count, int64_t p, bool more)
+{
+    const phase_word factor = (phase_word)p, kept = more ? ~(phase_word)0 : 0;
+#ifdef COPES_TYPE_F64
+    for (int64_t i = 0; i < count; i++)
+        phase[i] = (phase[i] & kept) + factor * high[i] + (uint64_t)(p * (int64_t)low[i] >> 32);
+#else
+    const uint32_t borrow = p < 0 ? UINT32_MAX : 0; /* the factor is p + 2^32 then */
+    for (int64_t i = 0; i < count; i++)
+        phase[i] =
+            (phase[i] & kept) + factor * high[i] + (uint32_t)((uint64_t)factor * low[i] >> 32) - (low[i] & borrow);
+#endif
+}
+
+static void angles_multiply(const angles *a, const turning *t, int64_t p)
+{
+    const int64_t length = t->end - t->begin;
+    if (a->sets == 1 && length == a->stride) { /* all heads' rows are one */
+        multiply_row(a->high + t->head * a->stride, a->low + t->head * a->stride, a->phase + t->head * a->stride,
+                     t->count * a->stride, p, t->more);
+        return;
+    }
+    for (int64_t head = t->head; head < t->head + t->count; head++) {
+        const int64_t from = (head * a->sets + (a->sets > 1 ? t->j : 0)) * a->stride + t->begin;
+        multiply_row(a->high + from, a->low + from, a->phase + head * a->stride + t->begin, length, p, t->more);
+    }
+}
+
+/* The top of a phase of 2^-64 turn. */
+static inline phase_word phase_top(uint64_t phase)
+{
+    return (phase_word)(phase >> (64 - PHASE_BITS));
+}
+
+/* The same for positions that 32 bits do not hold: theta by theta, with all of its bits. */
+static void angles_multiply_slowly(const angles *a, const copes_lrpe_problem *problem, const turning *t,
+                                   token_position position)
+{
+    const int64_t end = t->end < problem->segment[t->j].end ? t->end : problem->segment[t->j].end;
+    for (int64_t head = t->head; head < t->head + t->count; head++)
+        for (int64_t i = t->begin; i < t->end; i++) {
+            phase_word *phase = &a->phase[head * a->stride + i];
+            const float theta = i < end ? theta_of_angle(problem, a->first + head, i, t->j) : 0;
+            uint64_t turned = isfinite(theta) ? copes_phase_exactly(position.whole, theta) : 0;
+            if (isfinite(position.real) && isfinite(theta))
+                turned += copes_phase_product(position.real, theta);
+            *phase = (t->more ? *phase : 0) + phase_top(turned);
+        }
+}
+
+#ifndef COPES_TYPE_F64
+/* 64 bits of the fraction of a step over 2^shift, whose whole turns reach it. */
+static inline uint64_t shorter_step(int64_t whole, uint64_t step, int shift)
+{
+    if (shift == 0)
+        return step;
+    if (shift < 64)
+        return (uint64_t)whole << (64 - shift) | step >> shift;
+    return (uint64_t)(whole >> (shift < 127 ? shift - 64 : 63));
+}
+
+/* Adds the phase of a position's fraction, which is an integer of 24 bits over 2^shift: the integer times shorter steps. */
+static void angles_add_fraction(const angles *a, const turning *t, float fraction)
+{
+    const copes_binary binary = copes_binary_of(fraction);
+    for (int64_t head = t->head; head < t->head + t->count; head++) {
+        const int64_t from = (head * a->sets + (a->sets > 1 ? t->j : 0)) * a->stride;
+        for (int64_t i = t->begin; i < t->end; i++) {
+            const uint64_t step = shorter_step(a->whole[from + i], (uint64_t)a->high[from + i] << 32 | a->low[from + i],
+                                               -binary.exponent);
+            const uint32_t phase =
+                (uint32_t)(binary.integer * (step >> 32)) + (uint32_t)(binary.integer * (step & UINT32_MAX) >> 32);
+            a->phase[head * a->stride + i] += binary.negative ? 0 - phase : phase;
+        }
+    }
+}
+#endif
+
+static void angles_turn(const angles *a, const copes_lrpe_problem *problem, const turning *t, token_position position)
+{
+    const bool narrow = position.whole == (int32_t)position.whole && position.real == 0;
+    if (narrow) {
+        angles_multiply(a, t, position.whole);
+        return;
+    }
+#ifndef COPES_TYPE_F64
+    if (position.whole == (int32_t)position.whole && a->small && fabsf(position.real) < 0x1p24f) {
+        angles_multiply(a, t, position.whole);
+        angles_add_fraction(a, t, position.real);
+        return;
+    }
+#endif
+    angles_multiply_slowly(a, problem, t, position);
+}
+
+/* Where theta or a position is not finite nothing is known of the angle. */
+static void angles_poison(const angles *a, const copes_lrpe_problem *problem, int64_t head, int64_t row, int j,
+                          token_position position)
+{
+    const copes_segment *segment = &problem->segment[j];
+    for (int64_t i = segment->begin; i < segment->end; i++)
+        if (!isfinite(position.real) || !isfinite(theta_of_angle(problem, a->first + head, i, j))) {
+            const int64_t at = row * a->stride + (a->split ? split_place(i) : i);
+            a->cosine[at] = a->sine[at] = NAN;
+        }
+}
+
+/* From phases, `length` of them, to sines and cosines. */
+static void angles_finish(const angles *a, int64_t from, int64_t to, int64_t length)
+{
+    const vreal amplitude = vset(a->amplitude);
+    for (int64_t i = 0; i < length; i += PAIR) {
+        const sincos low = vsincos(load_phase(a->phase + from + i)),
+                     high = vsincos(load_phase(a->phase + from + i + LANES));
+        const vpair cosine = {low.cosine * amplitude, high.cosine * amplitude};
+        const vpair sine = {low.sine * amplitude, high.sine * amplitude};
+        store_real_pair(a->cosine + to + i, a->split ? split_of(cosine) : cosine);
+        store_real_pair(a->sine + to + i, a->split ? split_of(sine) : sine);
+    }
+}
+
+/* Makes `count` rows from `row` on: the sines and cosines of a token, 0 .. N - 1, of a batch entry, for as many heads from
+ * `head` on. */
+static void angles_make(const angles *a, const copes_lrpe_problem *problem, int64_t b, int64_t token, int64_t head,
+                        int64_t count, int64_t row)
+{
+    const int64_t to = row * a->stride, length = count * a->stride;
+    const bool line = problem->grid_rank == 1; /* all of a row at once: an angle past the segment has a step of 0 */
+    token_position position[COPES_MAX_GRID];
+    if (!find_positions(problem, b, token, position)) {
         for (int64_t i = 0; i < length; i += LANES) {
-            store_real(a->cosine + to + i, vset(1));
+            store_real(a->cosine + to + i, vset(a->amplitude));
             store_real(a->sine + to + i, vset(0));
         }
         return;
     }
-    if (problem->grid_rank == 1) /* all rows at once: an angle past the segment has a step of 0 */
-        angles_multiply(a, from, from + length, position[0]);
-    for (int64_t i = 0; i < count && problem->grid_rank > 1; i++)
-        for (int j = 0; j < problem->grid_rank; j++)
-            angles_multiply(a, from + i * a->stride + problem->segment[j].begin,
-                            from + i * a->stride + problem->segment[j].end, position[j]);
-    for (int64_t i = 0; i < length; i += PAIR) {
-        const sincos low = vsincos(load_phase(a->phase + from + i)),
-                     high = vsincos(load_phase(a->phase + from + i + LANES));
-        const vpair cosine = {low.cosine, high.cosine}, sine = {low.sine, high.sine};
-        store_real_pair(a->cosine + to + i, a->split ? split_of(cosine) : cosine);
-        store_real_pair(a->sine + to + i, a->split ? split_of(sine) : sine);
+    for (int j = 0; j < problem->grid_rank; j++) {
+        const turning t = {head,
+                           count,
+                           line ? 0 : problem->segment[j].begin,
+                           line || problem->mixed ? a->stride : problem->segment[j].end,
+                           j,
+                           problem->mixed && j > 0};
+        angles_turn(a, problem, &t, position[j]);
     }
-    for (int64_t i = 0; i < count && !a->finite; i++)
-        angles_poison(a, problem, head + i, row + i);
+    angles_finish(a, head * a->stride, to, length);
+    for (int j = 0; j < problem->grid_rank; j++)
+        for (int64_t i = 0; i < count && !(a->finite && isfinite(position[j].real)); i++)
+            angles_poison(a, problem, head + i, row + i, j, position[j]);
 }
 
 #endif

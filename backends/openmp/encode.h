@@ -15,21 +15,24 @@ typedef struct row_block {
     int64_t ahead; /* storage: elements from here to the block that comes next */
 } row_block;
 
-/* Where the parts of a row of reals stand that encoding takes apart: each begins on a whole pair. Rotation of halves
- * has the two halves and the rest, of interleaved pairs the pairs and the rest, cosine all in one. */
+enum { MOST_PARTS = 4 };
+
+/* Where the parts of a row of reals stand that encoding takes apart: each begins on a whole pair. Rotation has the features
+ * before those that turn, the two halves or the interleaved pairs, and the rest; cosine has all in one. */
 typedef struct row_layout {
     int parts;
-    int64_t begin[4]; /* features; the last is the end */
-    int64_t at[4];    /* places; the last is the stride */
+    int64_t begin[MOST_PARTS + 1]; /* features; the last is the end */
+    int64_t at[MOST_PARTS + 1];    /* places; the last is the stride */
 } row_layout;
 
 static inline row_layout layout_of(const copes_lrpe_problem *problem)
 {
+    const int64_t first = problem->begin;
     row_layout layout = {.parts = 1, .begin = {0, problem->d}};
     if (problem->variant == COPES_LRPE_ROTATE && problem->pairing == COPES_LRPE_HALF)
-        layout = (row_layout){.parts = 3, .begin = {0, problem->k, 2 * problem->k, problem->d}};
+        layout = (row_layout){.parts = 4, .begin = {0, first, first + problem->k, first + 2 * problem->k, problem->d}};
     else if (problem->variant == COPES_LRPE_ROTATE)
-        layout = (row_layout){.parts = 2, .begin = {0, 2 * problem->k, problem->d}};
+        layout = (row_layout){.parts = 3, .begin = {0, first, first + 2 * problem->k, problem->d}};
     for (int i = 0; i < layout.parts; i++)
         layout.at[i + 1] = layout.at[i] + whole_pairs(layout.begin[i + 1] - layout.begin[i]);
     return layout;
@@ -92,8 +95,8 @@ typedef struct encoding {
 
 /* The parts of a row and of its result, and its angles. */
 typedef struct encoded_row {
-    const void *from[3];
-    void *to[3];
+    const void *from[MOST_PARTS];
+    void *to[MOST_PARTS];
     const real *cosine, *sine;
     int64_t ahead;
 } encoded_row;
@@ -130,23 +133,23 @@ static ALWAYS_INLINE vpair sum_pairs(bool exactly, vpair a, vpair c, vpair b, vp
 static ALWAYS_INLINE void turn_half(bool from_reals, bool to_reals, const encoded_row *row, real sign, int64_t i,
                                     int64_t n, bool stream)
 {
-    const vpair a = load_part(from_reals, row, 0, i, n), b = load_part(from_reals, row, 1, i, n);
+    const vpair a = load_part(from_reals, row, 1, i, n), b = load_part(from_reals, row, 2, i, n);
     const vpair c = load_real_pair(row->cosine + i), sine = load_real_pair(row->sine + i);
     const vpair s = {sign * sine.low, sign * sine.high}, minus = {-s.low, -s.high};
     const bool exactly = FULL_WIDTH && to_reals; /* which an activation's slope multiplies */
-    store_to(to_reals, row->to[0], i, n, sum_pairs(exactly, a, c, b, minus), stream);
-    store_to(to_reals, row->to[1], i, n, sum_pairs(exactly, b, c, a, s), stream);
+    store_to(to_reals, row->to[1], i, n, sum_pairs(exactly, a, c, b, minus), stream);
+    store_to(to_reals, row->to[2], i, n, sum_pairs(exactly, b, c, a, s), stream);
 }
 
 /* Neighbouring pairs (a, b) in elements i .. i + n - 1, likewise. */
 static ALWAYS_INLINE void turn_interleaved(bool from_reals, bool to_reals, const encoded_row *row, real sign, int64_t i,
                                            int64_t n, bool stream)
 {
-    const vpair v = evens_and_odds(load_part(from_reals, row, 0, i, n));
+    const vpair v = evens_and_odds(load_part(from_reals, row, 1, i, n));
     const vreal c = load_real(row->cosine + i / 2), s = sign * load_real(row->sine + i / 2);
     const bool exactly = FULL_WIDTH && to_reals;
     const vpair turned = {sum_products(exactly, v.low, c, v.high, -s), sum_products(exactly, v.high, c, v.low, s)};
-    store_to(to_reals, row->to[0], i, n, split_of_evens_and_odds(turned), stream);
+    store_to(to_reals, row->to[1], i, n, split_of_evens_and_odds(turned), stream);
 }
 
 /* x to x cos and x sin. */
@@ -199,7 +202,7 @@ static ALWAYS_INLINE encoded_row row_of(const encoding *e, int64_t i, bool from_
     const row_layout *layout = e->layout;
     const int64_t at = e->angles->rows == 1 ? 0 : i * e->angles->stride;
     encoded_row row = {.cosine = e->angles->cosine + at, .sine = e->angles->sine + at, .ahead = from.ahead};
-    for (int part = 0; part < 3; part++) {
+    for (int part = 0; part < MOST_PARTS; part++) {
         const int64_t feature = e->variant == COPES_LRPE_COSINE ? part * e->d : layout->begin[part];
         row.from[part] = from_reals ? (const void *)((const real *)from.data + i * from.stride + layout->at[part])
                                     : (const void *)((const storage *)from.data + i * from.stride + feature);
@@ -214,18 +217,19 @@ static ALWAYS_INLINE void encode_any(const encoding *e, bool transposed, bool fr
                                      row_block to)
 {
     const real sign = transposed ? -1 : 1;
-    const int64_t turned = 2 * e->angles->count, rest = e->d - turned;
+    const int64_t turned = 2 * e->angles->count, before = e->layout->begin[1], rest = e->d - before - turned;
     for (int64_t i = 0; i < e->count; i++) {
         const encoded_row row = row_of(e, i, from_reals, from, to_reals, to);
         if (e->variant == COPES_LRPE_COSINE) {
             walk(transposed ? CONTRACT_COSINE : EXPAND_COSINE, 0, from_reals, to_reals, &row, 1, e->d, e->stream);
-        } else if (e->pairing == COPES_LRPE_HALF) {
-            walk(TURN_HALF, 0, from_reals, to_reals, &row, sign, turned / 2, e->stream);
-            walk(COPY_REST, 2, from_reals, to_reals, &row, sign, rest, e->stream);
-        } else {
-            walk(TURN_INTERLEAVED, 0, from_reals, to_reals, &row, sign, turned, e->stream);
-            walk(COPY_REST, 1, from_reals, to_reals, &row, sign, rest, e->stream);
+            continue;
         }
+        walk(COPY_REST, 0, from_reals, to_reals, &row, sign, before, e->stream);
+        if (e->pairing == COPES_LRPE_HALF)
+            walk(TURN_HALF, 0, from_reals, to_reals, &row, sign, turned / 2, e->stream);
+        else
+            walk(TURN_INTERLEAVED, 0, from_reals, to_reals, &row, sign, turned, e->stream);
+        walk(COPY_REST, e->layout->parts - 1, from_reals, to_reals, &row, sign, rest, e->stream);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "backends/openmp/encode.h"
 #include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"
+#include "backends/openmp/theta_gradient.h"
 
 enum { TOKENS = 16, MOST_ENTRIES = 8 }; /* tokens of a block, batch entries that share a task's angles */
 enum { TOKENS_AHEAD = 8 };              /* how far a walk over rows looks ahead */
@@ -19,6 +20,7 @@ typedef struct slab {
     columns columns[MOST_ENTRIES];
     real *x, *g;
     storage *line, *out; /* compact copies of strided rows */
+    theta_sums sums;     /* a chunk for each batch entry */
 } slab;
 
 int64_t TEMPLATE(lrpe_sequence_memory)(const copes_lrpe_problem *problem)
@@ -26,7 +28,7 @@ int64_t TEMPLATE(lrpe_sequence_memory)(const copes_lrpe_problem *problem)
     const row_layout layout = layout_of(problem);
     const int64_t feature =
         MOST_ENTRIES * (columns_bytes(1) + TOKENS * (int64_t)(2 * sizeof(real))) + 4 * (int64_t)sizeof(storage);
-    return copes_add(angles_bytes(1, 1, problem->k), copes_multiply(layout_stride(&layout), feature));
+    return copes_add(angles_bytes(problem, 1, 1), copes_multiply(layout_stride(&layout), feature));
 }
 
 static void slab_open(slab *s, char *memory)
@@ -35,7 +37,7 @@ static void slab_open(slab *s, char *memory)
     s->layout = layout_of(problem);
     s->stride = layout_stride(&s->layout);
     angles_open(&s->angles, problem, s->head, 1, 1, memory);
-    memory += angles_bytes(1, 1, problem->k);
+    memory += angles_bytes(problem, 1, 1);
     for (int64_t i = 0; i < s->entries; i++) {
         s->columns[i] = columns_open(s->stride, problem->backward, memory);
         memory += columns_bytes(s->stride);
@@ -117,7 +119,7 @@ static void read_columns(slab *s)
         const int64_t count = token + TOKENS < problem->n ? TOKENS : problem->n - token;
         for (int64_t i = 0; i < count; i++) {
             if (problem->backward)
-                angles_make(&s->angles, problem, token + i, 0, 1, 0);
+                angles_make(&s->angles, problem, s->first, token + i, 0, 1, 0);
             for (int64_t entry = 0; entry < s->entries; entry++) {
                 const int64_t at = (entry * TOKENS + i) * s->stride;
                 read_x(s, view, entry, token + i, s->x + at);
@@ -136,6 +138,15 @@ static void read_columns(slab *s)
     }
 }
 
+/* Adds a row, whose softmax and gradient are there as reals, to the gradient of theta. */
+static void learn_row(const slab *s, int64_t entry, int64_t token)
+{
+    const storage *grad_o = take_row(s, &s->problem->src, entry, token,
+                                     s->problem->variant == COPES_LRPE_COSINE ? 2 * s->problem->d : s->problem->d);
+    const learned_row row = {s->x, s->g, grad_o, s->angles.cosine, s->angles.sine};
+    theta_sums_add(&s->sums, s->problem, &s->layout, &row, s->first + entry, s->first + entry, token, s->head);
+}
+
 /* The second pass: a row's softmax and its encoding, or the gradient. */
 static void write_row(const slab *s, int64_t entry, int64_t token)
 {
@@ -149,6 +160,8 @@ static void write_row(const slab *s, int64_t entry, int64_t token)
         encode_reals(&s->encoding, (row_block){s->x, s->stride, 0}, (row_block){out, 0, 0});
     } else {
         read_g(s, entry, token, s->g);
+        if (s->sums.at != NULL)
+            learn_row(s, entry, token);
         columns_gradient(&s->columns[entry], s->x, s->g);
         write_gradient(&s->layout, COPES_ACT_NONE, s->g, NULL, out, s->encoding.stream, 0);
     }
@@ -159,6 +172,8 @@ static void write_row(const slab *s, int64_t entry, int64_t token)
 /* Batch entries of a task: as many as leave work for every thread, since they share angles. */
 static int64_t choose_entries(const copes_lrpe_problem *problem, const copes_cpu_run *run)
 {
+    if (entries_have_positions(problem))
+        return 1;
     const int64_t leaves = problem->b * problem->h / (2 * run->threads);
     const int64_t entries = leaves < MOST_ENTRIES ? leaves : MOST_ENTRIES;
     return entries > 1 ? entries : 1;
@@ -169,6 +184,7 @@ typedef struct sequence_job {
     const copes_lrpe_problem *problem;
     const copes_cpu_run *run;
     int64_t entries, groups;
+    theta_sums sums;
 } sequence_job;
 
 static void run_slabs(const copes_worker *worker, const void *argument)
@@ -176,7 +192,7 @@ static void run_slabs(const copes_worker *worker, const void *argument)
     const sequence_job *job = argument;
     const copes_lrpe_problem *problem = job->problem;
     void *memory = thread_memory(job->run, worker, TEMPLATE(lrpe_sequence_memory)(problem));
-    slab s = {.problem = problem};
+    slab s = {.problem = problem, .sums = job->sums};
     s.encoding = (encoding){problem->variant,
                             problem->pairing,
                             1,
@@ -190,9 +206,11 @@ static void run_slabs(const copes_worker *worker, const void *argument)
         s.head = task % problem->h;
         s.entries = s.first + job->entries < problem->b ? job->entries : problem->b - s.first;
         slab_open(&s, memory);
+        for (int64_t entry = 0; entry < s.entries && s.sums.at != NULL; entry++)
+            theta_sums_clear(&s.sums, s.first + entry, s.head);
         read_columns(&s);
         for (int64_t token = 0; token < problem->n; token++) {
-            angles_make(&s.angles, problem, token, 0, 1, 0);
+            angles_make(&s.angles, problem, s.first, token, 0, 1, 0);
             for (int64_t entry = 0; entry < s.entries; entry++)
                 write_row(&s, entry, token);
         }
@@ -202,7 +220,13 @@ static void run_slabs(const copes_worker *worker, const void *argument)
 
 void TEMPLATE(lrpe_sequence)(const copes_lrpe_problem *problem, const copes_cpu_run *run)
 {
-    const int64_t entries = choose_entries(problem, run);
-    const sequence_job job = {problem, run, entries, (problem->b + entries - 1) / entries};
+    const int64_t entries = choose_entries(problem, run), memory = TEMPLATE(lrpe_sequence_memory)(problem);
+    const bool learns = problem->grad_theta.data != NULL;
+    sequence_job job = {problem, run, entries, (problem->b + entries - 1) / entries,
+                        theta_sums_of(problem, problem->b)};
+    if (learns)
+        job.sums.at = (double *)((char *)run->workspace + thread_workspace(memory, run->threads));
     copes_team_run(run, run_slabs, &job);
+    if (learns)
+        theta_sums_finish(&job.sums, problem);
 }

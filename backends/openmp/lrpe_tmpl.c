@@ -5,6 +5,7 @@
 #include "backends/openmp/encode.h"
 #include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"
+#include "backends/openmp/theta_gradient.h"
 
 /* Rows of a block, if there are so many: as many as keep in L1. */
 static int64_t most_rows(const copes_lrpe_problem *problem, int64_t rows)
@@ -47,7 +48,7 @@ static int64_t memory_bytes(const copes_lrpe_problem *problem, const block_shape
 {
     const row_layout layout = layout_of(problem);
     const int64_t row = copes_multiply(layout_stride(&layout), 2 * sizeof(real) + 5 * sizeof(storage));
-    return copes_add(angles_bytes(shape->heads, shape->rows, problem->k), copes_multiply(shape->rows, row));
+    return copes_add(angles_bytes(problem, shape->heads, shape->rows), copes_multiply(shape->rows, row));
 }
 
 /* For blocks of `count` heads from `first` on. */
@@ -59,19 +60,38 @@ static void memory_open(block_memory *memory, const copes_lrpe_problem *problem,
     memory->axis = shape->axis;
     memory->stride = layout_stride(&memory->layout);
     angles_open(&memory->angles, problem, first, heads, shape->axis == 1 ? shape->rows : heads, bytes);
-    memory->y = (real *)((char *)bytes + angles_bytes(shape->heads, shape->rows, problem->k));
+    memory->y = (real *)((char *)bytes + angles_bytes(problem, shape->heads, shape->rows));
     memory->g = memory->y + shape->rows * memory->stride;
     memory->src = (storage *)(memory->g + shape->rows * memory->stride);
     memory->x = memory->src + 2 * shape->rows * memory->stride;
     memory->dst = memory->x + shape->rows * memory->stride;
 }
 
+/* Where the sums for theta lie: behind the threads' parts of the workspace. */
+static theta_sums find_sums(const copes_lrpe_problem *problem, const copes_cpu_run *run, int64_t chunks)
+{
+    const block_shape shape = shape_of(problem);
+    theta_sums sums = theta_sums_of(problem, chunks);
+    if (problem->grad_theta.data != NULL)
+        sums.at = (double *)((char *)run->workspace + thread_workspace(memory_bytes(problem, &shape), run->threads));
+    return sums;
+}
+
+/* Chunks of tokens for the gradient of theta: blocks, each of one batch entry, which go to threads by whole chunks. */
+static int64_t chunks_of(const copes_lrpe_problem *problem, const block_shape *shape)
+{
+    enum { MOST_CHUNKS = 64 };
+    const int64_t blocks = copes_multiply((problem->n + shape->tokens - 1) / shape->tokens, problem->b);
+    return blocks < 0 || blocks > MOST_CHUNKS ? MOST_CHUNKS : blocks;
+}
+
 int64_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
 {
     const block_shape shape = shape_of(problem);
-    const int64_t bytes = problem->softmax == COPES_OVER_SEQUENCE ? TEMPLATE(lrpe_sequence_memory)(problem)
-                                                                  : memory_bytes(problem, &shape);
-    return thread_workspace(bytes, threads);
+    const bool sequence = problem->softmax == COPES_OVER_SEQUENCE;
+    const int64_t bytes = sequence ? TEMPLATE(lrpe_sequence_memory)(problem) : memory_bytes(problem, &shape);
+    const theta_sums sums = theta_sums_of(problem, sequence ? problem->b : chunks_of(problem, &shape));
+    return copes_add(thread_workspace(bytes, threads), problem->grad_theta.data != NULL ? theta_sums_bytes(&sums) : 0);
 }
 
 /* Activation, then encoding, of `count` compact rows. */
@@ -90,22 +110,51 @@ static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, c
     encode_reals(e, (row_block){memory->y, memory->stride, 0}, dst);
 }
 
+/* A batch entry, token and head: the first of a block, or the way to the block that a thread comes to next. */
+typedef struct block_place {
+    int64_t b, n, h;
+} block_place;
+
+/* What a block adds to for the gradient of theta, and where it is. */
+typedef struct learning {
+    theta_sums sums;
+    int64_t chunk;
+    block_place at;
+} learning;
+
+/* Adds a block's rows, whose values and gradients are there as reals, to the gradient of theta. */
+static void learn_rows(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory, row_block src,
+                       const learning *learn)
+{
+    for (int64_t i = 0; i < e->count; i++) {
+        const int64_t at = e->angles->rows == 1 ? 0 : i * e->angles->stride;
+        const learned_row row = {memory->y + i * memory->stride, memory->g + i * memory->stride,
+                                 (const storage *)src.data + i * src.stride, e->angles->cosine + at,
+                                 e->angles->sine + at};
+        theta_sums_add(&learn->sums, problem, &memory->layout, &row, learn->chunk, learn->at.b,
+                       learn->at.n + (memory->axis == 1 ? i : 0), learn->at.h + (memory->axis == 1 ? 0 : i));
+    }
+}
+
 /* The transposed encoding, then the activation's gradient. */
 static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory,
-                          row_block src, row_block x, row_block dst)
+                          row_block src, row_block x, row_block dst, const learning *learn)
 {
-    if (problem->act == COPES_ACT_NONE) {
+    const bool softmax = problem->softmax == COPES_OVER_FEATURES, learns = learn->sums.at != NULL;
+    if (problem->act == COPES_ACT_NONE && !learns) {
         decode_storage(e, src, dst);
         return;
     }
     decode_reals(e, src, (row_block){memory->g, memory->stride, 0});
-    if (problem->softmax == COPES_OVER_FEATURES) {
-        for (int64_t i = 0; i < e->count; i++)
-            read_row(&memory->layout, COPES_ACT_NONE, (const storage *)x.data + i * x.stride,
-                     memory->y + i * memory->stride, -(real)INFINITY, x.ahead);
+    for (int64_t i = 0; i < e->count && (softmax || learns); i++)
+        read_row(&memory->layout, problem->act, (const storage *)x.data + i * x.stride, memory->y + i * memory->stride,
+                 -(real)INFINITY, x.ahead);
+    if (softmax)
         rows_softmax(true, memory->y, e->count, memory->stride);
+    if (learns)
+        learn_rows(problem, e, memory, src, learn);
+    if (softmax)
         rows_gradient(memory->y, memory->g, e->count, memory->stride);
-    }
     for (int64_t i = 0; i < e->count; i++)
         write_gradient(&memory->layout, problem->act, memory->g + i * memory->stride,
                        (const storage *)x.data + i * x.stride, (storage *)dst.data + i * dst.stride, e->stream,
@@ -131,18 +180,13 @@ static void give_rows(const copes_view *view, int axis, int64_t at, int64_t coun
         scatter(copy + i * width, (storage *)view->data + at + i * view->stride[axis], view->stride[3], width);
 }
 
-/* A batch entry, token and head: the first of a block, or the way to the block that a thread comes to next. */
-typedef struct block_place {
-    int64_t b, n, h;
-} block_place;
-
 static inline int64_t view_at(const copes_view *view, block_place at)
 {
     return at.b * view->stride[0] + at.n * view->stride[1] + at.h * view->stride[2];
 }
 
-static void run_block(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory, block_place at,
-                      block_place step)
+static void run_block(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory, learning learn,
+                      block_place at, block_place step)
 {
     const int64_t wide = problem->variant == COPES_LRPE_COSINE ? 2 * problem->d : problem->d;
     const int64_t src_width = problem->backward ? wide : problem->d, dst_width = problem->backward ? problem->d : wide;
@@ -157,7 +201,8 @@ static void run_block(const copes_lrpe_problem *problem, const encoding *e, cons
         const row_block x = needed ? take_rows(&problem->x, memory->axis, view_at(&problem->x, at), e->count,
                                                problem->d, memory->x, true, view_at(&problem->x, step))
                                    : (row_block){0};
-        backward_rows(problem, e, memory, src, x, dst);
+        learn.at = at;
+        backward_rows(problem, e, memory, src, x, dst, &learn);
     }
     give_rows(&problem->dst, memory->axis, dst_at, e->count, dst_width, memory->dst);
 }
@@ -179,22 +224,22 @@ static int64_t tokens_of_task(const copes_lrpe_problem *problem, const block_sha
     return tokens;
 }
 
-/* Makes the angles of a block that begins at a token and at head `h` of the memory's, where they differ from those of
- * the head before. */
-static void make_angles(const angles *a, const copes_lrpe_problem *problem, int axis, int64_t token, int64_t tokens,
+/* Makes the angles of a block that begins at a token of a batch entry and at head `h` of the memory's, where they differ
+ * from those of the head before. */
+static void make_angles(const angles *a, const copes_lrpe_problem *problem, int axis, block_place at, int64_t tokens,
                         int64_t h)
 {
     if (axis == 2) {
-        angles_make(a, problem, token, 0, a->heads, 0);
+        angles_make(a, problem, at.b, at.n, 0, a->heads, 0);
         return;
     }
     for (int64_t i = 0; i < tokens && (h == 0 || a->heads > 1); i++)
-        angles_make(a, problem, token + i, h, 1, i);
+        angles_make(a, problem, at.b, at.n + i, h, 1, i);
 }
 
 /* The blocks of some tokens, of `count` heads from `first` on, and of batch entries begin .. end - 1. */
-static void run_tokens(const copes_lrpe_problem *problem, const block_memory *memory, bool stream, block_place at,
-                       int64_t tokens, int64_t count, int64_t end)
+static void run_tokens(const copes_lrpe_problem *problem, const block_memory *memory, learning learn, bool stream,
+                       block_place at, int64_t tokens, int64_t count, int64_t end)
 {
     const bool along_tokens = memory->axis == 1;
     const int64_t heads = along_tokens ? count : 1, begin = at.b, first = at.h;
@@ -206,10 +251,10 @@ static void run_tokens(const copes_lrpe_problem *problem, const block_memory *me
                         &memory->layout,
                         stream};
     for (int64_t h = 0; h < heads; h++) {
-        make_angles(&memory->angles, problem, memory->axis, at.n, tokens, h);
+        make_angles(&memory->angles, problem, memory->axis, at, tokens, h);
         const block_place next = h + 1 < heads ? (block_place){0, 0, 1} : (block_place){0, tokens, 1 - heads};
         for (int64_t b = begin; b < end; b++)
-            run_block(problem, &e, memory, (block_place){b, at.n, first + h},
+            run_block(problem, &e, memory, learn, (block_place){b, at.n, first + h},
                       b + 1 < end ? (block_place){1, 0, 0} : (block_place){begin - b, next.n, next.h});
     }
 }
@@ -222,22 +267,33 @@ typedef struct heads_job {
     int64_t first, count;
     int64_t tokens, blocks; /* of a task, and of all tokens */
     int64_t share, parts;   /* batch entries of a task, and of all of them */
+    theta_sums sums;
 } heads_job;
+
+static void run_task(const heads_job *job, const block_memory *memory, int64_t task, int64_t chunk)
+{
+    const copes_lrpe_problem *problem = job->problem;
+    const bool stream = copes_lrpe_bytes(problem) > (double)job->run->cache;
+    const int64_t begin = task / job->blocks * job->share, n = task % job->blocks * job->tokens;
+    run_tokens(problem, memory, (learning){job->sums, chunk, {0, 0, 0}}, stream, (block_place){begin, n, job->first},
+               n + job->tokens < problem->n ? job->tokens : problem->n - n, job->count,
+               begin + job->share < problem->b ? begin + job->share : problem->b);
+}
 
 static void run_heads(const copes_worker *worker, const void *argument)
 {
     const heads_job *job = argument;
     const copes_lrpe_problem *problem = job->problem;
-    const bool stream = copes_lrpe_bytes(problem) > (double)job->run->cache;
-    const copes_share mine = copes_share_of(worker, job->blocks * job->parts);
+    const int64_t tasks = job->blocks * job->parts, chunks = job->sums.at != NULL ? job->sums.chunks : tasks;
+    const copes_share mine = copes_share_of(worker, chunks);
     block_memory memory;
     memory_open(&memory, problem, &job->shape, job->first, job->count,
                 thread_memory(job->run, worker, memory_bytes(problem, &job->shape)));
-    for (int64_t task = mine.begin; task < mine.end; task++) {
-        const int64_t begin = task / job->blocks * job->share, n = task % job->blocks * job->tokens;
-        run_tokens(problem, &memory, stream, (block_place){begin, n, job->first},
-                   n + job->tokens < problem->n ? job->tokens : problem->n - n, job->count,
-                   begin + job->share < problem->b ? begin + job->share : problem->b);
+    for (int64_t chunk = mine.begin; chunk < mine.end; chunk++) {
+        for (int64_t head = job->first; head < job->first + job->count && job->sums.at != NULL; head++)
+            theta_sums_clear(&job->sums, chunk, head);
+        for (int64_t task = chunk * tasks / chunks; task < (chunk + 1) * tasks / chunks; task++)
+            run_task(job, &memory, task, chunk);
     }
     finish_streaming();
 }
@@ -249,13 +305,17 @@ void TEMPLATE(lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run)
         return;
     }
     heads_job job = {.problem = problem, .run = run, .shape = shape_of(problem)};
-    job.tokens = tokens_of_task(problem, &job.shape, run->threads);
+    const bool learns = problem->grad_theta.data != NULL;
+    job.tokens = learns ? job.shape.tokens : tokens_of_task(problem, &job.shape, run->threads);
     job.blocks = (problem->n + job.tokens - 1) / job.tokens;
-    job.share = batch_share(problem, job.blocks, run->threads);
+    job.share = learns || entries_have_positions(problem) ? 1 : batch_share(problem, job.blocks, run->threads);
     job.parts = (problem->b + job.share - 1) / job.share;
+    job.sums = find_sums(problem, run, chunks_of(problem, &job.shape));
     const int64_t heads = most_rows(problem, problem->h);
     for (; job.first < problem->h; job.first += heads) {
         job.count = job.first + heads < problem->h ? heads : problem->h - job.first;
         copes_team_run(run, run_heads, &job);
     }
+    if (learns)
+        theta_sums_finish(&job.sums, problem);
 }

@@ -16,6 +16,7 @@ const size_t check_family_count = sizeof check_families / sizeof *check_families
 static const char *const acts[] = {"none", "relu", "sigmoid", "silu", "softmax"};
 static const char *const fills[CHECK_FILLS] = {"normal", "wide", "special", "finite", "subnormal", "large",   "equal",
                                                "masked", "late", "rising",  "stray",  "every",     "positive"};
+static const char *const position_names[CHECK_POSITIONS] = {"packed", "scattered", "far", "fraction", "odd"};
 static const char *const angle_names[CHECK_ANGLES] = {"rope", "any", "tiny", "huge", "odd"};
 
 int check_lead_slot(const copes_op *op)
@@ -115,15 +116,24 @@ static void say_lrpe(line *l, const check_case *c)
     int m = a->grid_rank > 0 ? a->grid_rank : 1;
     say_act(l, a->act, a->dim);
     say_list(l, "theta", 2, c->theta_shape);
-    say(l, ":%s:%s", check_type_of(c->theta_type)->name, angle_names[c->angles]);
+    say(l, ":%s:%s%s", check_type_of(c->theta_type)->name, angle_names[c->angles], c->theta_each ? ":each" : "");
+    if (c->position_rank > 0 || c->offsets) {
+        say(l, " %s=%d:%d:%s:%s", c->offsets ? "offsets" : "positions", c->position_rank, c->dimensions,
+            check_type_of(c->position_type)->name, position_names[c->positions]);
+    }
     say_list(l, "grid", a->grid_rank, a->grid);
     say_list(l, "offset", m, a->offset);
     say(l, " prefix=%lld suffix=%lld%s", (long long)a->prefix, (long long)a->suffix, a->pad_theta ? " pad_theta" : "");
     if (a->sections[0] + a->sections[1] + a->sections[2] + a->sections[3] > 0) {
         say_list(l, "sections", m, a->sections);
     }
+    say(l, "%s%s", a->inverse ? " inverse" : "", c->grad_theta ? " grad_theta" : "");
+    if (a->amplitude != 0) {
+        say(l, " amplitude=%g", a->amplitude);
+    }
     if (a->variant == COPES_LRPE_ROTATE) {
-        say(l, " rotary_dim=%lld %s", (long long)a->rotary_dim, a->pairing == COPES_LRPE_HALF ? "half" : "interleaved");
+        say(l, " rotary=%lld+%lld %s", (long long)a->rotary_begin, (long long)a->rotary_dim,
+            a->pairing == COPES_LRPE_HALF ? "half" : "interleaved");
     }
 }
 

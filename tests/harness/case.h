@@ -35,6 +35,16 @@ typedef enum check_angles {
     CHECK_ANGLES
 } check_angles;
 
+/* What positions are. */
+typedef enum check_positions {
+    CHECK_PACKED,       /* 0, 1, 2 .., and from 0 again: sequences of a packed batch */
+    CHECK_SCATTERED,    /* -1000 to 100000 in any order; float32: with fractions */
+    CHECK_FAR,          /* around -2^31 and 2^31, of the types that reach so far on both sides, and up to 2^62 */
+    CHECK_FRACTION,     /* float32: from -1 to 1 */
+    CHECK_ODD_POSITION, /* float32: infinities and NaN among others */
+    CHECK_POSITIONS
+} check_positions;
+
 typedef struct check_attention_shape {
     int64_t b, n, m, h, d, e, rq, rk, rv;
 } check_attention_shape;
@@ -46,6 +56,13 @@ typedef struct check_case {
     int rank;                      /* act, lrpe: of x */
     int64_t shape[COPES_MAX_RANK]; /* act, lrpe: of x */
     int64_t theta_shape[2];
+    bool theta_each;   /* theta of rank 3: a row of these for each dimension of positions */
+    int position_rank; /* of positions; 0: there are none */
+    int dimensions;    /* of positions of rank 3 */
+    bool offsets;
+    check_type position_type; /* of positions or offsets */
+    check_positions positions;
+    bool grad_theta; /* asked for */
     check_attention_shape attention;
     int powers[COPES_TPA_BV + 1]; /* of 2, that tpa_decode's factors are multiplied by */
     bool bare_keys, bare_values;  /* rank axes left out */

@@ -23,6 +23,13 @@ typedef struct sketch {
     check_layout in, out;
     bool mixed, in_place, lse, large;
     check_fill fill;
+    int position_rank, dimensions; /* positions in place of the grid, of which grid[0] is N */
+    check_type position_type;
+    check_positions positions;
+    bool offsets, each; /* each: a theta for each dimension */
+    bool inverse, learns;
+    double amplitude;
+    int64_t rotary_begin;
 } sketch;
 
 static const sketch sketches[] = {
@@ -195,17 +202,252 @@ static const sketch many_rows[] = {
     {.b = 1, .h = 8, .d = 128, .grid = {2129}, .in = CHECK_DENSE, .out = CHECK_DENSE, .large = true},
 };
 
+/* Positions of a tensor, of every type, rank and size; thetas for each dimension; and the attributes beside them. */
+static const sketch positioned[] = {
+    {.b = 2, .h = 3, .d = 16, .grid = {7}, .position_rank = 2, .position_type = CHECK_I64, .shared = true, .lse = true},
+    {.b = 2,
+     .h = 8,
+     .d = 128,
+     .grid = {19},
+     .position_rank = 1,
+     .position_type = CHECK_I32,
+     .shared = true,
+     .in = CHECK_DENSE,
+     .out = CHECK_DENSE},
+    {.b = 3,
+     .h = 2,
+     .d = 12,
+     .grid = {5},
+     .position_rank = 2,
+     .position_type = CHECK_I32,
+     .positions = CHECK_FAR,
+     .interleaved = true,
+     .in = CHECK_SWAPPED},
+    {.b = 2,
+     .h = 3,
+     .d = 10,
+     .grid = {6},
+     .position_rank = 2,
+     .position_type = CHECK_I64,
+     .positions = CHECK_FAR,
+     .width = 1,
+     .rotary_dim = 6,
+     .theta_type = CHECK_BF16,
+     .lse = true},
+    {.b = 2,
+     .h = 2,
+     .d = 32,
+     .grid = {9},
+     .position_rank = 3,
+     .dimensions = 3,
+     .position_type = CHECK_I64,
+     .sections = true,
+     .shared = true,
+     .offset = {4, -5, 6}},
+    {.b = 2,
+     .h = 2,
+     .d = 32,
+     .grid = {9},
+     .position_rank = 3,
+     .dimensions = 2,
+     .position_type = CHECK_F32,
+     .positions = CHECK_FRACTION,
+     .width = -2,
+     .shared = true,
+     .angles = CHECK_ANY_ANGLE},
+    {.b = 2,
+     .h = 3,
+     .d = 24,
+     .grid = {8},
+     .position_rank = 3,
+     .dimensions = 3,
+     .position_type = CHECK_F32,
+     .positions = CHECK_SCATTERED,
+     .each = true,
+     .angles = CHECK_ANY_ANGLE,
+     .offset = {1, 2, 3}},
+    {.b = 1,
+     .h = 2,
+     .d = 16,
+     .grid = {23},
+     .position_rank = 2,
+     .position_type = CHECK_F32,
+     .positions = CHECK_SCATTERED,
+     .angles = CHECK_TINY_ANGLE},
+    {.b = 1,
+     .h = 2,
+     .d = 16,
+     .grid = {23},
+     .position_rank = 1,
+     .position_type = CHECK_F32,
+     .positions = CHECK_SCATTERED,
+     .angles = CHECK_HUGE_ANGLE},
+    {.b = 1,
+     .h = 2,
+     .d = 16,
+     .grid = {23},
+     .position_rank = 1,
+     .position_type = CHECK_F32,
+     .positions = CHECK_FAR,
+     .angles = CHECK_ANY_ANGLE},
+    {.b = 2,
+     .h = 2,
+     .d = 16,
+     .grid = {11},
+     .position_rank = 2,
+     .position_type = CHECK_F32,
+     .positions = CHECK_ODD_POSITION,
+     .shared = true},
+    {.b = 1,
+     .h = 2,
+     .d = 16,
+     .grid = {11},
+     .position_rank = 3,
+     .dimensions = 4,
+     .position_type = CHECK_I32,
+     .positions = CHECK_SCATTERED,
+     .each = true,
+     .shared = true,
+     .angles = CHECK_ODD_ANGLE},
+    {.b = 3,
+     .h = 2,
+     .d = 16,
+     .grid = {9},
+     .offsets = true,
+     .position_type = CHECK_I64,
+     .positions = CHECK_SCATTERED,
+     .prefix = 1,
+     .suffix = 1,
+     .offset = {3},
+     .lse = true},
+    {.b = 3,
+     .h = 4,
+     .d = 32,
+     .grid = {5},
+     .offsets = true,
+     .position_type = CHECK_I32,
+     .positions = CHECK_FAR,
+     .shared = true,
+     .in = CHECK_BROADCAST,
+     .out = CHECK_DENSE},
+    {.b = 2,
+     .h = 3,
+     .d = 18,
+     .grid_rank = 2,
+     .grid = {3, 4},
+     .each = true,
+     .offset = {-1, 7},
+     .prefix = 1,
+     .suffix = 2,
+     .angles = CHECK_ANY_ANGLE},
+    {.b = 2, .h = 2, .d = 24, .grid = {6}, .rotary_begin = 8, .rotary_dim = 16, .amplitude = 1.25, .lse = true},
+    {.b = 2,
+     .h = 2,
+     .d = 26,
+     .grid = {6},
+     .rotary_begin = 5,
+     .rotary_dim = 12,
+     .interleaved = true,
+     .inverse = true,
+     .in = CHECK_SWAPPED,
+     .out = CHECK_PADDED},
+    {.b = 2,
+     .h = 4,
+     .d = 32,
+     .grid = {8},
+     .rotary_begin = 16,
+     .amplitude = -0.5,
+     .inverse = true,
+     .shared = true,
+     .in_place = true,
+     .position_rank = 2,
+     .position_type = CHECK_I64},
+    {.b = 1, .h = 2, .d = 16, .grid = {9}, .amplitude = 3, .prefix = 2, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 2, .h = 3, .d = 16, .grid = {7}, .learns = true, .lse = true},
+    {.b = 2,
+     .h = 3,
+     .d = 20,
+     .grid = {7},
+     .learns = true,
+     .shared = true,
+     .interleaved = true,
+     .amplitude = 1.5,
+     .prefix = 1},
+    {.b = 2,
+     .h = 2,
+     .d = 18,
+     .grid = {5},
+     .learns = true,
+     .width = 1,
+     .rotary_dim = 8,
+     .rotary_begin = 3,
+     .inverse = true,
+     .in = CHECK_SWAPPED},
+    {.b = 2,
+     .h = 3,
+     .d = 24,
+     .grid_rank = 2,
+     .grid = {3, 4},
+     .learns = true,
+     .width = -2,
+     .offset = {1, 2},
+     .suffix = 1,
+     .lse = true},
+    {.b = 2,
+     .h = 2,
+     .d = 24,
+     .grid_rank = 3,
+     .grid = {2, 2, 3},
+     .learns = true,
+     .sections = true,
+     .shared = true,
+     .in = CHECK_STRIDED,
+     .out = CHECK_REVERSED},
+    {.b = 3,
+     .h = 2,
+     .d = 20,
+     .grid = {9},
+     .learns = true,
+     .each = true,
+     .position_rank = 3,
+     .dimensions = 2,
+     .position_type = CHECK_F32,
+     .positions = CHECK_FRACTION,
+     .angles = CHECK_ANY_ANGLE,
+     .lse = true},
+    {.b = 2,
+     .h = 5,
+     .d = 34,
+     .grid = {130},
+     .learns = true,
+     .shared = true,
+     .position_rank = 2,
+     .position_type = CHECK_I32,
+     .positions = CHECK_SCATTERED},
+    {.b = 0, .h = 2, .d = 16, .grid = {4}, .learns = true},
+    {.b = 2,
+     .h = 2,
+     .d = 16,
+     .grid = {0},
+     .learns = true,
+     .shared = true,
+     .position_rank = 2,
+     .position_type = CHECK_I64},
+    {.b = 2, .h = 2, .d = 16, .grid = {9}, .learns = true, .in_place = true, .pad = true, .width = 3},
+};
+
 static void set_angles(check_case *c, const sketch *s, int64_t angles)
 {
     copes_lrpe_attributes *a = &c->op.lrpe;
-    int m = s->grid_rank > 0 ? s->grid_rank : 1;
+    int m = s->position_rank == 3 ? s->dimensions : s->grid_rank > 0 ? s->grid_rank : 1;
+    c->theta_each = s->each;
     c->theta_shape[0] = s->shared ? 1 : s->h;
     c->theta_shape[1] = s->width < 0        ? (angles + m - 1) / m
                         : s->width == 0     ? angles
                         : s->width < angles ? s->width
                                             : angles;
     if (!s->sections) {
-        a->pad_theta = m == 1 && c->theta_shape[1] < angles && (c->theta_shape[1] > 1 || s->pad);
+        a->pad_theta = !s->each && m == 1 && c->theta_shape[1] < angles && (c->theta_shape[1] > 1 || s->pad);
         return;
     }
     c->theta_shape[1] = angles;
@@ -238,7 +480,15 @@ static check_case drawn(const sketch *s, copes_lrpe_variant variant)
     int64_t shape[] = {s->b, s->prefix + length + s->suffix, s->h, d};
     shape[c.rank - 1] = d;
     memcpy(c.shape, shape, sizeof shape);
-    set_angles(&c, s, variant == COPES_LRPE_COSINE ? d : (rotary == 0 ? d : rotary) / 2);
+    c.op.lrpe.rotary_begin = variant == COPES_LRPE_ROTATE ? s->rotary_begin : 0;
+    c.op.lrpe.amplitude = s->amplitude;
+    c.op.lrpe.inverse = s->inverse;
+    set_angles(&c, s, variant == COPES_LRPE_COSINE ? d : (rotary == 0 ? d - s->rotary_begin : rotary) / 2);
+    c.position_rank = s->position_rank;
+    c.dimensions = s->dimensions;
+    c.offsets = s->offsets;
+    c.position_type = s->position_type;
+    c.positions = s->positions;
     c.theta_type = s->theta_type;
     c.angles = s->angles;
     c.in_layout = s->in;
@@ -267,6 +517,7 @@ static void add_acts(case_list *list, const sketch *s, copes_lrpe_variant varian
     c.type = type;
     for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
         c.op.kind = (copes_kind)kind;
+        c.grad_theta = s->learns && kind == COPES_LRPE_BACKWARD;
         for (int act = COPES_ACT_NONE; act < COPES_ACT_SOFTMAX; act++) {
             add(list, s, c, (copes_act)act, 0);
         }
@@ -280,6 +531,9 @@ static void add_table(case_list *list, copes_lrpe_variant variant)
     for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
         for (size_t i = 0; i < sizeof sketches / sizeof *sketches; i++) {
             add_acts(list, &sketches[i], variant, float_types[t]);
+        }
+        for (size_t i = 0; i < sizeof positioned / sizeof *positioned; i++) {
+            add_acts(list, &positioned[i], variant, float_types[t]);
         }
     }
     for (size_t i = 0; i < sizeof long_sketches / sizeof *long_sketches; i++) {

@@ -144,11 +144,41 @@ static double one_angle(check_angles angles, int64_t i, int64_t width, int64_t h
 
 void check_fill_angles(oracle_tensor *theta, check_type type, check_angles angles, unsigned repeats, uint64_t *state)
 {
-    int64_t width = theta->shape[1];
+    int64_t width = theta->shape[theta->rank - 1];
     for (int64_t i = 0; i < oracle_count(theta); i++) {
         const int64_t from = original_of(theta, repeats, i);
         theta->value[i] =
             from < i ? theta->value[from] : check_round(type, one_angle(angles, i % width, width, i / width, state));
+    }
+}
+
+static double one_position(check_type type, check_positions positions, double before, uint64_t *state)
+{
+    const int64_t far[] = {INT32_MAX, INT32_MIN, INT32_MAX - 1, -INT32_MAX};
+    const double farther[] = {0x1p31, -0x1p31 - 1, 0x1p52 + 1, -0x1.fffffp61};
+    switch (positions) {
+    case CHECK_PACKED: return check_below(state, 7) == 0 ? 0 : before + 1;
+    case CHECK_FAR:
+        return type == CHECK_I32 || check_below(state, 2) == 0 ? (double)far[check_below(state, 4)]
+                                                               : farther[check_below(state, 4)];
+    case CHECK_FRACTION: return sign(state) * check_uniform(state);
+    case CHECK_ODD_POSITION:
+        if (check_below(state, 3) == 0)
+            return check_below(state, 2) == 0 ? (double)NAN : sign(state) * (double)INFINITY;
+        break;
+    case CHECK_SCATTERED:
+    case CHECK_POSITIONS: break;
+    }
+    return 101000 * check_uniform(state) - 1000;
+}
+
+void check_fill_positions(oracle_tensor *tensor, check_type type, check_positions positions, unsigned repeats,
+                          uint64_t *state)
+{
+    for (int64_t i = 0; i < oracle_count(tensor); i++) {
+        const int64_t from = original_of(tensor, repeats, i);
+        const double value = one_position(type, positions, i > 0 ? tensor->value[i - 1] : -1, state);
+        tensor->value[i] = from < i ? tensor->value[from] : type == CHECK_F32 ? check_round(type, value) : trunc(value);
     }
 }
 

@@ -9,6 +9,9 @@
 void check_fill_values(oracle_tensor *tensor, check_type type, check_fill fill, unsigned repeats, uint64_t *state);
 void check_fill_angles(oracle_tensor *theta, check_type type, check_angles angles, unsigned repeats, uint64_t *state);
 
+void check_fill_positions(oracle_tensor *tensor, check_type type, check_positions positions, unsigned repeats,
+                          uint64_t *state);
+
 /* Finite numbers of the type by their bits, whose sizes are spread evenly. */
 void check_fill_finite(oracle_tensor *tensor, check_type type, uint64_t *state);
 

@@ -108,7 +108,8 @@ static int save_lse(check_problem *p)
     const check_case *c = &p->c;
     check_type type = c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
     copes_op forward = {.kind = COPES_LRPE_FORWARD, .lrpe = c->op.lrpe};
-    oracle_args args = {.in = {&p->in[COPES_LRPE_X], &p->in[COPES_LRPE_THETA]}, .tiny = p->args.tiny};
+    oracle_args args = p->args;
+    memset(args.out, 0, sizeof args.out);
     oracle_tensor o, lse;
     oracle_infer(&forward, &args, COPES_LRPE_OUT, &o);
     oracle_infer(&forward, &args, COPES_LRPE_OUT_LSE, &lse);
@@ -126,17 +127,41 @@ static int save_lse(check_problem *p)
     return status;
 }
 
+/* Dimensions of a case's positions. */
+static int dimensions_of(const check_case *c)
+{
+    return c->position_rank == 3 ? c->dimensions : c->op.lrpe.grid_rank > 0 ? c->op.lrpe.grid_rank : 1;
+}
+
+static int prepare_positions(check_problem *p, uint64_t *state)
+{
+    const check_case *c = &p->c;
+    const int slot = c->offsets ? COPES_LRPE_OFFSETS : COPES_LRPE_POSITIONS, rank = c->offsets ? 1 : c->position_rank;
+    const int64_t shape[3] = {c->dimensions, c->shape[0], c->shape[1]};
+    if (rank == 0)
+        return 0;
+    oracle_tensor *tensor = add_input(p, slot, c->position_type, rank, c->offsets ? &c->shape[0] : shape + 3 - rank);
+    if (tensor == NULL)
+        return -1;
+    p->args.positions_are_real = c->position_type == CHECK_F32;
+    if (!p->described)
+        check_fill_positions(tensor, c->position_type, c->positions, check_repeats_of(c, slot), state);
+    return 0;
+}
+
 static int prepare_lrpe(check_problem *p, uint64_t *state)
 {
     const check_case *c = &p->c;
-    oracle_tensor *theta = add_input(p, COPES_LRPE_THETA, c->theta_type, 2, c->theta_shape);
-    if (theta == NULL) {
+    const int64_t theta_shape[3] = {dimensions_of(c), c->theta_shape[0], c->theta_shape[1]};
+    oracle_tensor *theta = add_input(p, COPES_LRPE_THETA, c->theta_type, c->theta_each ? 3 : 2,
+                                     c->theta_each ? theta_shape : c->theta_shape);
+    if (theta == NULL || prepare_positions(p, state) != 0) {
         return -1;
     }
     if (!p->described)
         check_fill_angles(theta, c->theta_type, c->angles, check_repeats_of(c, COPES_LRPE_THETA), state);
     bool backward = c->op.kind == COPES_LRPE_BACKWARD;
-    if (!backward || c->op.lrpe.act != COPES_ACT_NONE) {
+    if (!backward || c->op.lrpe.act != COPES_ACT_NONE || c->grad_theta) {
         if (fill_input(p, COPES_LRPE_X, c->type, c->rank, c->shape, c->fill, state) != 0) {
             return -1;
         }
@@ -237,8 +262,9 @@ static int arrange(check_problem *problem)
     if (prepare_inputs(problem) != 0 || add_output(problem, COPES_FIRST_OUT, c->type) != 0) {
         return -1;
     }
-    bool gives_lse = c->lse && c->op.kind != COPES_LRPE_BACKWARD;
-    return gives_lse ? add_output(problem, COPES_LSE_OUT, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32) : 0;
+    const bool backward = c->op.kind == COPES_LRPE_BACKWARD;
+    const bool second = backward ? c->grad_theta : c->lse; /* grad_theta, or lse */
+    return second ? add_output(problem, COPES_LSE_OUT, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32) : 0;
 }
 
 int check_prepare(check_problem *problem, const check_case *c)

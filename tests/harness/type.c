@@ -11,6 +11,7 @@ static const check_type_info types[CHECK_TYPES] = {
     [CHECK_BF16] = {"bf16", {kDLBfloat, 16, 1}, 2, 8, -133, 0x1p-126, 0x1.fep127},
     [CHECK_F64] = {"f64", {kDLFloat, 64, 1}, 8, 53, -1074, DBL_MIN, DBL_MAX},
     [CHECK_I32] = {"i32", {kDLInt, 32, 1}, 4, 31, 0, 1, INT32_MAX},
+    [CHECK_I64] = {"i64", {kDLInt, 64, 1}, 8, 53, 0, 1, 0x1p62}, /* those that a double holds */
 };
 
 const check_type_info *check_type_of(check_type type)
@@ -79,10 +80,12 @@ void check_encode(check_type type, double value, void *bytes)
 {
     float single = (float)value;
     int32_t integer = type == CHECK_I32 ? (int32_t)value : 0;
+    int64_t wide = type == CHECK_I64 ? (int64_t)value : 0;
     uint16_t half = type == CHECK_F16 || type == CHECK_BF16 ? encode16(type, value) : 0;
     const void *from = type == CHECK_F64   ? (const void *)&value
                        : type == CHECK_F32 ? (const void *)&single
                        : type == CHECK_I32 ? (const void *)&integer
+                       : type == CHECK_I64 ? (const void *)&wide
                                            : (const void *)&half;
     memcpy(bytes, from, (size_t)types[type].size);
 }
@@ -92,11 +95,13 @@ double check_decode(check_type type, const void *bytes)
     double value;
     float single;
     int32_t integer;
+    int64_t wide;
     uint16_t half;
     switch (type) {
     case CHECK_F64: memcpy(&value, bytes, sizeof value); return value;
     case CHECK_F32: memcpy(&single, bytes, sizeof single); return (double)single;
     case CHECK_I32: memcpy(&integer, bytes, sizeof integer); return integer;
+    case CHECK_I64: memcpy(&wide, bytes, sizeof wide); return (double)wide;
     case CHECK_F16:
     case CHECK_BF16:
     case CHECK_TYPES: break;

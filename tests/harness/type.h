@@ -6,7 +6,7 @@
 #include <dlpack/dlpack.h>
 #include <stdint.h>
 
-typedef enum check_type { CHECK_F32, CHECK_F16, CHECK_BF16, CHECK_F64, CHECK_I32, CHECK_TYPES } check_type;
+typedef enum check_type { CHECK_F32, CHECK_F16, CHECK_BF16, CHECK_F64, CHECK_I32, CHECK_I64, CHECK_TYPES } check_type;
 
 typedef struct check_type_info {
     const char *name;

@@ -7,10 +7,11 @@
 
 typedef struct encoding {
     const copes_lrpe_attributes *op;
-    const oracle_tensor *theta;
-    int64_t b, n, h, d; /* of x */
-    int64_t angles;     /* K */
-    int64_t length;     /* tokens in the grid */
+    const oracle_tensor *theta, *positions, *offsets;
+    int positions_are_real; /* float32 */
+    int64_t b, n, h, d;     /* of x */
+    int64_t angles;         /* K */
+    int64_t length;         /* tokens in the grid */
     int backward;
     oracle_axis axis; /* of softmax */
 } encoding;
@@ -18,12 +19,17 @@ typedef struct encoding {
 static encoding describe(const copes_op *op, const oracle_args *args)
 {
     const oracle_tensor *wide = args->in[op->kind == COPES_LRPE_FORWARD ? COPES_LRPE_X : COPES_LRPE_GRAD_O];
-    encoding c = {.op = &op->lrpe, .theta = args->in[COPES_LRPE_THETA], .backward = op->kind == COPES_LRPE_BACKWARD};
+    encoding c = {.op = &op->lrpe,
+                  .theta = args->in[COPES_LRPE_THETA],
+                  .positions = args->in[COPES_LRPE_POSITIONS],
+                  .offsets = args->in[COPES_LRPE_OFFSETS],
+                  .positions_are_real = args->positions_are_real,
+                  .backward = op->kind == COPES_LRPE_BACKWARD};
     c.b = wide->shape[0];
     c.n = wide->shape[1];
     c.h = wide->rank == 4 ? wide->shape[2] : 1;
     c.d = wide->shape[wide->rank - 1] / (c.backward && op->lrpe.variant == COPES_LRPE_COSINE ? 2 : 1);
-    int64_t rotary = op->lrpe.rotary_dim == 0 ? c.d : op->lrpe.rotary_dim;
+    int64_t rotary = op->lrpe.rotary_dim == 0 ? c.d - op->lrpe.rotary_begin : op->lrpe.rotary_dim;
     c.angles = op->lrpe.variant == COPES_LRPE_COSINE ? c.d : rotary / 2;
     c.length = c.n - op->lrpe.prefix - op->lrpe.suffix;
     int over_sequence = op->lrpe.dim == -3;
@@ -40,38 +46,89 @@ static int64_t coordinate(const copes_lrpe_attributes *op, int64_t s, int j)
     return op->grid_rank == 0 ? s : s % op->grid[j];
 }
 
-/* Which dimension of the grid turns angle i, and by which column of theta; column -1: the angle is 0. */
-static int dimension_of(const encoding *c, int64_t i, int64_t *column)
+/* Dimensions of positions. */
+static int dimensions(const encoding *c)
 {
-    int64_t width = c->theta->shape[1], end = 0;
-    for (int j = 0; j < COPES_MAX_GRID; j++) {
-        end += c->op->sections[j];
-        if (i < end) {
-            *column = i;
-            return j;
-        }
+    if (c->positions != NULL) {
+        return c->positions->rank == 3 ? (int)c->positions->shape[0] : 1;
     }
-    if (c->op->grid_rank > 1) {
-        *column = i % width;
-        return (int)(i / width);
-    }
-    *column = width == 1 && !c->op->pad_theta ? 0 : i < width ? i : -1;
-    return 0;
+    return c->op->grid_rank > 0 ? c->op->grid_rank : 1;
 }
 
-static real angle_of(const encoding *c, int64_t token, int64_t head, int64_t i)
+/* Which column of theta turns angle i in dimension j; -1: none does. */
+static int64_t column_of(const encoding *c, int64_t i, int j)
 {
-    int64_t s = token - c->op->prefix, column;
-    if (s < 0 || s >= c->length) {
-        return 0;
+    int64_t width = c->theta->shape[c->theta->rank - 1], begin = 0;
+    if (c->theta->rank == 3) {
+        return i;
     }
-    int j = dimension_of(c, i, &column);
-    if (column < 0) {
-        return 0;
+    for (int before = 0; before < j; before++) {
+        begin += c->op->sections[before];
     }
-    int64_t row = c->theta->shape[0] == 1 ? 0 : head;
-    return oracle_angle(c->op->offset[j] + coordinate(c->op, s, j),
-                        (float)c->theta->value[row * c->theta->shape[1] + column]);
+    if (c->op->sections[0] + c->op->sections[1] + c->op->sections[2] + c->op->sections[3] > 0) {
+        return i >= begin && i < begin + c->op->sections[j] ? i : -1;
+    }
+    if (dimensions(c) > 1) {
+        return i / width == j ? i % width : -1;
+    }
+    return width == 1 && !c->op->pad_theta ? 0 : i < width ? i : -1;
+}
+
+static int64_t theta_place(const encoding *c, int64_t head, int64_t column, int j)
+{
+    int64_t heads = c->theta->shape[c->theta->rank - 2], width = c->theta->shape[c->theta->rank - 1];
+    return ((c->theta->rank == 3 ? j : 0) * heads + (heads == 1 ? 0 : head)) * width + column;
+}
+
+/* A token's position in a dimension: an integer, and a float32 to be added to it. */
+typedef struct position {
+    int64_t whole;
+    float real;
+    int inside; /* 0: of the prefix or suffix */
+} position;
+
+static position position_of(const encoding *c, int64_t b, int64_t token, int j)
+{
+    int64_t s = token - c->op->prefix;
+    position p = {c->op->offset[j], 0, c->positions != NULL || (s >= 0 && s < c->length)};
+    const oracle_tensor *given = c->positions != NULL ? c->positions : c->offsets;
+    if (!p.inside) {
+        return p;
+    }
+    if (given != NULL) {
+        int64_t at =
+            c->positions == NULL ? b : ((given->rank == 3 ? j * c->b : 0) + (given->rank > 1 ? b : 0)) * c->n + token;
+        double value = given->value[at];
+        if (c->positions_are_real) {
+            p.real = (float)value;
+        } else {
+            p.whole = (int64_t)((uint64_t)p.whole + (uint64_t)(int64_t)value);
+        }
+    }
+    if (c->positions == NULL) {
+        p.whole = (int64_t)((uint64_t)p.whole + (uint64_t)coordinate(c->op, s, j));
+    }
+    return p;
+}
+
+static real angle_of(const encoding *c, int64_t b, int64_t token, int64_t head, int64_t i)
+{
+    real angle = 0;
+    for (int j = 0; j < dimensions(c); j++) {
+        position p = position_of(c, b, token, j);
+        int64_t column = column_of(c, i, j);
+        if (column < 0 || !p.inside) {
+            continue;
+        }
+        float theta = (float)c->theta->value[theta_place(c, head, column, j)];
+        angle += oracle_angle(p.whole, theta) + oracle_angle_of_float(p.real, theta);
+    }
+    return c->op->inverse ? -angle : angle;
+}
+
+static real amplitude_of(const encoding *c)
+{
+    return c->op->amplitude != 0 ? (real)(float)c->op->amplitude : 1;
 }
 
 /* a cos - b sin, with b's sign folded into sin. */
@@ -85,34 +142,37 @@ static oracle_number turned(const encoding *c, oracle_number a, real cosine, ora
 }
 
 /* Rotates a head in place; `direction` is 1, or -1 for the transpose. */
-static void rotate_head(const encoding *c, int64_t token, int64_t head, real direction, oracle_number *y)
+static void rotate_head(const encoding *c, int64_t b, int64_t token, int64_t head, real direction, oracle_number *y)
 {
+    y += c->op->rotary_begin;
     for (int64_t i = 0; i < c->angles; i++) {
-        real angle = direction * angle_of(c, token, head, i), cosine = cosl(angle), sine = sinl(angle);
+        real angle = direction * angle_of(c, b, token, head, i), factor = amplitude_of(c);
+        real cosine = factor * cosl(angle), sine = factor * sinl(angle);
         oracle_number *first = c->op->pairing == COPES_LRPE_HALF ? y + i : y + 2 * i;
         oracle_number *second = c->op->pairing == COPES_LRPE_HALF ? y + i + c->angles : first + 1;
-        oracle_number a = *first, b = *second;
-        *first = turned(c, a, cosine, b, -sine);
-        *second = turned(c, b, cosine, a, sine);
+        oracle_number one = *first, other = *second;
+        *first = turned(c, one, cosine, other, -sine);
+        *second = turned(c, other, cosine, one, sine);
     }
 }
 
-static void cosine_head(const encoding *c, int64_t token, int64_t head, const oracle_number *y, oracle_number *o)
+static void cosine_head(const encoding *c, int64_t b, int64_t token, int64_t head, const oracle_number *y,
+                        oracle_number *o)
 {
     oracle_number nothing = {0, 0, 0};
     for (int64_t i = 0; i < c->d; i++) {
-        real angle = angle_of(c, token, head, i);
-        o[i] = turned(c, y[i], cosl(angle), nothing, 0);
-        o[i + c->d] = turned(c, y[i], sinl(angle), nothing, 0);
+        real angle = angle_of(c, b, token, head, i), factor = amplitude_of(c);
+        o[i] = turned(c, y[i], factor * cosl(angle), nothing, 0);
+        o[i + c->d] = turned(c, y[i], factor * sinl(angle), nothing, 0);
     }
 }
 
-static void cosine_head_transpose(const encoding *c, int64_t token, int64_t head, const oracle_number *o,
+static void cosine_head_transpose(const encoding *c, int64_t b, int64_t token, int64_t head, const oracle_number *o,
                                   oracle_number *y)
 {
     for (int64_t i = 0; i < c->d; i++) {
-        real angle = angle_of(c, token, head, i);
-        y[i] = turned(c, o[i], cosl(angle), o[i + c->d], sinl(angle));
+        real angle = angle_of(c, b, token, head, i), factor = amplitude_of(c);
+        y[i] = turned(c, o[i], factor * cosl(angle), o[i + c->d], factor * sinl(angle));
     }
 }
 
@@ -120,13 +180,13 @@ static void cosine_head_transpose(const encoding *c, int64_t token, int64_t head
 static void encode(const encoding *c, oracle_number *from, oracle_number *to)
 {
     for (int64_t row = 0; row < c->b * c->n * c->h; row++) {
-        int64_t token = row / c->h % c->n, head = row % c->h;
+        int64_t b = row / c->h / c->n, token = row / c->h % c->n, head = row % c->h;
         if (c->op->variant == COPES_LRPE_ROTATE) {
-            rotate_head(c, token, head, c->backward ? -1 : 1, from + row * c->d);
+            rotate_head(c, b, token, head, c->backward ? -1 : 1, from + row * c->d);
         } else if (c->backward) {
-            cosine_head_transpose(c, token, head, from + row * 2 * c->d, to + row * c->d);
+            cosine_head_transpose(c, b, token, head, from + row * 2 * c->d, to + row * c->d);
         } else {
-            cosine_head(c, token, head, from + row * c->d, to + row * 2 * c->d);
+            cosine_head(c, b, token, head, from + row * c->d, to + row * 2 * c->d);
         }
     }
 }
@@ -158,22 +218,78 @@ static void restore_softmax(const encoding *c, const double *x, const double *ls
     }
 }
 
+/* The forward's activation. */
+static void restore_activation(const encoding *c, const oracle_args *args, oracle_number *y)
+{
+    const double *x = args->in[COPES_LRPE_X]->value;
+    if (args->in[COPES_LRPE_LSE] != NULL) {
+        restore_softmax(c, x, args->in[COPES_LRPE_LSE]->value, y);
+    } else {
+        oracle_activate(c->op->act, c->axis, x, y);
+    }
+}
+
 static void activation_backward(const encoding *c, const oracle_args *args, oracle_number *g, oracle_number *y)
 {
     if (c->op->act == COPES_ACT_NONE) {
         return;
     }
-    const double *x = args->in[COPES_LRPE_X]->value;
     if (c->op->act != COPES_ACT_SOFTMAX) {
-        oracle_gradient(c->op->act, c->b * c->n * c->h * c->d, (real)args->tiny, x, g);
+        oracle_gradient(c->op->act, c->b * c->n * c->h * c->d, (real)args->tiny, args->in[COPES_LRPE_X]->value, g);
         return;
     }
-    if (args->in[COPES_LRPE_LSE] != NULL) {
-        restore_softmax(c, x, args->in[COPES_LRPE_LSE]->value, y);
-    } else {
-        oracle_activate(COPES_ACT_SOFTMAX, c->axis, x, y);
-    }
+    restore_activation(c, args, y);
     oracle_softmax_gradient(c->axis, y, g);
+}
+
+/* By angle i of a row: its derivative, and the sizes of the derivative's terms and of an error of the phase. */
+static oracle_number derivative_by_angle(const encoding *c, real angle, int64_t i, const double *grad_o,
+                                         const oracle_number *y)
+{
+    real factor = amplitude_of(c), cosine = factor * cosl(angle), sine = factor * sinl(angle);
+    if (c->op->variant == COPES_LRPE_COSINE) {
+        real along = (real)grad_o[i], across = (real)grad_o[i + c->d], size = fabsl(y[i].value) + y[i].term;
+        return (oracle_number){y[i].value * (across * cosine - along * sine),
+                               size * (fabsl(across * cosine) + fabsl(along * sine)),
+                               size * fabsl(factor) * (fabsl(across) + fabsl(along))};
+    }
+    int64_t half = c->op->pairing == COPES_LRPE_HALF, first = c->op->rotary_begin + (half ? i : 2 * i);
+    int64_t second = half ? first + c->angles : first + 1;
+    oracle_number a = y[first], b = y[second];
+    real turned_a = a.value * cosine - b.value * sine, turned_b = a.value * sine + b.value * cosine;
+    real size = fabsl(factor) * (fabsl(a.value) + fabsl(b.value) + a.term + b.term);
+    real gradients = fabsl((real)grad_o[first]) + fabsl((real)grad_o[second]);
+    return (oracle_number){(real)grad_o[second] * turned_a - (real)grad_o[first] * turned_b, size * gradients,
+                           size * gradients};
+}
+
+/* The gradient of theta. */
+static void store_grad_theta(const encoding *c, const oracle_args *args, const oracle_number *y, oracle_tensor *out)
+{
+    const double *grad_o = args->in[COPES_LRPE_GRAD_O]->value;
+    int64_t wide = c->op->variant == COPES_LRPE_COSINE ? 2 * c->d : c->d;
+    oracle_number *sums = calloc((size_t)oracle_count(out) + 1, sizeof *sums);
+    for (int64_t row = 0; row < c->b * c->n * c->h; row++) {
+        int64_t b = row / c->h / c->n, token = row / c->h % c->n, head = row % c->h;
+        for (int64_t i = 0; i < c->angles; i++) {
+            oracle_number d =
+                derivative_by_angle(c, angle_of(c, b, token, head, i), i, grad_o + row * wide, y + row * c->d);
+            for (int j = 0; j < dimensions(c); j++) {
+                position p = position_of(c, b, token, j);
+                int64_t column = column_of(c, i, j);
+                if (column < 0 || !p.inside) {
+                    continue;
+                }
+                real factor = (c->op->inverse ? -1 : 1) * ((real)p.whole + (real)p.real);
+                oracle_number *sum = &sums[theta_place(c, head, column, j)];
+                sum->value += factor * d.value;
+                sum->term += fabsl(factor) * d.term;
+                sum->turn += fabsl(factor) * d.turn;
+            }
+        }
+    }
+    oracle_store(sums, out);
+    free(sums);
 }
 
 int oracle_run_lrpe(const copes_op *op, const oracle_args *args)
@@ -195,6 +311,10 @@ int oracle_run_lrpe(const copes_op *op, const oracle_args *args)
         }
     } else {
         const double *grad = args->in[COPES_LRPE_GRAD_O]->value;
+        if (args->out[COPES_LRPE_GRAD_THETA] != NULL) {
+            restore_activation(&c, args, narrow);
+            store_grad_theta(&c, args, narrow, args->out[COPES_LRPE_GRAD_THETA]);
+        }
         oracle_number *from = in_place ? narrow : wide;
         for (int64_t i = 0; i < oracle_count(args->in[COPES_LRPE_GRAD_O]); i++) {
             from[i] = (oracle_number){(real)grad[i], fabsl((real)grad[i]), 0};
@@ -211,6 +331,13 @@ void oracle_infer_lrpe(const copes_op *op, const oracle_args *args, int slot, or
 {
     encoding c = describe(op, args);
     const oracle_tensor *like = args->in[c.backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
+    if (slot == COPES_LRPE_GRAD_THETA && c.backward) {
+        out->rank = c.theta->rank;
+        for (int i = 0; i < out->rank; i++) {
+            out->shape[i] = c.theta->shape[i];
+        }
+        return;
+    }
     if (slot == COPES_LRPE_OUT_LSE) {
         out->rank = 3;
         out->shape[0] = c.b;

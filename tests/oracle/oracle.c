@@ -16,7 +16,7 @@ int64_t oracle_count(const oracle_tensor *tensor)
 oracle_rule oracle_rule_of(const copes_op *op, int slot)
 {
     if (slot == COPES_LSE_OUT) {
-        return ORACLE_BY_LSE;
+        return op->kind == COPES_LRPE_BACKWARD ? ORACLE_BY_SUM : ORACLE_BY_LSE;
     }
     switch (op->kind) {
     case COPES_ACT_FORWARD:

@@ -18,6 +18,7 @@ typedef struct oracle_tensor {
 typedef struct oracle_args {
     const oracle_tensor *in[COPES_MAX_INPUTS]; /* kv_len holds its integers */
     oracle_tensor *out[COPES_MAX_OUTPUTS];
+    int positions_are_real; /* lrpe: float32, and not integers */
     double tiny; /* the smallest normal number of the arithmetic that is judged: factors below it may count as 0 to an
                   * infinity */
 } oracle_args;
@@ -27,6 +28,7 @@ typedef enum oracle_rule {
     ORACLE_BY_TERM,      /* the largest term of the element itself */
     ORACLE_BY_ROW,       /* softmax: the largest term of the row of the softmax that the element came from */
     ORACLE_BY_ATTENTION, /* tpa_decode: the largest size of an output of the (batch, token, head) */
+    ORACLE_BY_SUM,       /* grad_theta: the sum of the sizes of its terms */
     ORACLE_BY_LSE /* log sum exp: the largest of 1, its two terms, the maximum and the logarithm of the sum, and in
                    * tpa_decode the mean size of the scores */
 } oracle_rule;
@@ -39,9 +41,10 @@ void oracle_infer(const copes_op *op, const oracle_args *args, int slot, oracle_
 /* Fills value, term and turn of every output that args->out names. Returns 0, or -1 where memory ran out. */
 int oracle_run(const copes_op *op, const oracle_args *args);
 
-/* The angle p theta modulo one turn, in radians from -pi to pi, good to better than 2^-62 turn for |p| < 2^31; NaN for
- * a theta that is not finite. */
+/* The angle p theta modulo one turn, in radians from -pi to pi, good to better than 2^-60 turn; NaN for a theta or p that is
+ * not finite. */
 long double oracle_angle(int64_t p, float theta);
+long double oracle_angle_of_float(float p, float theta);
 
 int64_t oracle_count(const oracle_tensor *tensor);
 

@@ -7,9 +7,10 @@
 __extension__ typedef unsigned __int128 wide;
 __extension__ typedef __int128 signed_wide;
 
-/* 1 / (2 pi), 320 bits after the binary point. */
-static const uint64_t inverse_turn[5] = {0x28be60db9391054aU, 0x7f09d5f47d4d3770U, 0x36d8a5664f10e410U,
-                                         0x7f9458eaf7aef158U, 0x6dc91b8e909374b8U};
+/* 1 / (2 pi), 448 bits after the binary point. */
+static const uint64_t inverse_turn[7] = {0x28be60db9391054aU, 0x7f09d5f47d4d3770U, 0x36d8a5664f10e410U,
+                                         0x7f9458eaf7aef158U, 0x6dc91b8e909374b8U, 0x01924bba82746487U,
+                                         0x3f877ac72c4a69cfU};
 
 static const long double turn = 6.283185307179586476925286766559005768L;
 
@@ -30,20 +31,44 @@ static wide fraction_of(int exponent)
     return exponent <= -128 ? 0 : all >> -exponent;
 }
 
+/* integer 2^exponent radians, for an integer of at most 55 bits. */
+static long double reduced(int64_t integer, int exponent)
+{
+    long double plain = ldexpl((long double)integer, exponent); /* exact: a long double holds 64 bits */
+    if (fabsl(plain) <= 0.5L) {
+        return plain;
+    }
+    wide magnitude = (wide)(integer < 0 ? -integer : integer) * fraction_of(exponent);
+    long double turns = ldexpl((long double)(signed_wide)magnitude, -128);
+    return (integer < 0 ? -turns : turns) * turn;
+}
+
+/* A finite value as an integer of 24 bits times 2^exponent. */
+static int64_t significand(float value, int *exponent)
+{
+    int64_t integer = (int64_t)ldexp(frexp((double)value, exponent), 24);
+    *exponent -= 24;
+    return integer;
+}
+
 long double oracle_angle(int64_t p, float theta)
 {
     if (!isfinite(theta)) {
         return (long double)NAN;
     }
     int exponent;
-    int64_t mantissa = (int64_t)ldexp(frexp((double)theta, &exponent), 24);
-    exponent -= 24;
-    int64_t product = p * mantissa;                             /* at most 55 bits */
-    long double plain = ldexpl((long double)product, exponent); /* exact: a long double holds 64 bits */
-    if (fabsl(plain) <= 0.5L) {
-        return plain;
+    int64_t integer = significand(theta, &exponent), low = p % (1LL << 31), high = p / (1LL << 31);
+    long double upper = high == 0 ? 0 : reduced(high % (1LL << 31) * integer, exponent + 31);
+    long double top = high / (1LL << 31) == 0 ? 0 : reduced(high / (1LL << 31) * integer, exponent + 62);
+    return remainderl(reduced(low * integer, exponent) + upper + top, turn);
+}
+
+long double oracle_angle_of_float(float p, float theta)
+{
+    if (!isfinite(p) || !isfinite(theta)) {
+        return (long double)NAN;
     }
-    wide magnitude = (wide)(product < 0 ? -product : product) * fraction_of(exponent);
-    long double turns = ldexpl((long double)(signed_wide)magnitude, -128);
-    return (product < 0 ? -turns : turns) * turn;
+    int exponent, more;
+    int64_t integer = significand(theta, &exponent), other = significand(p, &more);
+    return reduced(integer * other, exponent + more);
 }
