@@ -7,7 +7,8 @@ namespace COPES_GPU::sequence
 
 static const char *const NOT_BUILT = "the library has no code for compute capability 9.0 or newer";
 
-/* Whole vectors, and angles that are the position times a step for all tokens. nullptr: it is so, wherever tensors start. */
+/* The kernels need whole vectors, and for each angle one step from each token to the next. nullptr where the problem
+ * has both, wherever its tensors start in memory. */
 template <typename T> static const char *refuse_problem(const gpu_device &device, const copes_lrpe_problem &problem)
 {
     const bool cosine = problem.variant == COPES_LRPE_COSINE, rotated = problem.k > 0;
@@ -62,7 +63,8 @@ template <typename T> static bool plan_coding(const gpu_device &, const copes_lr
 }
 #endif
 
-/* The workspace is that of tensors which start anywhere, so that a call whose addresses are refused has it, too. */
+/* A workspace must not depend on addresses. So the plan for aligned tensors sets it, even where a tensor's address
+ * is refused. */
 template <typename T>
 bool plan_fast(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
 {
