@@ -36,7 +36,7 @@ template <typename K> struct loader {
     typedef typename K::T T;
     const worker<K> w;
     slab_walk walk;
-    int until;                             /* steps to the next tile's first slab */
+    int until;                             /* steps until the next slab may be of another tile */
     int left;                              /* steps left of the slab */
     int tokens_left;                       /* of the thread, in the slab */
     const char *x = nullptr, *g = nullptr; /* the next token's piece: thread_strides says which tensors */

@@ -105,8 +105,8 @@ template <typename K> struct exchange {
             if (lane + 32 * j >= K::COLUMNS)
                 continue;
             if (!K::BACKWARD) {
-                bad = bad || !(fabsf(all[j]) <
-                               INFINITY); /* an infinity says that an element was too large; a NaN may hide it */
+                /* infinity: an element was too large; NaN: it may hide one */
+                bad = bad || !(fabsf(all[j]) < INFINITY);
                 scale[j] = 1 / all[j];
             }
             if (K::TERMS)

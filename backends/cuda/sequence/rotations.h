@@ -33,9 +33,9 @@ template <typename K> struct rotated_column {
     }
 };
 
-template <typename K> DEVICE int rotation_place(int span, int lane, int i)
+template <typename K> DEVICE int rotation_place(int span, int tile_unit, int i)
 {
-    return unit_place<K::V, 2, int>(K::UNITS, span, lane, i);
+    return unit_place<K::V, 2, int>(K::UNITS, span, tile_unit, i);
 }
 
 /* One warp finds the angle steps and the advances of a slab's tile. */

@@ -7,21 +7,21 @@
 namespace COPES_GPU::sequence
 {
 
-/* Number the steps of all slabs from 0 on: slab i / tiling.steps has step i. In turn i of its loop a thread
+/* Number the steps of all slabs from 0 on: slab i / tiling.steps has step i. In iteration i of its loop a thread
  *
  *   writes           step i - tiling.steps - skew     from stage (i + AHEAD) % stages, `oldest`
  *   starts copying   step i + AHEAD                   to the same stage: stages = tiling.steps + skew + AHEAD
  *   reads            step i                           from stage i % stages, `newest`
  *
- * The copies of a step have nearly AHEAD turns to arrive. Turns are taken in runs. A run ends where the thread
- * begins to read or to write a slab, or to copy a slab of another tile. So turns that both read and write have no
+ * The copies of a step have nearly AHEAD iterations to arrive. Iterations form runs. A run ends where the thread
+ * begins to read or to write a slab, or to copy a slab of another tile. So a run that both reads and writes has no
  * branch at which a warp could wait. */
 template <typename K> struct stream {
     const worker<K> w;
     loader<K> &load;
     reader<K> reading;
     writer<K> writing;
-    uint32_t newest = 0, oldest = K::AHEAD * K::STAGE_BYTES; /* stages, as bytes from the ring's begin */
+    uint32_t newest = 0, oldest = K::AHEAD * K::STAGE_BYTES; /* stages, in bytes from the ring's start */
 
     __device__ __forceinline__ stream(const worker<K> &w, loader<K> &load) : w(w), load(load), reading(w), writing(w)
     {
@@ -44,7 +44,7 @@ template <typename K> struct stream {
                 while (reading.more());
         }
     }
-    /* One run. BOTH: its turns read and write, as nearly all do. */
+    /* One run. BOTH: it reads and writes, as nearly all runs do. */
     template <bool BOTH, bool PREFETCH_128> __device__ __forceinline__ void take(bool reads, bool writes)
     {
         const int steps = min(load.until, min(reading.left, writing.left));

@@ -79,7 +79,7 @@ template <typename K> struct open_columns {
     /* Compares the tokens of a step with the limit. */
     __device__ __forceinline__ void look(const uint4 (&words)[K::BATCH])
     {
-        if (!!K::BACKWARD)
+        if (K::BACKWARD)
             return;
         uint4 most = words[0];
 #pragma unroll

@@ -40,7 +40,7 @@ struct group_member {
     int group, rank;
 };
 
-/* The blocks of a cooperative launch go to its groups in turn. Two multiprocessors beside each other get consecutive
+/* The blocks of a cooperative launch go to its groups by turns. Two multiprocessors beside each other get consecutive
  * blocks, and so the same tokens of neighbouring slabs: lines of memory that belong to two slabs are much faster to
  * read and write from one place. */
 template <typename K> DEVICE group_member find_block(const slab_tiling &t)

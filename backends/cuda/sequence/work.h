@@ -100,9 +100,8 @@ template <typename K> struct reader {
 /* A thread's columns while it writes a slab. Element i is column i of its unit. */
 template <typename K> struct finished_columns {
     float shift[K::N], scale[K::N], offset[K::N];
-    float across[K::GRADIENT == gradient_form::relative
-                     ? K::N
-                     : 1]; /* relative gradients: the factor of the partner's gradient */
+    /* Relative gradients: the factor of the partner's gradient. */
+    float across[K::GRADIENT == gradient_form::relative ? K::N : 1];
 
     /* Waits until the blocks have agreed. */
     __device__ __forceinline__ void obtain(const worker<K> &w, int slab)
