@@ -44,7 +44,7 @@ DEVICE void cluster_sync(int blocks)
 }
 
 /* The two halves of a cluster barrier that orders no memory. It lets a block wait until no other block uses its shared
- * memory. Each thread calls cluster_arrive_relaxed once and cluster_wait once, in turn, whole warps at a time. */
+ * memory. Each thread calls cluster_arrive_relaxed and cluster_wait alternately, whole warps at a time. */
 DEVICE void cluster_arrive_relaxed(int blocks)
 {
 #if __CUDA_ARCH__ >= 900

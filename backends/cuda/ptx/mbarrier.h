@@ -1,7 +1,7 @@
-/* mbarriers: barriers in shared memory. A phase ends when all arrivals have come and, where bytes are expected, all bytes.
- * Then the next phase begins, with as many arrivals. Phases have parities 0, 1, 0, 1, .. A wait for a parity returns while
- * the current phase has the other parity. So a thread must pass its wait for a phase before the next phase ends. The
- * functions take the barrier's shared address. */
+/* mbarriers: barriers in shared memory. A phase ends when all arrivals have come and, where bytes are expected, all
+ * bytes. Then the next phase begins, with as many arrivals. Phases have parities 0, 1, 0, 1, .. A wait for a parity
+ * returns while the current phase has the other parity. So a thread must pass its wait for a phase before the next
+ * phase ends. The functions take the barrier's shared address. */
 #ifndef COPES_BACKENDS_CUDA_PTX_MBARRIER_H
 #define COPES_BACKENDS_CUDA_PTX_MBARRIER_H
 

@@ -83,8 +83,8 @@ struct matrix_descriptor {
 /* c += a b, of 64 x 16 elements in registers and 16 x 64 or 128 in shared memory. Lane 4 g + t of warp w has c as
  * above, and of a, an element and the next column's in each word:
  *   a[0..3]   rows 16 w + g, 16 w + g + 8, 16 w + g, 16 w + g + 8   columns 2t, 2t, 2t + 8, 2t + 8
- * A caller makes a new a for each product: nvcc 13.0 overwrites an a that stays in registers from one turn of a loop
- * to the next. */
+ * A caller makes a new a for each product: nvcc 13.0 overwrites an a that stays in registers from one iteration of a
+ * loop to the next. */
 #define COPES_WGMMA_AB_RS(SUMS, COLUMNS, FACTORS, TYPE, NAME)                                                          \
     DEVICE void wgmma_ab(float(&c)[SUMS], const uint32_t(&a)[4], uint64_t b, TYPE)                                     \
     {                                                                                                                  \

@@ -1,4 +1,4 @@
-/* What a cut costs, as numbers that were fitted to measurements on an H200. The planner compares cuts by them
+/* The cost of a cut, by numbers that were fitted to measurements on an H200. The planner compares cuts by them
  * (plan.h); no result depends on them. To refit, time the rows of
  *
  *     copes bench act lrpe_rotate lrpe_cosine --act softmax --device cuda
@@ -18,10 +18,10 @@ namespace COPES_GPU::sequence
 
 /* In steps. */
 enum { CLUSTER_SKEW = 3 };                   /* more steps of skew are of no use to a cluster */
-inline constexpr double CLUSTER_AGREES = 1;  /* what a slab's agreement takes in a cluster beyond the skew */
-inline constexpr double SLAB_BEGINS = 1;     /* what a slab begins and ends with */
-inline constexpr double NEW_ROTATIONS = 2;   /* what a slab of another tile takes for its rotations */
-inline constexpr double LAUNCH_BEGINS = 6.5; /* what a cooperative launch begins with */
+inline constexpr double CLUSTER_AGREES = 1;  /* for the agreement on a slab in a cluster of several blocks */
+inline constexpr double SLAB_BEGINS = 1;     /* for the beginning and the end of a slab */
+inline constexpr double NEW_ROTATIONS = 2;   /* for the rotations of another tile */
+inline constexpr double LAUNCH_BEGINS = 6.5; /* for the start of a cooperative launch */
 
 /* The steps in which a cooperative launch's group agrees. Steps that take less time are more. */
 struct agreement_cost {
@@ -58,7 +58,7 @@ template <typename K> int bytes_together(const slab_tiling &t)
     return CONTIGUOUS_BYTES<K> * t.groups;
 }
 
-/* Is each slab that a group shares with others of another tile than its last? Else all of them are of one tile. */
+/* Does a group take a new tile with each slab that is not of a whole tile? Else all of these slabs are of one tile. */
 inline bool changes_tiles(const slab_tiling &t)
 {
     return t.whole_tiles < t.tiles && t.groups % (t.tiles - t.whole_tiles) != 0;
@@ -70,10 +70,10 @@ template <typename K> double agreement_of(int blocks)
     return cost.group + cost.block * blocks;
 }
 
-/* What slabs of some width cost. Groups side by side share lines of memory if they come to them at about the same
- * time. They do, so that it hardly matters how few bytes each slab has. But where all groups together have no whole
- * number of lines, a line comes again with the next slabs. Of an odd number of groups those that share a line are
- * not neighbours on the device. */
+/* The cost of a slab's width. Groups side by side share lines of memory if they come to them at about the same time.
+ * They do, so the bytes of each slab hardly matter. But if the groups together have no whole number of lines, a line
+ * comes a second time, with the next slabs. With an odd number of groups, two groups that share a line are not
+ * neighbours on the device. */
 template <typename K> double width_cost(const slab_tiling &t)
 {
     const int together = bytes_together<K>(t);

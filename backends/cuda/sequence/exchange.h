@@ -1,4 +1,4 @@
-/* What a block's exchange warps do with sums, in the roles of shared.h: summing adds the sums of the block's warps
+/* The work of a block's exchange warps on sums, in the roles of shared.h: summing adds the sums of the block's warps
  * and sends them to the other blocks; finishing merges the sums of all blocks and finishes the slab's columns. So no
  * token thread waits for all the others. While the blocks agree on one slab, their token threads go on with the
  * next. */
@@ -46,8 +46,8 @@ template <typename K> struct exchange {
         }
     }
     /* Summing, in a cluster: sends the block's sums to all blocks. Two copies of received_sums are enough. A block
-     * sends its sums of slab s + 2 after it has received those of slab s + 1 from every block, and each block sends
-     * those after it has read slab s. */
+     * sends its sums of slab s + 2 after it has received the sums of slab s + 1 from every block, and each block sends
+     * its sums of slab s + 1 after it has read the sums of slab s. */
     __device__ __forceinline__ void send_all(const float (&all)[EACH]) const
     {
         const int blocks = w.tiling.blocks, set = current.slab % 2;
@@ -95,7 +95,7 @@ template <typename K> struct exchange {
                 scale[j] = exp2_term(-fmaf(read_scalar(w.lse(current, i / K::N, i % K::N)), LOG2_E, -reference[j]));
         }
     }
-    /* Finishing: from the sums of all blocks to what token threads write with. Every block finishes every slab for
+    /* Finishing: from the sums of all blocks to the factors of token threads. Every block finishes every slab for
      * itself, from the same sums. inexact: fixed point did not hold the sums. */
     __device__ __forceinline__ void finish(const float (&all)[EACH], bool inexact)
     {

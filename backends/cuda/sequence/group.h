@@ -1,4 +1,4 @@
-/* What each exchange warp of a block does. The roles are those of shared.h:
+/* The work of each exchange warp of a block. shared.h defines the roles:
  *
  *                exchange warp   role          sums go by
  *   cluster      0               all three     received_sums in shared memory

@@ -1,5 +1,6 @@
-/* The kernels that keep a slab on chip: a table with one row for each of them, and what follows from a row and a
- * storage type. resident.cu instantiates every row for every storage type that its encoding has. */
+/* The kernels that keep a slab on chip: a table with one row for each of them, and the numbers that follow from
+ * a row and a storage type. resident.cu instantiates each row for each storage type, and the
+ * rows of pairs for both pairings. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_KERNELS_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_KERNELS_H
 
@@ -15,7 +16,7 @@ namespace COPES_GPU::sequence
  * memory. */
 enum class scope { cluster, cooperative };
 
-/* What follows softmax. Both pairings of rotate have the same rows. */
+/* The encoding after softmax. Both pairings of rotate have the same rows. */
 enum class encodes { nothing, pairs, cosine };
 
 /* How a token's gradient is used. It is read twice: for the sums, and for the result.
@@ -28,15 +29,15 @@ enum class gradient_form { none, plain, relative, decoded };
 
 struct kernel_row {
     role direction;
-    encodes what;
+    encodes after_softmax;
     scope blocks;
     int units; /* side by side in a slab: its width is 16 bytes times this */
 
-    int warps;          /* that have tokens */
-    int exchange_warps; /* that have none: cluster: 1 does all; cooperative: 1 sums, 1 finishes, 1 prepares (group.h) */
-    int batch;          /* tokens of a thread in a step */
-    int span;           /* tokens of a thread that share one advance of their rotations; 1 where nothing rotates */
-    int ahead;          /* steps whose copies are under way */
+    int warps;           /* of token threads */
+    int exchange_warps;  /* cluster: 1 for all; cooperative: 1 sums, 1 finishes, 1 prepares (group.h) */
+    int batch;           /* tokens of a thread in a step */
+    int span;            /* tokens of a thread that share one advance of their rotations; 1 where nothing rotates */
+    int ahead;           /* steps whose copies are under way */
     int gradient_pieces; /* of 16 bytes: 1 for a unit's gradient, 2 where cosine made two columns of each */
     gradient_form gradient;
     bool recomputes; /* may it meet a slab that its references or its fixed point do not suit? */
@@ -54,7 +55,7 @@ inline constexpr kernel_row KERNELS[] = {
      *                                                     |   |   |   |   span
      *                                                     |   |   |   |   |   ahead
      *                                                     |   |   |   |   |   |   gradient_pieces
-     * direction    what              blocks               |   |   |   |   |   |   |   gradient            recomputes */
+     * direction    after_softmax     blocks               |   |   |   |   |   |   |   gradient            recomputes */
     {role::forward, encodes::nothing, scope::cluster,      8,  16, 1,  2,  1,  3,  0,  gradient_form::none,     true},
     {role::forward, encodes::nothing, scope::cooperative, 16,  16, 3,  2,  1,  3,  0,  gradient_form::none,     true},
     {role::forward, encodes::nothing, scope::cooperative,  8,  16, 3,  2,  1,  3,  0,  gradient_form::none,     true},
@@ -96,8 +97,8 @@ constexpr encodes encoded_by(coding c)
 constexpr kernel_row find_row(role direction, coding c, scope blocks, int units)
 {
     int i = 0;
-    while (KERNELS[i].direction != direction || KERNELS[i].what != encoded_by(c) || KERNELS[i].blocks != blocks ||
-           KERNELS[i].units != units)
+    while (KERNELS[i].direction != direction || KERNELS[i].after_softmax != encoded_by(c) ||
+           KERNELS[i].blocks != blocks || KERNELS[i].units != units)
         i++;
     return KERNELS[i];
 }
@@ -117,7 +118,7 @@ template <typename Type, coding CODING, role ROLE, int UNIT_COUNT, scope SCOPE =
     static constexpr bool RECOMPUTES = ROW.recomputes;
     static constexpr gradient_form GRADIENT = ROW.gradient;
     static constexpr int UNITS = ROW.units, WARPS = ROW.warps, BATCH = ROW.batch, SPAN = ROW.span, AHEAD = ROW.ahead;
-    static constexpr int THREADS = 32 * WARPS; /* that have tokens; they come before those that exchange */
+    static constexpr int THREADS = 32 * WARPS; /* token threads; exchange warps come after them */
     static constexpr int BLOCK = THREADS + 32 * ROW.exchange_warps;
     static constexpr int ROWS = THREADS / UNITS;              /* tokens that a block's threads have at once */
     static constexpr int N = vector_length<T>;                /* columns of a unit */

@@ -36,7 +36,8 @@ template <typename K> bool take_skew(const gpu_device &device, slab_tiling *t)
     return true;
 }
 
-/* How many tiles have rotations in use at once: those of SETS slabs, which are prepared, read, agreed on or written. */
+/* How many tiles have rotations in use at once: the tiles of SETS slabs, which are prepared, read, agreed on or
+ * written. */
 template <typename K> int rotation_sets(const slab_tiling &t)
 {
     constexpr int SLABS = block_memory<K>::SETS;

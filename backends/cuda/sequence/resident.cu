@@ -30,7 +30,7 @@
 namespace COPES_GPU::sequence
 {
 
-/* The arrivals are those of the table in shared.h. */
+/* The table in shared.h explains the arrivals. */
 template <typename K> DEVICE void init_mbarriers()
 {
     block_memory<K> &memory = *block_memory<K>::get();

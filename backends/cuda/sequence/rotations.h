@@ -57,7 +57,8 @@ template <typename K> DEVICE void prepare_rotations(const worker<K> &w, const sl
     }
 }
 
-/* The set of rotations that a slab uses: the group's tiles take sets in turn, and all slabs of a tile use one set. */
+/* The set of rotations that a slab uses: one set after another goes to the group's next tile, and all slabs of a
+ * tile use one set. */
 struct rotation_set {
     int tile = -1, set = -1;
 

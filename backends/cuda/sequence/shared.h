@@ -1,4 +1,4 @@
-/* A block's shared memory: what lies where, and the mbarriers that protect it. */
+/* A block's shared memory: its map, and the mbarriers that protect it. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_SHARED_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_SHARED_H
 
@@ -70,7 +70,7 @@ template <typename K> struct block_memory {
     static constexpr int OPEN = K::COOPERATIVE ? 4 : 1; /* slabs that are agreed on at once, at most */
     static constexpr int SETS = K::COOPERATIVE ? 8 : 4; /* slabs whose references may be in use at once */
     static constexpr int MOST_SLABS = 8192;             /* of a group */
-    /* Rows of `finished`: the factor of a column's terms, and what is added to a gradient times that. */
+    /* Rows of `finished`: the factor of a column's terms, and the number to add to a gradient times this factor. */
     static constexpr int SCALE = 0, OFFSET = K::TERMS, FINISHED = OFFSET + K::BACKWARD;
 
     float partial[K::WARPS][K::COLUMNS]; /* each warp's sums: of terms, backward of terms times gradients */

@@ -31,6 +31,7 @@ template <bool EXACT> DEVICE float term(float x, float shift)
  *   16      16                      4: 0 .. 3, or 4 .. 7 if lane & 16
  *   8       16, 8                   2: from 4 (lane >> 4 & 1) + 2 (lane >> 3 & 1) on
  *   4       16, 8, 4                1: 4 (lane >> 4 & 1) + 2 (lane >> 3 & 1) + (lane >> 2 & 1)
+ * For N = 4 and UNITS = 4 the last exchange has no columns to halve: both lanes have the same column.
  * Returns the first column that is left. */
 template <typename K, typename Merge> DEVICE int merge_warp(float (&values)[K::N], Merge merge)
 {
@@ -127,7 +128,7 @@ template <typename K> struct open_columns {
         for (int i = 0; i < left_of<K>; i++)
             memory.partial[threadIdx.x / 32][w.tile_unit * K::N + first + i] = K::BACKWARD ? dot[i] : sum[i];
     }
-    /* Gives the sums to the summing warp, after it has read those of the slab before. In a cluster it has read them:
+    /* Gives the sums to the summing warp, after this warp has read the sums of the slab before. In a cluster it has:
      * the thread has begun to write that slab, since the skew is less than a slab's steps. */
     __device__ __forceinline__ void publish(const worker<K> &w, int slab)
     {

@@ -23,13 +23,13 @@ struct slab_tiling {
     int blocks; /* of a group */
     int steps;  /* of a thread through a slab */
     int skew;   /* steps between the last reading of a slab and its first writing, in which the group agrees */
-    int stages; /* of the ring: a slab's steps, the skew, and the steps of copies under way */
+    int stages; /* of the ring: for a slab's steps, the skew, and the steps of copies under way */
     int units;  /* of a head */
     int tiles, batch;
     int sets;          /* of rotations that may be in use at once */
     bool prefetch_128; /* do copies ask for the 128 bytes around a piece at once? */
     int groups;
-    thread_strides x, g, result; /* x; what else is read: the gradient or, forward, the argument; what is written */
+    thread_strides x, g, result; /* of x; of the gradient or, forward, the argument; of the result */
     int whole_tiles;             /* a multiple of the groups */
     int whole_slabs;             /* of one group, of whole tiles */
     uint64_t *totals;            /* of the sums of a cooperative launch's blocks, in global memory */
@@ -40,9 +40,9 @@ struct group_member {
     int group, rank;
 };
 
-/* The blocks of a cooperative launch go to its groups by turns. Two multiprocessors beside each other get consecutive
- * blocks, and so the same tokens of neighbouring slabs: lines of memory that belong to two slabs are much faster to
- * read and write from one place. */
+/* Block i of a cooperative launch goes to group i % groups. Two multiprocessors beside each other get
+ * consecutive blocks, and so the same tokens of neighbouring slabs: lines of memory that belong to two slabs are
+ * much faster to read and write from one place. */
 template <typename K> DEVICE group_member find_block(const slab_tiling &t)
 {
     const int block = (int)blockIdx.x;

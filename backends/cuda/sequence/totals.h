@@ -79,7 +79,7 @@ template <typename K> struct group_totals {
     __device__ __forceinline__ explicit group_totals(const worker<K> &w) : tiling(w.tiling), group(w.block.group)
     {
     }
-    /* Words before the totals of a group's slab. The groups' slabs take turns. */
+    /* Words before the totals of a group's slab. The groups' slabs alternate. */
     __host__ __device__ static int64_t count(const slab_tiling &t, int64_t slab, int64_t group)
     {
         return t.groups + (slab * t.groups + group) * WORDS * K::COLUMNS;
@@ -117,7 +117,7 @@ template <typename K> struct group_totals {
         for (int64_t i = (int64_t)blockIdx.x * K::BLOCK + threadIdx.x; i < all; i += threads)
             tiling.totals[i] = 0;
     }
-    /* Waits for all threads of the group. `arrivals` counts those of all calls; each block calls equally often. */
+    /* Waits for all threads of the group. `arrivals` counts arrivals of all calls; each block calls equally often. */
     __device__ __forceinline__ void group_sync(uint64_t *arrivals) const
     {
         uint64_t *counter = tiling.totals + group;

@@ -1,5 +1,5 @@
-/* What a token thread does with a step that is in the ring: it reads it for the sums of its slab's columns; and it
- * writes it, some steps after the slab's last, when the blocks have agreed on the columns. stream.h has the order. */
+/* The work of a token thread on a step in the ring. It reads the step for the sums of the slab's columns. It writes the
+ * step later, when the blocks have agreed on the columns. stream.h has the order. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_WORK_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_WORK_H
 
