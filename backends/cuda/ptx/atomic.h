@@ -1,4 +1,4 @@
-/* Counters and sums in global memory that blocks of one launch share, with the ordering in the name. */
+/* Counters and sums in global memory that the blocks of a launch share. The names say how accesses are ordered. */
 #ifndef COPES_BACKENDS_CUDA_PTX_ATOMIC_H
 #define COPES_BACKENDS_CUDA_PTX_ATOMIC_H
 
@@ -7,12 +7,12 @@
 namespace COPES_GPU::ptx
 {
 
-DEVICE void red_add_relaxed(uint64_t *to, uint64_t value)
+DEVICE void red_add_relaxed(uint64_t *sum, uint64_t value)
 {
-    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(sum), "l"(value) : "memory");
 }
 
-/* What the thread wrote before is seen by whoever acquires the sum. */
+/* A thread that acquires the sum sees all writes that this thread made before. */
 DEVICE void red_increment_release(uint64_t *counter)
 {
     asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(counter) : "memory");

@@ -7,7 +7,7 @@
 namespace COPES_GPU::ptx
 {
 
-/*   barrier   who meets there
+/*   barrier   who waits there
  *   0         all threads of the block: __syncthreads
  *   1         `threads` of them, whole warps: barrier_sync, barrier_arrive
  *   2, 3, ..  warpgroup 0, 1, ..: warpgroup_sync, warpgroup_any */
@@ -17,7 +17,7 @@ DEVICE void barrier_sync(int threads)
     asm volatile("barrier.sync 1, %0;" ::"r"(threads) : "memory");
 }
 
-/* Counts as one of the threads, and does not wait. */
+/* Arrives without waiting. The threads of barrier_arrive and of barrier_sync add up to `threads`. */
 DEVICE void barrier_arrive(int threads)
 {
     asm volatile("barrier.arrive 1, %0;" ::"r"(threads) : "memory");
@@ -28,7 +28,7 @@ DEVICE void warpgroup_sync(int warpgroup)
     asm volatile("barrier.sync %0, 128;" ::"r"(2 + warpgroup) : "memory");
 }
 
-/* The same, and tells all whether the predicate holds for any. */
+/* Waits likewise. True in all threads where the predicate holds for any of them. */
 DEVICE bool warpgroup_any(int warpgroup, bool predicate)
 {
     uint32_t any;

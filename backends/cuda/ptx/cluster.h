@@ -1,5 +1,5 @@
-/* Clusters of blocks: ranks, barriers, and the shared memory of other blocks. Before compute capability 9.0 each block is a
- * cluster of its own. */
+/* Clusters of blocks: a block's rank, barriers, and the shared memory of other blocks. Before compute capability 9.0
+ * each block is a cluster of its own. */
 #ifndef COPES_BACKENDS_CUDA_PTX_CLUSTER_H
 #define COPES_BACKENDS_CUDA_PTX_CLUSTER_H
 
@@ -20,7 +20,7 @@ DEVICE uint32_t cluster_rank()
     return rank;
 }
 
-/* Waits for all threads of the cluster. */
+/* Waits for all threads of the cluster: an arrival and a wait. */
 DEVICE void cluster_sync()
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -35,7 +35,7 @@ DEVICE void cluster_sync(int blocks)
 {
 #if __CUDA_ARCH__ >= 900
     if (blocks > 1) {
-        __syncwarp(); /* which the barrier asks for */
+        __syncwarp(); /* the barrier's instructions take whole warps */
         cluster_sync();
         return;
     }
@@ -43,8 +43,8 @@ DEVICE void cluster_sync(int blocks)
     __syncthreads();
 }
 
-/* The two halves of a cluster barrier that orders no memory: where a block waits until none of the others uses its shared
- * memory any more. Every thread passes both, whole warps at a time. */
+/* The two halves of a cluster barrier that orders no memory. It lets a block wait until no other block uses its shared
+ * memory. Each thread calls cluster_arrive_relaxed and cluster_wait alternately, whole warps at a time. */
 DEVICE void cluster_arrive_relaxed(int blocks)
 {
 #if __CUDA_ARCH__ >= 900
@@ -69,7 +69,7 @@ DEVICE void grid_sync()
     cooperative_groups::this_grid().sync();
 }
 
-/* The place in the shared memory of the cluster's block `rank` that corresponds to a place in this block's. */
+/* The address in block `rank` of an object that this block has at `here`, in its own shared memory. */
 template <typename Value> DEVICE Value *map_to_rank(Value *here, uint32_t rank)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -81,7 +81,7 @@ template <typename Value> DEVICE Value *map_to_rank(Value *here, uint32_t rank)
 #endif
 }
 
-/* The same for shared addresses. */
+/* The same for 32-bit shared addresses. */
 DEVICE uint32_t mapa(uint32_t here, uint32_t rank)
 {
     uint32_t there;
@@ -89,7 +89,8 @@ DEVICE uint32_t mapa(uint32_t here, uint32_t rank)
     return there;
 }
 
-/* Writes to the shared memory of block `rank`, and tells its mbarrier the bytes. Both addresses are this block's. */
+/* Writes to the shared memory of block `rank`, and counts the bytes at its mbarrier. Both addresses are those of
+ * this block. */
 DEVICE void st_async(uint32_t to, uint32_t barrier, uint32_t rank, float2 values)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(

@@ -11,7 +11,7 @@ namespace COPES_GPU::ptx
 
 /* ---- cp.async: completed by cp_async_wait or cp_async_mbarrier_arrive -------------------------------------------- */
 
-/* PREFETCH_128: the aligned 128 bytes around come to the L2 cache at once, as other blocks are to ask for the rest. */
+/* PREFETCH_128: the L2 cache gets the aligned 128 bytes around at once. It pays where other blocks ask for the rest. */
 template <bool PREFETCH_128> DEVICE void cp_async_16(uint32_t to, const void *from)
 {
     if constexpr (PREFETCH_128)
@@ -20,7 +20,7 @@ template <bool PREFETCH_128> DEVICE void cp_async_16(uint32_t to, const void *fr
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
-/* Copies the first `bytes` (0 to 16) of 16; the others become 0. */
+/* Copies the first `bytes` (0 to 16) of 16 bytes. The others become 0. */
 DEVICE void cp_async_16_zfill(uint32_t to, const void *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
@@ -43,7 +43,8 @@ template <int NEWEST> DEVICE void cp_async_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
 }
 
-/* ---- cp.async.bulk: each tells an mbarrier its bytes when they are there ------------------------------------------ */
+/* ---- cp.async.bulk: each counts its bytes at an mbarrier when they arrive
+ * ------------------------------------------- */
 
 /* `bytes`: a multiple of 16. */
 DEVICE void cp_async_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
@@ -53,8 +54,8 @@ DEVICE void cp_async_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_
                  : "memory");
 }
 
-/* From shared memory to that of a block of the cluster, whose mbarrier is told. Both `to` and `barrier` are addresses of
- * this block. `bytes`: a multiple of 16. */
+/* From shared memory to the shared memory of block `rank`. The bytes count at the mbarrier of block `rank`. `to` and
+ * `barrier` are addresses of this block. `bytes`: a multiple of 16. */
 DEVICE void cp_async_bulk_to_rank(uint32_t to, uint32_t from, uint32_t bytes, uint32_t barrier, uint32_t rank)
 {
     asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -68,12 +69,12 @@ DEVICE void prefetch_tensormap(const CUtensorMap *map)
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/* Where a box begins in a tensor, the innermost axis first. */
+/* The first element of a box in a tensor, the innermost axis first. */
 struct tensor_coordinates {
     int w, x, y, z;
 };
 
-/* Copies a box of a tensor. Elements outside of the tensor come as zeros. */
+/* Copies a box of a tensor. Elements outside the tensor are zeros. */
 DEVICE void cp_async_bulk_tensor(uint32_t to, const CUtensorMap *map, const tensor_coordinates &at, uint32_t barrier)
 {
     asm volatile(
@@ -83,7 +84,7 @@ DEVICE void cp_async_bulk_tensor(uint32_t to, const CUtensorMap *map, const tens
         : "memory");
 }
 
-/* Orders this thread's earlier accesses to shared memory before those of bulk copies and tensor cores. */
+/* Orders this thread's earlier accesses to shared memory before later ones by bulk copies and tensor cores. */
 DEVICE void fence_proxy_async()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

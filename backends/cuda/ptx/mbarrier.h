@@ -1,5 +1,7 @@
-/* mbarriers: barriers in shared memory whose phase ends with its last arrival and, where bytes are expected, with the last
- * of these. The first phase has parity 0. A barrier is named by its shared address. */
+/* mbarriers: barriers in shared memory. A phase ends when all arrivals have come and, where bytes are expected, all
+ * bytes. Then the next phase begins, with as many arrivals. Phases have parities 0, 1, 0, 1, .. A wait for a parity
+ * returns while the current phase has the other parity. So a thread must pass its wait for a phase before the next
+ * phase ends. The functions take the barrier's shared address. */
 #ifndef COPES_BACKENDS_CUDA_PTX_MBARRIER_H
 #define COPES_BACKENDS_CUDA_PTX_MBARRIER_H
 
@@ -13,7 +15,7 @@ DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals)
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* The same, and known to the other blocks of the cluster and to bulk copies before anything the thread does next. */
+/* The same. The other blocks of the cluster and bulk copies see the barrier before all that the thread does next. */
 DEVICE void mbarrier_init_cluster(uint32_t barrier, uint32_t arrivals)
 {
     mbarrier_init(barrier, arrivals);
@@ -25,13 +27,14 @@ DEVICE void mbarrier_arrive(uint32_t barrier)
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(barrier) : "memory");
 }
 
-/* Arrives, and makes the phase wait for so many bytes of asynchronous copies besides. */
+/* Arrives. The phase then also waits for so many bytes of asynchronous copies. */
 DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-/* Arrives once the thread's cp.async so far have landed. */
+/* Arrives when all cp.async that the thread has started so far are complete. The arrival is one of those of
+ * mbarrier_init. */
 DEVICE void cp_async_mbarrier_arrive(uint32_t barrier)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
@@ -41,7 +44,7 @@ DEVICE void cp_async_mbarrier_arrive(uint32_t barrier)
 DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity)
 {
     uint32_t done;
-#if __CUDA_ARCH__ < 900 /* which has no wait that sleeps */
+#if __CUDA_ARCH__ < 900 /* older devices have no wait that sleeps */
     asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                  : "=r"(done)
                  : "r"(barrier), "r"(parity)
@@ -55,8 +58,8 @@ DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity)
     return done != 0;
 }
 
-/* The same, and what other blocks of the cluster wrote before they arrived is seen then: the multiprocessor drops what
- * its L1 cache has of global memory. */
+/* The same. The thread then sees all that other blocks of the cluster wrote before they arrived: the multiprocessor
+ * drops the global memory that its L1 cache holds. */
 DEVICE bool mbarrier_try_wait_cluster(uint32_t barrier, uint32_t parity)
 {
     uint32_t done;

@@ -50,7 +50,7 @@ DEVICE uint4 ld_shared_128(uint32_t first, uint32_t second)
     return words;
 }
 
-/* As many words as the array has. */
+/* Reads as many words as the array has. */
 DEVICE void ld_shared(uint32_t (&words)[4], uint32_t address)
 {
     const uint4 four = ld_shared_128(address);
@@ -74,21 +74,21 @@ DEVICE void st_shared_128(uint32_t address, uint4 words)
                  : "memory");
 }
 
-/* Predicated stores to global memory: a branch would make the warp wait for its other lanes. */
-DEVICE void st_global_if(bool predicate, void *to, uint4 words)
+/* Predicated stores to global memory. A branch would make lanes of a warp wait for each other. */
+DEVICE void st_global_if(bool predicate, void *address, uint4 words)
 {
     asm volatile(
         "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %5, 0;\n\t"
-        "@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n\t}" ::"l"(to),
+        "@p st.global.v4.u32 [%0], {%1, %2, %3, %4};\n\t}" ::"l"(address),
         "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w), "r"((uint32_t)predicate)
         : "memory");
 }
 
-DEVICE void st_global_if(bool predicate, void *to, uint32_t first, uint32_t second)
+DEVICE void st_global_if(bool predicate, void *address, uint32_t first, uint32_t second)
 {
     asm volatile(
         "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %3, 0;\n\t"
-        "@p st.global.v2.u32 [%0], {%1, %2};\n\t}" ::"l"(to),
+        "@p st.global.v2.u32 [%0], {%1, %2};\n\t}" ::"l"(address),
         "r"(first), "r"(second), "r"((uint32_t)predicate)
         : "memory");
 }

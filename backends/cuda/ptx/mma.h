@@ -1,5 +1,5 @@
-/* Tensor cores by warps: ldmatrix and mma.sync. The functions are static, so that a kernel which leaves its body out where
- * a target lacks the instructions compiles for that target too. */
+/* Tensor cores by warps: ldmatrix and mma.sync. The functions are static: where a target lacks the instructions, a
+ * kernel may leave its body out, and compiles for that target too. */
 #ifndef COPES_BACKENDS_CUDA_PTX_MMA_H
 #define COPES_BACKENDS_CUDA_PTX_MMA_H
 
@@ -28,7 +28,8 @@ DEVICE void ldmatrix_x4_trans(uint32_t (&m)[4], uint32_t row)
                  : "memory");
 }
 
-/* c += a b, of 16 x 16 and 16 x 8 elements. Lane 4 g + t has (a word of a and b is an element and the next one):
+/* c += a b, of 16 x 16 and 16 x 8 elements. A word of a or b has two elements: the one below and, in a, the next
+ * column's, in b, the next row's. Lane 4 g + t has:
  *   a[0..3]   rows g, g + 8, g, g + 8           columns 2t, 2t, 2t + 8, 2t + 8
  *   b0, b1    column g                          rows 2t, 2t + 8
  *   c[0..3]   rows g, g, g + 8, g + 8           columns 2t, 2t + 1, 2t, 2t + 1 */

@@ -1,4 +1,4 @@
-/* Tensor maps: descriptions of tensors for bulk copies of boxes, which the driver encodes on the host. */
+/* Tensor maps: descriptions of tensors for bulk copies of boxes. The driver encodes them on the host. */
 #ifndef COPES_BACKENDS_CUDA_PTX_TENSOR_MAP_H
 #define COPES_BACKENDS_CUDA_PTX_TENSOR_MAP_H
 
@@ -7,8 +7,8 @@
 namespace COPES_GPU::ptx
 {
 
-/* Describes a tensor of four axes, the innermost first, whose elements are neighbours there: lengths in elements, strides
- * of the other three in bytes, multiples of 16. */
+/* Describes a tensor of four axes, the innermost first. Elements are neighbours along the innermost axis. Lengths
+ * are in elements; strides are those of the other three axes, in bytes, and multiples of 16. */
 inline copes_status encode_tensormap(CUtensorMap *map, CUtensorMapDataType type, void *data,
                                      const uint64_t (&lengths)[4], const uint64_t (&strides)[3],
                                      const uint32_t (&box)[4], CUtensorMapSwizzle swizzle)

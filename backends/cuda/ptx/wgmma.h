@@ -1,5 +1,5 @@
-/* wgmma (sm_90a): products of a warpgroup of four warps, whose second factor tensor cores read from shared memory. Other
- * targets leave them out. */
+/* wgmma (sm_90a): products by a warpgroup of four warps. Tensor cores read the second factor from shared memory.
+ * Other targets have no such functions. */
 #ifndef COPES_BACKENDS_CUDA_PTX_WGMMA_H
 #define COPES_BACKENDS_CUDA_PTX_WGMMA_H
 
@@ -14,7 +14,8 @@ namespace COPES_GPU::ptx
 #define COPES_SM90A 0
 #endif
 
-/* The warpgroup gives registers away until each thread has COUNT, or waits until each can have COUNT. */
+/* dec: the warpgroup gives registers away, down to COUNT for each thread. inc: it waits until each thread can have
+ * COUNT. */
 template <int COUNT> DEVICE void setmaxnreg_dec()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
@@ -25,20 +26,20 @@ template <int COUNT> DEVICE void setmaxnreg_inc()
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
-/* A matrix in shared memory as wgmma reads it (128-byte swizzle): pieces of 64 columns, `pieces` bytes apart. A piece begins
- * at a multiple of 1024 bytes, and its rows of 128 bytes follow each other, their 16-byte chunks permuted as tensor maps
- * with CU_TENSOR_MAP_SWIZZLE_128B leave them. */
+/* A matrix in shared memory as wgmma reads it (128-byte swizzle). Pieces of 64 columns lie `pieces` bytes apart. A
+ * piece begins at a multiple of 1024 bytes. Its rows of 128 bytes follow each other. Their 16-byte chunks are
+ * permuted as by tensor maps with CU_TENSOR_MAP_SWIZZLE_128B. */
 struct matrix_descriptor {
     uint64_t descriptor;
 
-    /* Masked, as an address's upper bits are the block's rank in its cluster. */
+    /* The mask drops an address's upper bits, which are the block's rank in its cluster. */
     __device__ __forceinline__ matrix_descriptor(uint32_t address, uint32_t pieces)
         : descriptor((uint64_t)(address >> 4 & 0x3fff) | (uint64_t)(pieces >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
                      (uint64_t)1 << 62)
     {
     }
 
-    /* The descriptor of what lies so many bytes further on. */
+    /* The descriptor of the matrix that begins so many bytes later. */
     __device__ __forceinline__ uint64_t at(uint32_t bytes) const
     {
         return descriptor + (bytes >> 4);
@@ -47,7 +48,7 @@ struct matrix_descriptor {
 
 #if COPES_SM90A
 
-/* Sums as operands of an instruction that changes them, and their places in its text. */
+/* Sums as operands of an instruction that changes them, and the operands' numbers in its text. */
 #define COPES_SUMS_8(c, i)                                                                                             \
     "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]),        \
         "+f"(c[i + 7])
@@ -65,8 +66,9 @@ struct matrix_descriptor {
 #define COPES_PLACES_64                                                                                                \
     COPES_PLACES_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-/* c = a b^T, or c += a b^T, of 64 x 16 and 64 x 16 elements in shared memory. Lane 4 g + t of warp w has c[4 j + 2 h + i]: row
- * 16 w + g + 8 h, column 8 j + 2t + i. */
+/* c = a b^T, or with `add` c += a b^T, of 64 x 16 and 64 x 16 elements in shared memory. Lane 4 g + t of warp w has
+ * of c:
+ *   c[4 j + 2 h + i]   row 16 w + g + 8 h, column 8 j + 2t + i */
 #define COPES_WGMMA_ABT_SS(TYPE, NAME)                                                                                 \
     DEVICE void wgmma_abt(float(&c)[32], uint64_t a, uint64_t b, bool add, TYPE)                                       \
     {                                                                                                                  \
@@ -78,9 +80,11 @@ struct matrix_descriptor {
             : "l"(a), "l"(b), "r"((int)add));                                                                          \
     }
 
-/* c += a b, of 64 x 16 elements and 16 x 64 or 128 in shared memory. The lane has of a rows 16 w + g, + 8, + 0, + 8 and
- * columns 2t, 2t, 2t + 8, 2t + 8 and the next. It is a new a each time: one that stays in registers from turn to turn of a loop
- * is overwritten in code of nvcc 13.0. */
+/* c += a b, of 64 x 16 elements in registers and 16 x 64 or 128 in shared memory. Lane 4 g + t of warp w has c as
+ * above, and of a, an element and the next column's in each word:
+ *   a[0..3]   rows 16 w + g, 16 w + g + 8, 16 w + g, 16 w + g + 8   columns 2t, 2t, 2t + 8, 2t + 8
+ * A caller makes a new a for each product: nvcc 13.0 overwrites an a that stays in registers from one iteration of a
+ * loop to the next. */
 #define COPES_WGMMA_AB_RS(SUMS, COLUMNS, FACTORS, TYPE, NAME)                                                          \
     DEVICE void wgmma_ab(float(&c)[SUMS], const uint32_t(&a)[4], uint64_t b, TYPE)                                     \
     {                                                                                                                  \
@@ -98,7 +102,8 @@ struct matrix_descriptor {
 COPES_WGMMA_PRODUCTS(bf16, "bf16")
 COPES_WGMMA_PRODUCTS(f16, "f16")
 
-/* c = a b^T, or c += a b^T, of 64 x 16 elements in registers, as above, and 32, 64 or 96 x 16 in shared memory. */
+/* c = a b^T, or with `add` c += a b^T, of 64 x 16 elements in registers, as above, and 32, 64 or 96 x 16 in shared
+ * memory. */
 #define COPES_WGMMA_ABT_RS(SUMS, COLUMNS, FACTORS, ADD)                                                                \
     DEVICE void wgmma_abt(float(&c)[SUMS], const uint32_t(&a)[4], uint64_t b, bool add)                                \
     {                                                                                                                  \
@@ -114,13 +119,13 @@ COPES_WGMMA_ABT_RS(16, "32", "{%16, %17, %18, %19}, %20", "%21")
 COPES_WGMMA_ABT_RS(32, "64", "{%32, %33, %34, %35}, %36", "%37")
 COPES_WGMMA_ABT_RS(48, "96", "{%48, %49, %50, %51}, %52", "%53")
 
-/* Registers that products are to take are ready. */
+/* Orders the thread's writes to registers before products that read them. */
 DEVICE void wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-/* Sums are there from here on, and not before. */
+/* The compiler must not read the sums before this point. */
 template <int N> DEVICE void pin_registers(float (&c)[N])
 {
 #pragma unroll
@@ -128,7 +133,7 @@ template <int N> DEVICE void pin_registers(float (&c)[N])
         asm volatile("" : "+f"(c[i]));
 }
 
-/* Waits for the products begun, and their sums. */
+/* Waits until all products that have begun are complete. Their sums may be read then. */
 template <typename... Sums> DEVICE void wgmma_commit_and_wait(Sums &...sums)
 {
     asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");

@@ -7,7 +7,8 @@ namespace COPES_GPU::sequence
 
 static const char *const NOT_BUILT = "the library has no code for compute capability 9.0 or newer";
 
-/* Whole vectors, and angles that are the position times a step for all tokens. nullptr: it is so, wherever tensors start. */
+/* The kernels need whole vectors, and for each angle one step from each token to the next. nullptr where the problem
+ * has both, wherever its tensors start in memory. */
 template <typename T> static const char *refuse_problem(const gpu_device &device, const copes_lrpe_problem &problem)
 {
     const bool cosine = problem.variant == COPES_LRPE_COSINE, rotated = problem.k > 0;
@@ -17,7 +18,7 @@ template <typename T> static const char *refuse_problem(const gpu_device &device
     if (device.architecture < 90)
         return "the device is older than compute capability 9.0";
     if (d % vector_length<T> != 0 || (rotated && !cosine && 2 * problem.k != d))
-        return "the features are not whole vectors of 16 bytes, or not all of them turn";
+        return "the features are not whole vectors of 16 bytes, or not all of them are rotated";
     if (rotated && (problem.grid_rank != 1 || problem.prefix != 0 || problem.length != problem.n))
         return "positions are not one line from the first token to the last";
     if (problem.n <= 0 || problem.n > INT32_MAX / 2 || problem.b > INT32_MAX || problem.h > INT32_MAX)
@@ -62,7 +63,8 @@ template <typename T> static bool plan_coding(const gpu_device &, const copes_lr
 }
 #endif
 
-/* The workspace is that of tensors which start anywhere, so that a call whose addresses are refused has it, too. */
+/* A workspace must not depend on addresses. So the plan for aligned tensors sets it, even where a tensor's address
+ * is refused. */
 template <typename T>
 bool plan_fast(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
 {

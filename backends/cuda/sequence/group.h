@@ -1,5 +1,10 @@
-/* Agreeing across all blocks of a group: of every block one warp adds what it found to the totals, and one takes those
- * when they are complete. */
+/* The work of each exchange warp of a block. shared.h defines the roles:
+ *
+ *                exchange warp   role          sums go by
+ *   cluster      0               all three     received_sums in shared memory
+ *   cooperative  0               summing       totals in global memory (totals.h)
+ *                1               finishing
+ *                2               preparing */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_GROUP_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_GROUP_H
 
@@ -10,15 +15,15 @@
 namespace COPES_GPU::sequence
 {
 
-template <typename U> struct group_exchange {
-    typedef exchange<U> agreeing;
+template <typename K> struct group_exchange {
+    typedef exchange<K> agreeing;
     agreeing slabs;
-    const group_totals<U> totals;
+    const group_totals<K> totals;
 
-    __device__ __forceinline__ explicit group_exchange(const worker<U> &w) : slabs(w), totals(w)
+    __device__ __forceinline__ explicit group_exchange(const worker<K> &w) : slabs(w), totals(w)
     {
     }
-    __device__ __forceinline__ void give()
+    __device__ __forceinline__ void sum()
     {
         slabs.for_slabs([&](int slab) {
             float all[agreeing::EACH];
@@ -29,7 +34,7 @@ template <typename U> struct group_exchange {
             arrive_for_slab(slabs.memory.taken, slab);
         });
     }
-    __device__ __forceinline__ void take()
+    __device__ __forceinline__ void finish()
     {
         slabs.for_slabs([&](int slab) {
             float all[agreeing::EACH];
@@ -41,19 +46,20 @@ template <typename U> struct group_exchange {
     }
 };
 
-/* One of the warps that have no tokens. Was a slab unfit, as far as it knows? */
-template <typename U> DEVICE bool run_other(const worker<U> &w)
+/* An exchange warp, through all slabs. True where it found a slab that is to be recomputed. A cluster's warp
+ * prepares two slabs ahead: while slab s is finished, token threads read slab s + 1. */
+template <typename K> DEVICE bool run_exchange_warp(const worker<K> &w)
 {
-    group_exchange<U> agreeing(w);
-    preparation<U> preparing(w);
-    if constexpr (!U::GROUPED) {
+    group_exchange<K> agreeing(w);
+    preparation<K> preparing(w);
+    if constexpr (!K::COOPERATIVE) {
         preparing.prepare();
         preparing.prepare();
         agreeing.slabs.run_in_cluster([&] { preparing.prepare(); });
     } else {
-        switch ((threadIdx.x - U::THREADS) / 32) {
-        case 0: agreeing.give(); break;
-        case 1: agreeing.take(); break;
+        switch ((threadIdx.x - K::THREADS) / 32) {
+        case 0: agreeing.sum(); break;
+        case 1: agreeing.finish(); break;
         default: preparing.run();
         }
     }

@@ -1,5 +1,5 @@
-/* Softmax over the sequence by kernels that keep a slab on chip (resident.cu): their names, and their planner for one storage
- * type, encoding and role. */
+/* Softmax over the sequence by kernels that keep a slab on chip (resident.cu): their names, and their planner, which
+ * has an instance for each storage type, encoding and role. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_METHODS_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_METHODS_H
 
@@ -10,11 +10,15 @@
 namespace COPES_GPU::sequence
 {
 
-/* Which features are turned together, if any. */
+/* The encoding after softmax, and the pairing of rotate. */
 enum class coding { none, half, interleaved, cosine };
 
-/* By the blocks that share a slab, and the bytes of a token that are the slab's width: one block, or the blocks of a cluster,
- * 128; a group of the blocks of a cooperative launch, 256, 128 or 64. */
+/*   method                blocks that share a slab        bytes of a token in a slab
+ *   sequence_block        one                             128
+ *   sequence_cluster      a cluster's                     128
+ *   sequence_group_256    a cooperative launch's group    256
+ *   sequence_group_128                                    128
+ *   sequence_group_64                                     64 */
 inline constexpr variant_word block_name = "sequence_block", cluster_name = "sequence_cluster",
                               wide_group_name = "sequence_group_256", group_name = "sequence_group_128",
                               narrow_group_name = "sequence_group_64";
@@ -26,7 +30,7 @@ template <variant_word METHOD, typename T, coding C, role R>
 inline constexpr const char *resident_variant =
     variant_name<METHOD, type_name<T>, coding_names[(int)C], resident_role_names[(int)R]>::text;
 
-/* False: no kernel's slabs fit the device, or a cheaper one is refused. */
+/* False where no allowed kernel has slabs that fit the device. */
 template <typename T, coding C, role R>
 bool plan_resident(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
 

@@ -1,4 +1,4 @@
-/* 16 bytes of elements: to and from numbers, and compared as they are. */
+/* Pieces: 16 bytes of elements, in four words. They are converted to numbers and back, and compared as they are. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_PIECES_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_PIECES_H
 
@@ -23,20 +23,21 @@ template <typename T> DEVICE uint4 pack16(const float *x)
                       storage<T>::pack(x + 3 * n));
 }
 
-template <typename T> using pair_of = std::conditional_t<storage<T>::dtype == COPES_F16, __half2, __nv_bfloat162>;
+/* Two elements of 16 bits in a word. */
+template <typename T> using packed_of = std::conditional_t<storage<T>::dtype == COPES_F16, __half2, __nv_bfloat162>;
 
-template <typename T> DEVICE pair_of<T> as_pair(const uint32_t &word)
+template <typename T> DEVICE packed_of<T> as_packed(const uint32_t &word)
 {
-    return *reinterpret_cast<const pair_of<T> *>(&word);
+    return *reinterpret_cast<const packed_of<T> *>(&word);
 }
 
-/* The larger elements of two words: a number, where one of two is NaN. */
+/* The larger element at each place of two words. Where one of the two is NaN, it is the other. */
 template <typename T> DEVICE uint32_t larger(uint32_t a, uint32_t b)
 {
     if constexpr (storage<T>::dtype == COPES_F32) {
         return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
     } else {
-        const pair_of<T> most = __hmax2(as_pair<T>(a), as_pair<T>(b));
+        const packed_of<T> most = __hmax2(as_packed<T>(a), as_packed<T>(b));
         return *reinterpret_cast<const uint32_t *>(&most);
     }
 }
@@ -47,7 +48,7 @@ template <typename T> DEVICE uint32_t exceeds(uint32_t a, uint32_t b)
     if constexpr (storage<T>::dtype == COPES_F32)
         return __uint_as_float(a) > __uint_as_float(b);
     else
-        return __hgt2_mask(as_pair<T>(a), as_pair<T>(b));
+        return __hgt2_mask(as_packed<T>(a), as_packed<T>(b));
 }
 
 template <typename T> DEVICE uint4 larger16(uint4 a, uint4 b)

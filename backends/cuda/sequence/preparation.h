@@ -1,5 +1,9 @@
-/* What the threads with tokens need before they read a slab: the references of its columns, and its rotations. The warp that
- * exchanges makes them, or one of its own where that has no time. */
+/* The preparing role (shared.h): one warp finds a slab's references and rotations before token threads read the slab.
+ *
+ *   role      reference                                limit
+ *   forward   the largest element of some tokens       the largest element whose term is not too large
+ *   kept      the caller's lse                         none
+ *   given     none: there are no terms                 none */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_PREPARATION_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_PREPARATION_H
 
@@ -10,23 +14,23 @@
 namespace COPES_GPU::sequence
 {
 
-template <typename U> struct preparation {
-    typedef typename U::T T;
-    const worker<U> w;
-    block_memory<U> &memory;
+template <typename K> struct preparation {
+    typedef typename K::T T;
+    const worker<K> w;
+    block_memory<K> &memory;
     const int lane = (int)threadIdx.x % 32;
     slab_walk prepared;
-    uint32_t set; /* its place */
+    uint32_t set; /* of references */
     rotation_set rotations;
 
-    __device__ __forceinline__ explicit preparation(const worker<U> &w)
-        : w(w), memory(*block_memory<U>::get()), prepared(w.walk())
+    __device__ __forceinline__ explicit preparation(const worker<K> &w)
+        : w(w), memory(*block_memory<K>::get()), prepared(w.walk())
     {
     }
-    /* All of them, each when the one that many before it is done. */
+    /* All slabs, in a warp of its own. */
     __device__ __forceinline__ void run()
     {
-        constexpr int OPEN = block_memory<U>::OPEN;
+        constexpr int OPEN = block_memory<K>::OPEN;
         while (prepared.slab < w.count) {
             if (prepared.slab >= OPEN)
                 wait_for_slab(memory.done, prepared.slab - OPEN);
@@ -39,56 +43,60 @@ template <typename U> struct preparation {
     {
         if (prepared.slab >= w.count)
             return;
-        set = (uint32_t)prepared.slab % block_memory<U>::SETS;
-        if constexpr (U::R == role::kept)
+        set = (uint32_t)prepared.slab % block_memory<K>::SETS;
+        if constexpr (K::R == role::kept)
             take_lse();
-        else if constexpr (U::SUMMED)
+        else if constexpr (!K::BACKWARD)
             sample();
-        if (U::ROTATED && rotations.follow(prepared.pair, w.tiling.sets))
+        if (K::ROTATED && rotations.follow(prepared.tile, w.tiling.sets))
             prepare_rotations(w, prepared, rotations.set);
         arrive_for_slab(memory.prepared, prepared.slab);
         prepared.next();
     }
     __device__ __forceinline__ void take_lse()
     {
-        for (int i = lane; i < U::COLUMNS; i += 32)
-            memory.reference[set][i] = read_scalar(w.lse(prepared, i / U::N, i % U::N)) * LOG2_E;
+        for (int i = lane; i < K::COLUMNS; i += 32)
+            memory.reference[set][i] = read_scalar(w.lse(prepared, i / K::N, i % K::N)) * LOG2_E;
     }
     __device__ __forceinline__ const copes_view &view() const
     {
-        return U::BACKWARD ? w.problem.x : w.problem.src;
+        return K::BACKWARD ? w.problem.x : w.problem.src;
     }
-    /* The largest elements of some tokens, the same in every block: of 16 or more, so that hardly ever another element of
-     * normal data exceeds them by what a reference allows; not a power of two apart, as data that repeats often does. */
+    /* The largest element of each column in 16 tokens or more, which are the same in every block. In normal data
+     * hardly any other element exceeds them by more than a reference allows. The tokens' distance is hardly ever a
+     * power of two, since data often repeats at such distances.
+     *   lane     tile_unit = lane % UNITS, token lane / UNITS + AT_ONCE round
+     *   words    half a unit: two words for each round */
     __device__ __forceinline__ void sample()
     {
-        constexpr int AT_ONCE = 32 / U::LANES, ROUNDS = 16 / AT_ONCE > 1 ? 16 / AT_ONCE : 1;
-        const int unit = lane % U::LANES;
+        constexpr int AT_ONCE = 32 / K::UNITS, ROUNDS = 16 / AT_ONCE > 1 ? 16 / AT_ONCE : 1;
+        const int tile_unit = lane % K::UNITS;
         const int64_t apart = (w.problem.n - 1) / (AT_ONCE * ROUNDS - 1);
 #pragma unroll
-        for (int part = 0; part < 2; part++) {
-            const T *const from = w.column(view(), prepared, unit, part * U::N / 2);
+        for (int half = 0; half < 2; half++) {
+            const T *const from = w.column(view(), prepared, tile_unit, half * K::N / 2);
             uint2 words[ROUNDS];
 #pragma unroll
             for (int round = 0; round < ROUNDS; round++)
-                words[round] = *reinterpret_cast<const uint2 *>(from + (lane / U::LANES + round * AT_ONCE) * apart *
+                words[round] = *reinterpret_cast<const uint2 *>(from + (lane / K::UNITS + round * AT_ONCE) * apart *
                                                                            view().stride[1]);
             uint4 most = {words[0].x, words[0].y, words[0].x, words[0].y};
 #pragma unroll
             for (int round = 1; round < ROUNDS; round++)
                 most = larger16<T>(most, {words[round].x, words[round].y, words[round].x, words[round].y});
-            keep(most, unit * U::N + part * U::N / 2);
+            keep(most, tile_unit * K::N + half * K::N / 2);
         }
     }
-    /* The first half of a unit, from a column on, of all lanes that have it. */
+    /* Writes the references and limits of half a unit, whose first column is `column`. Its elements are in the first
+     * half of `words`. Lanes with the same unit merge their elements first. */
     __device__ __forceinline__ void keep(uint4 words, int column)
     {
-        float x[U::N], limits[2];
+        float x[K::N], limits[2];
         unpack16<T>(words, x);
 #pragma unroll
-        for (int i = 0; i < U::N / 2; i++) {
+        for (int i = 0; i < K::N / 2; i++) {
 #pragma unroll
-            for (int mask = 16; mask >= U::LANES; mask /= 2)
+            for (int mask = 16; mask >= K::UNITS; mask /= 2)
                 x[i] = fmaxf(x[i], shuffle_xor(x[i], mask));
             x[i] = fmaxf(x[i] * LOG2_E, LEAST);
             memory.reference[set][column + i] = x[i];

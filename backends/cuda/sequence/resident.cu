@@ -1,12 +1,25 @@
-/* Softmax over the sequence on Hopper, each element read from memory once and written once. What bounds it is memory,
- * if neither reading nor writing ever stops: so a slab, all tokens of 64 to 256 bytes' worth of columns of a head, lies
- * in the shared memory of a cluster of blocks, or of a group of any number of them, and while the blocks normalize and
- * write one slab, the next takes its place step by step. Several groups work side by side.
+/* Softmax over the sequence on Hopper. Each element is read from memory once and written once. Memory bounds the
+ * kernel, if reading and writing never stop. So a slab, all tokens of 64 to 256 bytes of columns, lies in the shared
+ * memory of a group of blocks: a cluster, or some blocks of a cooperative launch. While the group writes one slab,
+ * it reads the next one into the same places, step by step. Several groups work side by side.
  *
- * Each thread has a unit of 16 bytes of columns in every so many tokens, and a ring of places for them in shared memory
- * that no other warp touches. Copies go there some steps before their statistics are taken, and stay for a slab's
- * length and a few steps more, in which the blocks tell each other what they found. That is the work of warps of its own,
- * so that no other ever waits for its block. What the blocks cannot agree on so is recomputed at the end. */
+ * Each token thread has one unit, 16 bytes of columns, in every so many tokens. Each warp has a ring in shared
+ * memory that no other warp touches. Tokens are copied there some steps before the thread adds them to its sums
+ * (stream.h), and stay for the steps of a slab and the skew. During the skew the blocks exchange their sums.
+ * Exchange warps do this (exchange.h), so that token threads never wait for their whole block. Slabs that the
+ * exchange does not suit are recomputed at the end (recompute.h).
+ *
+ *   file            has
+ *   kernels.h       the table of kernels
+ *   tiling.h        the cut at run time, and a group's walk over its slabs
+ *   shared.h        shared memory, and the table of mbarriers
+ *   worker.h        a thread's tokens, columns and places
+ *   copies.h, work.h, stream.h            token threads: copying; reading and writing; the order of both
+ *   sums.h, rotations.h                   a column's sums, a unit's rotations
+ *   exchange.h, group.h, preparation.h    exchange warps
+ *   totals.h        sums over a cooperative launch's group
+ *   recompute.h     slabs at the end
+ *   plan.h, costs.h the planner, and the numbers fitted to measurements */
 #include "backends/cuda/launch.h"
 #include "backends/cuda/sequence/group.h"
 #include "backends/cuda/sequence/methods.h"
@@ -17,17 +30,18 @@
 namespace COPES_GPU::sequence
 {
 
-template <typename U> DEVICE void init_mbarriers()
+/* The table in shared.h explains the arrivals. */
+template <typename K> DEVICE void init_mbarriers()
 {
-    block_memory<U> &memory = *block_memory<U>::get();
-    mbarrier_init_cluster(shared_address(&memory.summed[0]), U::THREADS);
-    for (int i = 0; i < block_memory<U>::OPEN; i++)
+    block_memory<K> &memory = *block_memory<K>::get();
+    mbarrier_init_cluster(shared_address(&memory.summed[0]), K::THREADS);
+    for (int i = 0; i < block_memory<K>::OPEN; i++)
         mbarrier_init_cluster(shared_address(&memory.agreed[i]), 32);
-    for (int i = 0; i < block_memory<U>::SETS; i++)
+    for (int i = 0; i < block_memory<K>::SETS; i++)
         mbarrier_init_cluster(shared_address(&memory.prepared[i]), 32);
-    if (U::GROUPED) {
+    if (K::COOPERATIVE) {
         mbarrier_init_cluster(shared_address(&memory.taken[0]), 32);
-        for (int i = 0; i < block_memory<U>::OPEN; i++)
+        for (int i = 0; i < block_memory<K>::OPEN; i++)
             mbarrier_init_cluster(shared_address(&memory.done[i]), 32);
     } else {
         for (int i = 0; i < 2; i++)
@@ -35,74 +49,74 @@ template <typename U> DEVICE void init_mbarriers()
     }
 }
 
-/* Before anything is sent to a block, its mbarriers are open. */
-template <typename U> DEVICE void init_mbarriers_of_all(const worker<U> &w)
+/* A block's mbarriers are initialized, and the totals empty, before any block sends to them. */
+template <typename K> DEVICE void init_exchange(const worker<K> &w)
 {
-    if (threadIdx.x == U::THREADS)
-        init_mbarriers<U>();
-    for (int i = (int)threadIdx.x; i < block_memory<U>::MOST / 32; i += U::BLOCK)
-        block_memory<U>::get()->unfit[i] = 0;
-    if constexpr (U::GROUPED) {
-        group_totals<U>(w).open();
+    if (threadIdx.x == K::THREADS)
+        init_mbarriers<K>();
+    for (int i = (int)threadIdx.x; i < block_memory<K>::MOST_SLABS / 32; i += K::BLOCK)
+        block_memory<K>::get()->unfit[i] = 0;
+    if constexpr (K::COOPERATIVE) {
+        group_totals<K>(w).empty();
         grid_sync();
     } else {
         cluster_sync();
     }
 }
 
-template <typename U> DEVICE void run_slabs(const copes_lrpe_problem &problem, const slab_tiling &tiling)
+template <typename K> DEVICE void run_slabs(const copes_lrpe_problem &problem, const slab_tiling &tiling)
 {
-    const worker<U> w(problem, tiling);
-    const bool others = threadIdx.x >= U::THREADS;
-    loader<U> load(w);
-    for (uint32_t i = 0; i < U::AHEAD && !others; i++) {
-        load.template copy<true>(i * U::SLOT);
+    const worker<K> w(problem, tiling);
+    const bool exchanges = threadIdx.x >= K::THREADS;
+    loader<K> load(w);
+    for (uint32_t i = 0; i < K::AHEAD && !exchanges; i++) {
+        load.template copy<true>(i * K::STAGE_BYTES);
         load.advance(1);
     }
-    init_mbarriers_of_all(w);
+    init_exchange(w);
     bool unfit = false;
-    if (others)
-        unfit = run_other<U>(w);
+    if (exchanges)
+        unfit = run_exchange_warp<K>(w);
     else
-        stream<U>(w, load).run();
-    if constexpr (U::RECOMPUTES)
+        stream<K>(w, load).run();
+    if constexpr (K::RECOMPUTES)
         if (__syncthreads_or(unfit))
-            recomputation<U>(w).run();
+            recomputation<K>(w).run();
 }
 
-template <typename U>
-__global__ void __launch_bounds__(U::BLOCK, 1)
+template <typename K>
+__global__ void __launch_bounds__(K::BLOCK, 1)
     sequence_resident(GPU_PARAMETER copes_lrpe_problem problem, GPU_PARAMETER slab_tiling tiling)
 {
-    run_slabs<U>(problem, tiling);
+    run_slabs<K>(problem, tiling);
 }
 
-/* What run needs besides the launch. */
+/* The kernel's arguments. */
 struct resident_arguments {
     copes_lrpe_problem problem;
     slab_tiling tiling;
 };
 
-template <typename U>
+template <typename K>
 copes_status run_resident(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *workspace)
 {
     const resident_arguments &all = tiling_of<resident_arguments>(plan);
     slab_tiling tiling = all.tiling;
     tiling.totals = static_cast<uint64_t *>(workspace);
-    return launch_ex(queue, {plan.cluster, plan.cooperative}, sequence_resident<U>, grid_of(plan), block_of(plan),
+    return launch_ex(queue, {plan.cluster, plan.cooperative}, sequence_resident<K>, grid_of(plan), block_of(plan),
                      (size_t)plan.shared, all.problem, tiling);
 }
 
-template <typename U>
+template <typename K>
 bool take_kind(const copes_lrpe_problem &problem, const sequence_plan &chosen, const char *variant, copes_plan *plan)
 {
     const slab_tiling &t = chosen.tiling;
-    set_launch(plan, dim3((unsigned)(t.ranks * t.clusters)), U::BLOCK, (int64_t)block_memory<U>::bytes(t));
-    plan->cluster = U::GROUPED ? 1 : t.ranks;
-    plan->cooperative = U::GROUPED;
+    set_launch(plan, dim3((unsigned)(t.blocks * t.groups)), K::BLOCK, (int64_t)block_memory<K>::bytes(t));
+    plan->cluster = K::COOPERATIVE ? 1 : t.blocks;
+    plan->cooperative = K::COOPERATIVE;
     plan->workspace = chosen.workspace;
     set_tiling(plan, resident_arguments{problem, t});
-    return take(plan, variant, run_resident<U>);
+    return take(plan, variant, run_resident<K>);
 }
 
 template <typename T, coding C, role R>
@@ -114,8 +128,8 @@ bool plan_resident(const gpu_device &device, const copes_lrpe_problem &problem, 
     case cut_kind::none: return false;
     case cut_kind::cluster:
         return take_kind<typename all::cluster>(problem, chosen,
-                                                chosen.tiling.ranks == 1 ? resident_variant<block_name, T, C, R>
-                                                                         : resident_variant<cluster_name, T, C, R>,
+                                                chosen.tiling.blocks == 1 ? resident_variant<block_name, T, C, R>
+                                                                          : resident_variant<cluster_name, T, C, R>,
                                                 plan);
     case cut_kind::wide_group:
         return take_kind<typename all::wide_group>(problem, chosen, resident_variant<wide_group_name, T, C, R>, plan);
@@ -126,7 +140,7 @@ bool plan_resident(const gpu_device &device, const copes_lrpe_problem &problem, 
     return take_kind<typename all::narrow_group>(problem, chosen, resident_variant<narrow_group_name, T, C, R>, plan);
 }
 
-/* One storage type and encoding a source file, as the build says (meson.build). */
+/* The build compiles this file once for each storage type and encoding (meson.build). */
 #define INSTANTIATE(ROLE)                                                                                              \
     template bool plan_resident<COPES_TYPE, coding::COPES_CODING, role::ROLE>(const gpu_device &,                      \
                                                                               const copes_lrpe_problem &,              \

@@ -1,4 +1,4 @@
-/* A thread's way through the steps of all slabs: what is copied, read and written in each. */
+/* A token thread's steps through all slabs: which tokens it copies, reads and writes in each. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_STREAM_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_STREAM_H
 
@@ -7,55 +7,60 @@
 namespace COPES_GPU::sequence
 {
 
-/* What the threads with tokens do. Steps are taken in runs, from where a slab begins to be read or written, or one of
- * another pair to be copied, to the next such place. A run of steps that are both read and written has no branch for a warp
- * to wait at. In each step what is written leaves its place to a copy at once, and copies are waited for only when they are
- * read: so they have nearly AHEAD steps to come. */
-template <typename U> struct stream {
-    const worker<U> w;
-    loader<U> &load;
-    reader<U> reading;
-    writer<U> writing;
-    uint32_t newest = 0, oldest = U::AHEAD * U::SLOT; /* places in the ring */
+/* Number the steps of all slabs from 0 on: slab i / tiling.steps has step i. In iteration i of its loop a thread
+ *
+ *   writes           step i - tiling.steps - skew     from stage (i + AHEAD) % stages, `oldest`
+ *   starts copying   step i + AHEAD                   to the same stage: stages = tiling.steps + skew + AHEAD
+ *   reads            step i                           from stage i % stages, `newest`
+ *
+ * The copies of a step have nearly AHEAD iterations to arrive. Iterations form runs. A run ends where the thread
+ * begins to read or to write a slab, or to copy a slab of another tile. So a run that both reads and writes has no
+ * branch at which a warp could wait. */
+template <typename K> struct stream {
+    const worker<K> w;
+    loader<K> &load;
+    reader<K> reading;
+    writer<K> writing;
+    uint32_t newest = 0, oldest = K::AHEAD * K::STAGE_BYTES; /* stages, in bytes from the ring's start */
 
-    __device__ __forceinline__ stream(const worker<U> &w, loader<U> &load) : w(w), load(load), reading(w), writing(w)
+    __device__ __forceinline__ stream(const worker<K> &w, loader<K> &load) : w(w), load(load), reading(w), writing(w)
     {
     }
     __device__ __forceinline__ void run()
     {
         reading.open();
-        if (U::C != coding::half || !U::BACKWARD || w.tiling.around)
+        if (K::C != coding::half || !K::BACKWARD || w.tiling.prefetch_128)
             run<true>();
         else
             run<false>();
     }
-    template <bool AROUND> __device__ __forceinline__ void run()
+    template <bool PREFETCH_128> __device__ __forceinline__ void run()
     {
         while (writing.more()) {
-            take<false, AROUND>(reading.more(), writing.begun);
+            take<false, PREFETCH_128>(reading.more(), writing.begun);
             if (reading.more() && writing.begun)
                 do
-                    take<true, AROUND>(true, true);
+                    take<true, PREFETCH_128>(true, true);
                 while (reading.more());
         }
     }
-    /* One run. BOTH: of steps that are read and written, as nearly all are. */
-    template <bool BOTH, bool AROUND> __device__ __forceinline__ void take(bool reads, bool writes)
+    /* One run. BOTH: it reads and writes, as nearly all runs do. */
+    template <bool BOTH, bool PREFETCH_128> __device__ __forceinline__ void take(bool reads, bool writes)
     {
         const int steps = min(load.until, min(reading.left, writing.left));
-        int i = steps; /* one at least */
+        int i = steps; /* at least 1 */
 #pragma unroll 1
         do {
             if (BOTH || writes)
                 writing.write(oldest);
-            pair_sync<U>(); /* neighbours have read what is to be copied over */
-            load.template copy<AROUND>(oldest);
-            cp_async_wait<U::AHEAD>();
-            pair_sync<U>(); /* what neighbours copied is there */
+            neighbour_sync<K>(); /* neighbours have read the step that the copies overwrite */
+            load.template copy<PREFETCH_128>(oldest);
+            cp_async_wait<K::AHEAD>();
+            neighbour_sync<K>(); /* neighbours' copies have arrived */
             if (BOTH || reads)
                 reading.read(newest);
-            newest = next_slot<U>(w.tiling, newest);
-            oldest = next_slot<U>(w.tiling, oldest);
+            newest = next_stage<K>(w.tiling, newest);
+            oldest = next_stage<K>(w.tiling, oldest);
         } while (--i > 0);
         load.advance(steps);
         reading.advance(steps);

@@ -1,6 +1,15 @@
-/* Sums over all blocks of a group, in fixed point: each block adds what it found to totals in global memory, as integers,
- * whose sum is the same in any order. A total is one word that also counts the blocks that have added to it, so that a reader
- * knows whether it is complete: from one block to all others it takes one write and one read. */
+/* Sums over all blocks of a cooperative launch's group, in fixed point. Each block adds its sums to totals in global
+ * memory, as integers: their total has the same bits in any order. A total is one word that also counts the blocks
+ * that have added to it, so a finishing warp sees from the word itself that it is complete. From one block to all
+ * others it takes one write and one read.
+ *
+ * The workspace, in order:
+ *   what       count                             of       written by                     read by
+ *   counters   groups                            uint64   group_sync                     group_sync
+ *   totals     slabs of a group x groups x       uint64   summing, once a block and      finishing of all blocks
+ *              WORDS x COLUMNS                            slab
+ *   values     groups x blocks x COLUMNS         float    recompute.h                    recompute.h
+ * Counters and totals are emptied at the start of the launch, before its grid_sync. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_TOTALS_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_TOTALS_H
 
@@ -12,7 +21,7 @@ namespace COPES_GPU::sequence
 
 /*   bits of a total
  *   0 .. 7     blocks that have added
- *   8 .. 15    blocks whose number the digits do not hold exactly
+ *   8 .. 15    blocks whose number its digits do not hold exactly
  *   16 .. 63   the sum of their digits, signed */
 enum { MOST_BLOCKS = 255 };
 
@@ -26,8 +35,9 @@ DEVICE int blocks_of(uint64_t total)
     return (int)(total & 0xff);
 }
 
-/* A number in fixed point: in words whose digits are of 39 bits and signed, the first before the point. A number may be too
- * large for them, or none; or have a rest below the last, which matters where the whole sum is not much more. */
+/* A number in fixed point: a signed digit of 39 bits in each word, the first one before the point. Two kinds of
+ * numbers are inexact: one that is too large or no number, which word 0 counts; and one with a rest below the last
+ * digit, which the last word counts. The rest matters where the whole sum is not much larger. */
 template <int WORDS> struct fixed_point {
     static constexpr float DIGIT = 0x1p+39f; /* 255 of them are less than 2^47 */
 
@@ -44,94 +54,96 @@ template <int WORDS> struct fixed_point {
     }
     DEVICE float read(const uint64_t *words, bool *inexact)
     {
-        double sum = 0, last = 0x1p+25; /* the last digit's place, and a float's rounding */
+        double sum = 0, last = 0x1p+25; /* the value of a last digit's 1, over a float's rounding */
 #pragma unroll
         for (int i = WORDS - 1; i >= 0; i--) {
             sum = sum / DIGIT + (double)((int64_t)words[i] >> 16);
             last = i > 0 ? last / DIGIT : last;
         }
-        const int cut = (int)(words[WORDS - 1] >> 8 & 0xff); /* blocks that cut their sum off there, all towards 0 */
+        const int cut = (int)(words[WORDS - 1] >> 8 & 0xff); /* blocks that cut their rest off, all towards 0 */
         const bool rough = fabs(sum) < last * cut;
         *inexact = *inexact || (words[0] >> 8 & 0xff) != 0 || rough;
         return (float)sum;
     }
 };
 
-/* The totals of all slabs, in words of their columns. */
-template <typename U> struct group_totals {
-    /* Sums of terms are about 1 at least, the term of the reference; products with gradients may have any magnitude. */
-    static constexpr int WORDS = U::BACKWARD ? 3 : 2;
+/* The totals of all slabs of a group. */
+template <typename K> struct group_totals {
+    /* Sums of terms are about 1 at least, since the reference's own term is 1. Products with gradients may have any
+     * magnitude. */
+    static constexpr int WORDS = K::BACKWARD ? 3 : 2;
     typedef fixed_point<WORDS> fixed;
     const slab_tiling &tiling;
     const int group;
 
-    __device__ __forceinline__ explicit group_totals(const worker<U> &w) : tiling(w.tiling), group(w.block.cluster)
+    __device__ __forceinline__ explicit group_totals(const worker<K> &w) : tiling(w.tiling), group(w.block.group)
     {
     }
-    /* In words: of slabs of all groups, in turn, and before any. */
+    /* Words before the totals of a group's slab. The groups' slabs alternate. */
     __host__ __device__ static int64_t count(const slab_tiling &t, int64_t slab, int64_t group)
     {
-        return t.clusters + (slab * t.clusters + group) * WORDS * U::COLUMNS;
+        return t.groups + (slab * t.groups + group) * WORDS * K::COLUMNS;
     }
     __host__ __device__ static int64_t count(const slab_tiling &t)
     {
-        return count(t, ((int64_t)t.pairs * t.batch + t.clusters - 1) / t.clusters, 0);
+        return count(t, ((int64_t)t.tiles * t.batch + t.groups - 1) / t.groups, 0);
     }
     __host__ static size_t bytes(const slab_tiling &t)
     {
-        return count(t) * sizeof(uint64_t) + t.clusters * t.ranks * U::COLUMNS * sizeof(float);
+        return count(t) * sizeof(uint64_t) + t.groups * t.blocks * K::COLUMNS * sizeof(float);
     }
-    /* After the totals: what a block found of a column of a slab that is recomputed. */
+    /* A block's value of a column, while a slab is recomputed. */
     __device__ __forceinline__ float *block_found(int rank, int column) const
     {
-        return reinterpret_cast<float *>(tiling.totals + count(tiling)) + (group * tiling.ranks + rank) * U::COLUMNS +
+        return reinterpret_cast<float *>(tiling.totals + count(tiling)) + (group * tiling.blocks + rank) * K::COLUMNS +
                column;
     }
     __device__ __forceinline__ uint64_t *of(int slab, int column) const
     {
         return tiling.totals + count(tiling, slab, group) + column;
     }
-    /* Waits until most of the blocks have added to a slab's totals. One lane does, and looks at one of them: looking
-     * keeps blocks from adding. */
+    /* Waits until seven in eight blocks have added to a slab's totals. Only one lane polls, and only one total:
+     * polls keep blocks from adding. */
     __device__ __forceinline__ void wait_for_most(int slab) const
     {
-        while (threadIdx.x % 32 == 0 && blocks_of(ld_relaxed(of(slab, 0))) < tiling.ranks - tiling.ranks / 8)
+        while (threadIdx.x % 32 == 0 && blocks_of(ld_relaxed(of(slab, 0))) < tiling.blocks - tiling.blocks / 8)
             ;
         __syncwarp();
     }
-    /* Empties them all, by all blocks. */
-    __device__ __forceinline__ void open() const
+    /* Empties the counters and all totals. All blocks of the launch share the work. */
+    __device__ __forceinline__ void empty() const
     {
-        const int64_t threads = (int64_t)gridDim.x * U::BLOCK, all = count(tiling);
-        for (int64_t i = (int64_t)blockIdx.x * U::BLOCK + threadIdx.x; i < all; i += threads)
+        const int64_t threads = (int64_t)gridDim.x * K::BLOCK, all = count(tiling);
+        for (int64_t i = (int64_t)blockIdx.x * K::BLOCK + threadIdx.x; i < all; i += threads)
             tiling.totals[i] = 0;
     }
-    /* Waits for all threads of the group. */
-    __device__ __forceinline__ void group_sync(uint64_t *rounds) const
+    /* Waits for all threads of the group. `arrivals` counts arrivals of all calls; each block calls equally often. */
+    __device__ __forceinline__ void group_sync(uint64_t *arrivals) const
     {
         uint64_t *counter = tiling.totals + group;
         __syncthreads();
-        *rounds += tiling.ranks;
+        *arrivals += tiling.blocks;
         if (threadIdx.x == 0) {
             red_increment_release(counter);
-            while (ld_acquire(counter) < *rounds)
+            while (ld_acquire(counter) < *arrivals)
                 ;
         }
         __syncthreads();
     }
     __device__ __forceinline__ void add(int slab, int column, float sum) const
     {
-        if (column >= U::COLUMNS)
+        if (column >= K::COLUMNS)
             return;
-        fixed::add(of(slab, column), U::COLUMNS, sum);
+        fixed::add(of(slab, column), K::COLUMNS, sum);
     }
-    /* Waits until the totals of a lane's columns, 32 apart, are complete, and sees whether all blocks have given theirs exactly. */
+    /* Waits until the totals of a lane's columns are complete: column, column + 32, .. True where all sums are
+     * exact. */
     template <int EACH> __device__ __forceinline__ bool wait(int slab, int column, float (&all)[EACH]) const
     {
         uint64_t words[EACH][WORDS];
         bool complete, inexact = false;
         wait_for_most(slab);
-        if (column >= U::COLUMNS)
+        if (column >= K::COLUMNS)
             return true;
         do {
             complete = true;
@@ -139,12 +151,12 @@ template <typename U> struct group_totals {
             for (int j = 0; j < EACH; j++)
 #pragma unroll
                 for (int i = 0; i < WORDS; i++)
-                    words[j][i] = ld_relaxed(of(slab, column + 32 * j) + i * U::COLUMNS);
+                    words[j][i] = ld_relaxed(of(slab, column + 32 * j) + i * K::COLUMNS);
 #pragma unroll
             for (int j = 0; j < EACH; j++)
 #pragma unroll
                 for (int i = 0; i < WORDS; i++)
-                    complete = complete && blocks_of(words[j][i]) == tiling.ranks;
+                    complete = complete && blocks_of(words[j][i]) == tiling.blocks;
         } while (!complete);
 #pragma unroll
         for (int j = 0; j < EACH; j++)

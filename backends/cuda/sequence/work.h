@@ -1,5 +1,5 @@
-/* What a block's threads with tokens do in the resident kernel: they read a slab's steps from the ring, and some steps
- * after its last, when the cluster has agreed on its columns, they write it, while the next one's steps are read. */
+/* The work of a token thread on a step in the ring. It reads the step for the sums of the slab's columns. It writes the
+ * step later, when the blocks have agreed on the columns. stream.h has the order. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_WORK_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_WORK_H
 
@@ -10,37 +10,38 @@
 namespace COPES_GPU::sequence
 {
 
-/* A token's gradient. */
-template <typename U> DEVICE void read_gradient(const worker<U> &w, uint32_t pieces, float (&g)[2][U::V])
+/* A token's gradient from the ring. */
+template <typename K> DEVICE void read_gradient(const worker<K> &w, uint32_t pieces, float (&g)[2][K::V])
 {
-    unpack16<typename U::T>(read_unit<U>(w, pieces), g[0]);
-    if (U::WIDE == 2)
-        unpack16<typename U::T>(read_unit<U>(w, pieces + U::PIECE), g[1]);
+    unpack16<typename K::T>(read_unit<K>(w, pieces), g[0]);
+    if (K::GRADIENT_PIECES == 2)
+        unpack16<typename K::T>(read_unit<K>(w, pieces + K::PIECE_STRIDE), g[1]);
 }
 
-/* A decoded one, where it was. */
-template <typename U> DEVICE void write_decoded(const worker<U> &w, uint32_t pieces, const float (&g)[2][U::V])
-{
-#pragma unroll
-    for (int i = 0; i < U::N; i += 4)
-        st_shared_128(w.mine + pieces + i / 4 * U::PIECE, pack16<f32>(g[0] + i));
-}
-
-template <typename U> DEVICE void read_decoded(const worker<U> &w, uint32_t pieces, float (&g)[2][U::V])
+/* A decoded gradient, to the places that the gradient had and back. Its columns 4 i .. are in piece i. */
+template <typename K> DEVICE void write_decoded(const worker<K> &w, uint32_t pieces, const float (&g)[2][K::V])
 {
 #pragma unroll
-    for (int i = 0; i < U::N; i += 4)
-        unpack16<f32>(ld_shared_128(w.mine + pieces + i / 4 * U::PIECE), g[0] + i);
+    for (int i = 0; i < K::N; i += 4)
+        st_shared_128(w.mine + pieces + i / 4 * K::PIECE_STRIDE, pack16<f32>(g[0] + i));
 }
 
-template <typename U> struct reader {
-    const worker<U> w;
+template <typename K> DEVICE void read_decoded(const worker<K> &w, uint32_t pieces, float (&g)[2][K::V])
+{
+#pragma unroll
+    for (int i = 0; i < K::N; i += 4)
+        unpack16<f32>(ld_shared_128(w.mine + pieces + i / 4 * K::PIECE_STRIDE), g[0] + i);
+}
+
+/* Reads slabs. */
+template <typename K> struct reader {
+    const worker<K> w;
     slab_walk walk;
-    int left; /* steps of the slab */
-    open_columns<U> columns;
-    unit_rotations<U> rotations;
+    int left; /* steps left of the slab */
+    open_columns<K> columns;
+    unit_rotations<K> rotations;
 
-    __device__ __forceinline__ explicit reader(const worker<U> &w)
+    __device__ __forceinline__ explicit reader(const worker<K> &w)
         : w(w), walk(w.walk()), left(w.tiling.steps), rotations(w)
     {
     }
@@ -50,35 +51,35 @@ template <typename U> struct reader {
     }
     __device__ __forceinline__ void open()
     {
-        wait_for_slab(block_memory<U>::get()->prepared, walk.slab);
+        wait_for_slab(block_memory<K>::get()->prepared, walk.slab);
         columns.open(w, walk.slab);
-        if (U::BACKWARD)
+        if (K::BACKWARD)
             rotations.open(walk);
     }
-    __device__ __forceinline__ void read(uint32_t slot)
+    __device__ __forceinline__ void read(uint32_t stage)
     {
-        uint4 words[U::BATCH];
+        uint4 words[K::BATCH];
 #pragma unroll
-        for (int t = 0; t < U::BATCH; t++)
-            words[t] = read_unit<U>(w, kept_piece<U>(slot, t));
+        for (int t = 0; t < K::BATCH; t++)
+            words[t] = read_unit<K>(w, x_piece<K>(stage, t));
         columns.look(words);
 #pragma unroll
-        for (int t = 0; t < U::BATCH; t++) {
-            float g[2][U::V];
-            if (U::BACKWARD)
-                take_gradient(gradient_piece<U>(slot, t), t, g);
+        for (int t = 0; t < K::BATCH; t++) {
+            float g[2][K::V];
+            if (K::BACKWARD)
+                take_gradient(gradient_piece<K>(stage, t), t, g);
             columns.template add<false>(words[t], g);
         }
     }
-    __device__ __forceinline__ void take_gradient(uint32_t pieces, int t, float (&g)[2][U::V])
+    __device__ __forceinline__ void take_gradient(uint32_t pieces, int t, float (&g)[2][K::V])
     {
         read_gradient(w, pieces, g);
-        if (U::PAIRED)
+        if (K::GRADIENT == gradient_form::relative)
             rotations.rotate_back(g);
-        if (U::DECODED) {
-            rotation here[U::V];
+        if (K::GRADIENT == gradient_form::decoded) {
+            rotation here[K::V];
             rotations.at(t, here);
-            decode<U::E>(g, here, true);
+            decode<K::E>(g, here, true);
             write_decoded(w, pieces, g);
         }
     }
@@ -96,85 +97,88 @@ template <typename U> struct reader {
     }
 };
 
-/* A thread's columns while it writes. */
-template <typename U> struct finished_columns {
-    float shift[U::N], scale[U::N], offset[U::N];
-    float across[U::PAIRED ? U::N : 1]; /* what scales the partner's gradient */
+/* A thread's columns while it writes a slab. Element i is column i of its unit. */
+template <typename K> struct finished_columns {
+    float shift[K::N], scale[K::N], offset[K::N];
+    /* Relative gradients: the factor of the partner's gradient. */
+    float across[K::GRADIENT == gradient_form::relative ? K::N : 1];
 
     /* Waits until the blocks have agreed. */
-    __device__ __forceinline__ void obtain(const worker<U> &w, int slab)
+    __device__ __forceinline__ void obtain(const worker<K> &w, int slab)
     {
-        const block_memory<U> &memory = *block_memory<U>::get();
+        const block_memory<K> &memory = *block_memory<K>::get();
         wait_for_slab(memory.agreed, slab);
-        const auto &finished = memory.finished[(uint32_t)slab % block_memory<U>::OPEN];
+        const auto &finished = memory.finished[(uint32_t)slab % block_memory<K>::OPEN];
 #pragma unroll
-        for (int i = 0; i < U::N; i++) {
-            const int column = w.lane * U::N + i;
-            shift[i] = U::TERMS ? memory.reference[(uint32_t)slab % block_memory<U>::SETS][column] : 0;
-            scale[i] = U::TERMS ? finished[U::SCALE][column] : 1;
-            offset[i] = U::BACKWARD ? finished[U::OFFSET][column] : 0;
+        for (int i = 0; i < K::N; i++) {
+            const int column = w.tile_unit * K::N + i;
+            shift[i] = K::TERMS ? memory.reference[(uint32_t)slab % block_memory<K>::SETS][column] : 0;
+            scale[i] = K::TERMS ? finished[block_memory<K>::SCALE][column] : 1;
+            offset[i] = K::BACKWARD ? finished[block_memory<K>::OFFSET][column] : 0;
         }
     }
-    /* From here on gradients are to be turned back from the thread's first token. */
-    __device__ __forceinline__ void rotate_back(const rotation (&first)[U::V])
+    /* Puts the rotation of the thread's first token into the factors. From here on they suit relative gradients. */
+    __device__ __forceinline__ void rotate_back(const rotation (&first)[K::V])
     {
-        typedef rotated_column<U> column;
+        typedef rotated_column<K> column;
 #pragma unroll
-        for (int i = 0; i < U::N && U::PAIRED; i++) {
+        for (int i = 0; i < K::N && K::GRADIENT == gradient_form::relative; i++) {
             const rotation by = first[column::angle(i)];
             across[i] = scale[i] * column::sine(i, by);
             scale[i] *= by.cosine;
         }
     }
-    /* From a token to its softmax, or backward to what is that but for the scale. */
-    template <bool EXACT> __device__ __forceinline__ void find(float (&x)[2][U::V]) const
+    /* From a token to its softmax; backward without the scale, which `pass` has. */
+    template <bool EXACT> __device__ __forceinline__ void find(float (&x)[2][K::V]) const
     {
 #pragma unroll
-        for (int i = 0; i < U::N && U::TERMS; i++) {
-            float &value = x[i / U::V][i % U::V];
-            value = term<EXACT>(value, shift[i]) * (U::BACKWARD ? 1 : scale[i]);
+        for (int i = 0; i < K::N && K::TERMS; i++) {
+            float &value = x[i / K::V][i % K::V];
+            value = term<EXACT>(value, shift[i]) * (K::BACKWARD ? 1 : scale[i]);
         }
     }
-    /* From that and the softmax's gradient to that of its argument. TURN: the gradient is still to be turned back. */
-    template <bool TURN> __device__ __forceinline__ void pass(float (&y)[2][U::V], const float (&g)[2][U::V]) const
+    /* From the softmax and its gradient to the gradient of its argument. RELATIVE: the gradient's form. */
+    template <bool RELATIVE> __device__ __forceinline__ void pass(float (&y)[2][K::V], const float (&g)[2][K::V]) const
     {
 #pragma unroll
-        for (int i = 0; i < U::N; i++) {
-            const int partner = rotated_column<U>::partner(i);
+        for (int i = 0; i < K::N; i++) {
+            const int partner = rotated_column<K>::partner(i);
             float past = offset[i];
-            if constexpr (TURN)
-                past = fmaf(g[partner / U::V][partner % U::V], across[i], past);
-            y[i / U::V][i % U::V] *= fmaf(g[i / U::V][i % U::V], scale[i], past);
+            if constexpr (RELATIVE)
+                past = fmaf(g[partner / K::V][partner % K::V], across[i], past);
+            y[i / K::V][i % K::V] *= fmaf(g[i / K::V][i % K::V], scale[i], past);
         }
     }
 };
 
-template <typename U, typename T>
-DEVICE void write_token(const worker<U> &w, T *to, const float (&x)[2][U::V], bool there)
+/* Writes the thread's unit of a token to memory, if the token exists. */
+template <typename K, typename T>
+DEVICE void write_token(const worker<K> &w, T *result, const float (&x)[2][K::V], bool exists)
 {
     const uint4 words = pack16<T>(x[0]);
-    if (U::C == coding::half) {
-        st_global_if(there, to, words.x, words.y);
-        st_global_if(there, to + w.problem.k, words.z, words.w);
+    if (K::C == coding::half) {
+        st_global_if(exists, result, words.x, words.y);
+        st_global_if(exists, result + w.problem.k, words.z, words.w);
     } else {
-        st_global_if(there, to, words);
+        st_global_if(exists, result, words);
     }
-    if (!U::BACKWARD && U::C == coding::cosine)
-        st_global_if(there, to + w.problem.d, pack16<T>(x[1]));
+    if (!K::BACKWARD && K::C == coding::cosine)
+        st_global_if(exists, result + w.problem.d, pack16<T>(x[1]));
 }
 
-template <typename U> struct writer {
-    typedef typename U::T T;
-    const worker<U> w;
+/* Writes slabs. */
+template <typename K> struct writer {
+    typedef typename K::T T;
+    const worker<K> w;
     slab_walk walk;
-    int left;           /* steps to the first slab, then of the slab */
-    bool begun = false; /* has it come to the first? */
-    int there = 0;      /* the thread's tokens of the slab, from the next step on */
-    char *to = nullptr; /* the next token's */
-    finished_columns<U> columns;
-    unit_rotations<U> rotations;
+    int left;               /* steps left of the slab; at first, steps until the first slab */
+    bool begun = false;     /* has it come to the first slab? */
+    int tokens_left = 0;    /* of the thread, in the slab; none where the slab is to be recomputed */
+    char *result = nullptr; /* where the thread's next unit goes */
+    finished_columns<K> columns;
+    unit_rotations<K> rotations;
 
-    __device__ __forceinline__ explicit writer(const worker<U> &w)
+    __device__ __forceinline__ explicit writer(const worker<K> &w)
         : w(w), walk(w.walk()), left(w.tiling.steps + w.tiling.skew), rotations(w)
     {
         find();
@@ -185,48 +189,48 @@ template <typename U> struct writer {
     }
     __device__ __forceinline__ void find()
     {
-        to = reinterpret_cast<char *>(w.unit(w.problem.dst, walk));
+        result = reinterpret_cast<char *>(w.first_unit(w.problem.dst, walk));
     }
     __device__ __forceinline__ void open()
     {
         columns.obtain(w, walk.slab);
         const bool skips =
-            U::RECOMPUTES && block_memory<U>::get()->skipped[(uint32_t)walk.slab % block_memory<U>::OPEN];
-        there = skips ? 0 : w.tokens; /* if it is to be recomputed */
-        if (!U::DECODED)
+            K::RECOMPUTES && block_memory<K>::get()->skipped[(uint32_t)walk.slab % block_memory<K>::OPEN];
+        tokens_left = skips ? 0 : w.tokens;
+        if (K::GRADIENT != gradient_form::decoded)
             rotations.open(walk);
         columns.rotate_back(rotations.first[0]);
     }
-    __device__ __forceinline__ void write(uint32_t slot)
+    __device__ __forceinline__ void write(uint32_t stage)
     {
 #pragma unroll
-        for (int t = 0; t < U::BATCH; t++) {
-            float x[2][U::V];
-            unpack16<T>(read_unit<U>(w, kept_piece<U>(slot, t)), x[0]);
+        for (int t = 0; t < K::BATCH; t++) {
+            float x[2][K::V];
+            unpack16<T>(read_unit<K>(w, x_piece<K>(stage, t)), x[0]);
             columns.template find<false>(x);
-            if (U::BACKWARD)
-                pass(slot, t, x);
-            if (!U::BACKWARD && U::ROTATED) {
-                rotation here[U::V];
+            if (K::BACKWARD)
+                pass(stage, t, x);
+            if (!K::BACKWARD && K::ROTATED) {
+                rotation here[K::V];
                 rotations.at(t, here);
-                encode<U::E>(x, here, true);
+                encode<K::E>(x, here, true);
             }
-            write_token(w, reinterpret_cast<T *>(to), x, t < there);
-            to += w.tiling.to.token;
+            write_token(w, reinterpret_cast<T *>(result), x, t < tokens_left);
+            result += w.tiling.result.token;
         }
-        there -= U::BATCH;
+        tokens_left -= K::BATCH;
     }
-    __device__ __forceinline__ void pass(uint32_t slot, int t, float (&y)[2][U::V])
+    __device__ __forceinline__ void pass(uint32_t stage, int t, float (&y)[2][K::V])
     {
-        const uint32_t pieces = gradient_piece<U>(slot, t);
-        float g[2][U::V];
-        if constexpr (U::DECODED)
+        const uint32_t pieces = gradient_piece<K>(stage, t);
+        float g[2][K::V];
+        if constexpr (K::GRADIENT == gradient_form::decoded)
             read_decoded(w, pieces, g);
         else
             read_gradient(w, pieces, g);
-        if (U::PAIRED)
+        if (K::GRADIENT == gradient_form::relative)
             rotations.rotate_back(g);
-        columns.template pass<U::PAIRED>(y, g);
+        columns.template pass<K::GRADIENT == gradient_form::relative>(y, g);
     }
     __device__ __forceinline__ void advance(int steps)
     {
@@ -243,7 +247,7 @@ template <typename U> struct writer {
     __device__ __forceinline__ void leave()
     {
         const bool follows = walk.next();
-        to += w.tiling.to.entry;
+        result += w.tiling.result.entry;
         if (__builtin_expect(!follows && more(), 0))
             find();
     }

@@ -1,8 +1,8 @@
-/* Softmax over the sequence, alone or before an encoding, on any GPU and of any length. A slab, all tokens of a few
- * neighbouring columns of a head, is shared out among the blocks of a cluster, or has one block where there are no
- * clusters. It is read twice, once for the statistics and once to write, so that no token is written before its column
- * has been read. Bound by memory and, for the second reading, by how much of the slabs under way the caches hold; a
- * vendor's own kernel that keeps a slab on chip comes first where it fits. */
+/* Softmax over the sequence, alone or before an encoding, on any GPU and of any length. A slab is all tokens of a
+ * tile, a few neighbouring columns of a head. The blocks of a cluster share a slab; without clusters one block has
+ * it. The block reads a slab twice, once for the sums and once to write it, so that no token is written before its
+ * column has been read. Memory bounds the first reading. The second reading is bounded by the share of the slabs
+ * that the caches still hold. Where a vendor's own kernel can keep a slab on chip, that kernel comes first. */
 #include "backends/gpu/names.h"
 #include "backends/gpu/reduce.h"
 #include "backends/gpu/sequence/methods.h"
@@ -11,33 +11,33 @@
 namespace COPES_GPU::sequence
 {
 
-/* What a term of a column may exceed 1 by, as a power of e: exponents round the more the larger they are. */
+/* A term of a column may be e^SLACK. Larger exponents round more. */
 constexpr float SLACK = 4;
 
-/* A sum of many terms, a group of them at a time: what a group's sum loses when it joins the others, the next group
- * begins with (Kahan). */
-struct group_sum {
-    float group = 0, all = 0;
+/* A sum of many terms, a chunk of them at a time (Kahan): the next chunk begins with the rounding error of the last
+ * join. */
+struct chunk_sum {
+    float chunk = 0, all = 0;
 
     __device__ __forceinline__ void join()
     {
-        const float next = all + group;
-        group -= next - all;
+        const float next = all + chunk;
+        chunk -= next - all;
         all = next;
     }
     __device__ __forceinline__ void scale(float factor)
     {
-        group *= factor;
+        chunk *= factor;
         all *= factor;
     }
 };
 
-/* A thread's column while it reads: terms relative to a reference, which is raised where a term would be too large. */
+/* A thread's column while it reads. Terms are relative to a reference. A term that would be too large raises it. */
 struct open_column {
     float reference;
-    group_sum sum, dot;
+    chunk_sum sum, dot;
 
-    /* Makes x a term of 1 at most. */
+    /* Raises the reference to x, if x is larger. */
     __device__ __forceinline__ void raise(float x)
     {
         const float higher = fmaxf(x, reference), shrink = softmax_term(reference, higher);
@@ -47,7 +47,7 @@ struct open_column {
     }
 };
 
-/* Takes the tokens of a batch. */
+/* Adds the tokens of a batch. */
 template <role R, int BATCH, int COLUMNS, int V>
 DEVICE void add_batch(open_column (&columns)[COLUMNS], const float (&x)[BATCH][2][V], const float (&g)[BATCH][2][V],
                       bool kept)
@@ -66,21 +66,21 @@ DEVICE void add_batch(open_column (&columns)[COLUMNS], const float (&x)[BATCH][2
         open_column &c = columns[i % COLUMNS];
         const float value = x[i / COLUMNS][i % COLUMNS / V][i % V];
         const float e = R == role::given ? value : softmax_term(value, c.reference);
-        c.sum.group += e;
+        c.sum.chunk += e;
         if (R != role::forward)
-            c.dot.group = fmaf(e, g[i / COLUMNS][i % COLUMNS / V][i % V], c.dot.group);
+            c.dot.chunk = fmaf(e, g[i / COLUMNS][i % COLUMNS / V][i % V], c.dot.chunk);
     }
 }
 
-/* Takes a thread's tokens, as many at a time as are read at once, and closes each group of them. */
+/* Goes through a thread's tokens: calls `take` for each batch, and `close` at the end of each chunk. */
 template <typename T, int V, encoding E, role R, typename Take, typename Close>
 DEVICE void for_tokens(const slab<T, V, E, R> &s, Take take, Close close)
 {
     token_walk<T, V, E, R> walk(s);
     while (walk.more()) {
-        walk.open_group();
+        walk.open_chunk();
 #pragma unroll 1
-        for (int j = 0; j < GROUP && walk.more(); j += walk.BATCH) {
+        for (int j = 0; j < CHUNK && walk.more(); j += walk.BATCH) {
             float values[walk.BATCH][2][V], gradients[walk.BATCH][2][V];
             walk.take(j, values, gradients);
             take(walk, j, values, gradients);
@@ -107,13 +107,13 @@ DEVICE void read_columns(const slab<T, V, E, R> &s, column (&columns)[COLUMNS])
         }
     });
 #pragma unroll
-    for (int i = 0; i < COLUMNS; i++) { /* sums of a given softmax are relative to 1 */
+    for (int i = 0; i < COLUMNS; i++) { /* a given softmax has no reference */
         const float sum = open[i].sum.all, most = sum == 0 && !s.kept ? -INFINITY : open[i].reference;
         columns[i] = {R == role::given ? 0 : most, sum, open[i].dot.all};
     }
 }
 
-/* From a token, and the gradient of its softmax, to what is written. */
+/* From a token, backward with the gradient of its softmax, to the result. */
 template <role R, int COLUMNS, int V>
 DEVICE void finish_token(const finished_column (&columns)[COLUMNS], float (&values)[2][V],
                          const float (&gradients)[2][V])
@@ -131,11 +131,12 @@ template <typename T, int V, encoding E, role R, int COLUMNS>
 DEVICE void write_columns(const slab<T, V, E, R> &s, const finished_column (&columns)[COLUMNS])
 {
     constexpr bool BACKWARD = R != role::forward;
-    strip<T, V, BACKWARD ? plain_vectors<E> : 2> to(s.problem.dst, s.place.b, s.place.h,
-                                                    BACKWARD ? s.at.plain : s.at.encoded, s.place.first, s.place.apart);
+    strip<T, V, BACKWARD ? plain_vectors<E> : 2> result(s.problem.dst, s.place.b, s.place.h,
+                                                        BACKWARD ? s.at.plain : s.at.encoded, s.place.first,
+                                                        s.place.token_stride);
     const auto finish = [&](const auto &walk, int j, auto &values, const auto &gradients) {
 #pragma unroll
-        for (int t = 0; t < walk.BATCH; t++, to.next()) {
+        for (int t = 0; t < walk.BATCH; t++, result.next()) {
             finish_token<R>(columns, values[t], gradients[t]);
             if (!BACKWARD && s.rotated) {
                 rotation rotations[V];
@@ -143,62 +144,65 @@ DEVICE void write_columns(const slab<T, V, E, R> &s, const finished_column (&col
                 encode<arithmetic_of<E, V>>(values[t], rotations, true);
             }
             if (t - walk.BATCH < walk.left)
-                to.write(values[t]);
+                result.write(values[t]);
         }
     };
     for_tokens(s, finish, [] {});
 }
 
-/* Merges the columns of a block's rows into those of row 0. */
+/* Merges the columns of a block's rows into row 0: each round, the upper half of the rows hands its columns to the
+ * lower. */
 template <typename T, int V, int COLUMNS>
 DEVICE void merge_rows(slab_memory<T, V> &memory, const slab_place &place, column (&columns)[COLUMNS])
 {
-    constexpr int LANES = lanes_of<T, V>;
+    constexpr int UNITS = tile_units_of<T, V>;
     for (int rows = rows_of<T, V> / 2; rows > 0; rows /= 2) {
         if (place.row >= rows && place.row < 2 * rows)
             for (int i = 0; i < COLUMNS; i++)
-                memory.half[place.row - rows][i * LANES + place.lane] = columns[i];
+                memory.half[place.row - rows][i * UNITS + place.tile_unit] = columns[i];
         __syncthreads();
         if (place.row < rows)
             for (int i = 0; i < COLUMNS; i++)
-                columns[i] = merge(columns[i], memory.half[place.row][i * LANES + place.lane]);
+                columns[i] = merge(columns[i], memory.half[place.row][i * UNITS + place.tile_unit]);
         __syncthreads();
     }
 }
 
-/* Merges those of all blocks of the cluster, a column a thread; every thread gets those of its unit. */
+/* Merges the columns of all blocks of the cluster. Thread i merges column i; then every thread reads the columns of
+ * its unit. The first cluster_sync follows the writing of each block's columns. The second keeps a block from
+ * overwriting its columns, or ending, before every other has read them. All threads pass both. */
 template <typename T, int V, int COLUMNS>
-DEVICE void merge_ranks(slab_memory<T, V> &memory, const slab_place &place, column (&columns)[COLUMNS])
+DEVICE void merge_blocks(slab_memory<T, V> &memory, const slab_place &place, column (&columns)[COLUMNS])
 {
-    constexpr int LANES = lanes_of<T, V>;
+    constexpr int UNITS = tile_units_of<T, V>;
     const int mine = (int)threadIdx.x;
-    static_assert(COLUMNS * LANES <= THREADS, "a column a thread");
+    static_assert(COLUMNS * UNITS <= THREADS, "a column a thread");
     if (place.row == 0)
         for (int i = 0; i < COLUMNS; i++)
-            memory.half[0][i * LANES + place.lane] = columns[i];
+            memory.half[0][i * UNITS + place.tile_unit] = columns[i];
     cluster_sync();
-    if (place.ranks > 1) {
+    if (place.blocks > 1) {
         column all = {-INFINITY, 0, 0};
-        for (uint32_t rank = 0; rank < place.ranks && mine < COLUMNS * LANES; rank++)
+        for (uint32_t rank = 0; rank < place.blocks && mine < COLUMNS * UNITS; rank++)
             all = merge(all, *map_to_rank(&memory.half[0][mine], rank));
-        cluster_sync(); /* every block has read every other's */
-        if (mine < COLUMNS * LANES)
+        cluster_sync();
+        if (mine < COLUMNS * UNITS)
             memory.half[0][mine] = all;
         __syncthreads();
     }
     for (int i = 0; i < COLUMNS; i++)
-        columns[i] = memory.half[0][i * LANES + place.lane];
+        columns[i] = memory.half[0][i * UNITS + place.tile_unit];
 }
 
 template <typename T, int V, encoding E, role R>
 __global__ void LAUNCH_BOUNDS(THREADS, 2)
-    sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, int64_t units, uint32_t tiles, uint32_t ranks)
+    sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, int64_t units, uint32_t tiles, uint32_t blocks)
 {
     const copes_lrpe_problem &problem = first_argument(argument);
     constexpr int COLUMNS = plain_vectors<E> * V;
     __shared__ slab_memory<T, V> memory;
-    const slab_place place = find_place<T, V>(problem, tiles, ranks);
-    find_steps<T, V>(memory, problem, place);
+    const slab_place place = find_place<T, V>(problem, tiles, blocks);
+    find_angle_steps<T, V>(memory, problem, place);
     const places_of<int64_t> at = find_places<E, V>(problem.d, problem.k, place.unit, place.unit < units);
     const slab<T, V, E, R> s(problem, memory, place, at);
 
@@ -206,7 +210,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, 2)
     finished_column finished[COLUMNS];
     read_columns(s, columns);
     merge_rows<T, V>(memory, place, columns);
-    merge_ranks<T, V>(memory, place, columns);
+    merge_blocks<T, V>(memory, place, columns);
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
         finished[i] = finish<R>(columns[i], s.kept);
@@ -216,16 +220,16 @@ __global__ void LAUNCH_BOUNDS(THREADS, 2)
     write_columns(s, finished);
 }
 
-/* As many as fill the device and have several tokens a thread. */
+/* Blocks of a cluster: enough to fill the device, with several tokens for each thread. */
 template <typename T, int V>
 int blocks_of_slab(const gpu_device &device, const copes_lrpe_problem &problem, double slabs)
 {
-    const int rows = 4 * rows_of<T, V>, blocks = 2048 / THREADS;
-    const double wanted = (double)blocks * device.multiprocessors, most = (double)problem.n / rows;
-    int ranks = largest_cluster(device);
-    while (ranks > 1 && (slabs * ranks / 2 >= wanted || ranks > most))
-        ranks /= 2;
-    return ranks;
+    const int rows = 4 * rows_of<T, V>, resident = 2048 / THREADS;
+    const double wanted = (double)resident * device.multiprocessors, most = (double)problem.n / rows;
+    int blocks = largest_cluster(device);
+    while (blocks > 1 && (slabs * blocks / 2 >= wanted || blocks > most))
+        blocks /= 2;
+    return blocks;
 }
 
 inline constexpr variant_word columns_name = "sequence_columns";
@@ -241,7 +245,7 @@ inline constexpr const char *columns_variant =
 struct columns_arguments {
     copes_lrpe_problem problem;
     int64_t units;
-    uint32_t tiles, ranks;
+    uint32_t tiles, blocks;
 };
 
 template <typename T, int V, encoding E, role R>
@@ -249,7 +253,7 @@ static copes_status run_columns(const gpu_queue &queue, const copes_problem &, c
 {
     const columns_arguments &all = tiling_of<columns_arguments>(plan);
     return launch_ex(queue, {.cluster = plan.cluster}, sequence_columns<T, V, E, R>, grid_of(plan), block_of(plan), 0,
-                     all.problem, all.units, all.tiles, all.ranks);
+                     all.problem, all.units, all.tiles, all.blocks);
 }
 
 template <typename T, int V, encoding E>
@@ -257,19 +261,19 @@ static copes_status take_columns(const gpu_device &device, const copes_lrpe_prob
                                  copes_plan *plan)
 {
     const int64_t units = units_of<E>(problem.d, problem.k, (int64_t)V);
-    const int64_t tiles = (units + lanes_of<T, V> - 1) / lanes_of<T, V>;
+    const int64_t tiles = (units + tile_units_of<T, V> - 1) / tile_units_of<T, V>;
     const double slabs = (double)problem.b * (double)problem.h * (double)tiles;
-    const int ranks = blocks_of_slab<T, V>(device, problem, slabs);
-    if (slabs * ranks > INT32_MAX)
+    const int blocks = blocks_of_slab<T, V>(device, problem, slabs);
+    if (slabs * blocks > INT32_MAX)
         return copes_fail(COPES_ERROR_SIZE, "softmax over the sequence: %.3g slabs; a device takes 2^31 - 1", slabs);
-    set_launch(plan, (unsigned)(slabs * ranks), THREADS, 0);
-    plan->cluster = ranks;
-    set_tiling(plan, columns_arguments{problem, units, (uint32_t)tiles, (uint32_t)ranks});
+    set_launch(plan, (unsigned)(slabs * blocks), THREADS, 0);
+    plan->cluster = blocks;
+    set_tiling(plan, columns_arguments{problem, units, (uint32_t)tiles, (uint32_t)blocks});
     if (!problem.backward)
         take(plan, columns_variant<T, V, E, role::forward>, run_columns<T, V, E, role::forward>);
     else if (!given)
         take(plan, columns_variant<T, V, E, role::backward>, run_columns<T, V, E, role::backward>);
-    else if constexpr (E == encoding::half) /* act hands over softmax alone as rotate with pairing half */
+    else if constexpr (E == encoding::half) /* act passes softmax alone as rotate with pairing half */
         take(plan, columns_variant<T, V, E, role::given>, run_columns<T, V, E, role::given>);
     return COPES_OK;
 }

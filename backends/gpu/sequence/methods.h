@@ -7,8 +7,8 @@
 namespace COPES_GPU::sequence
 {
 
-/* A vendor's own, in its own folder. False where they do not take the problem; plan->workspace is then that of tensors which
- * only addresses keep from them, or 0. */
+/* The kernels of a vendor's own folder. False where they do not take the problem. plan->workspace is then 0 or, where
+ * addresses alone keep a kernel from the problem, the workspace of this kernel. */
 template <typename T>
 bool plan_fast(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan);
 template <typename T> void list_fast(variant_list *list);

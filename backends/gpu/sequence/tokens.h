@@ -1,5 +1,5 @@
-/* A thread's way through its tokens in the portable kernel of softmax over the sequence: where they are, their rotations, and
- * reading them ahead. */
+/* A thread's tokens in the portable kernel of softmax over the sequence: where they are, their rotations, and how
+ * they are read ahead. */
 #ifndef COPES_BACKENDS_GPU_SEQUENCE_TOKENS_H
 #define COPES_BACKENDS_GPU_SEQUENCE_TOKENS_H
 
@@ -11,100 +11,110 @@ namespace COPES_GPU::sequence
 
 enum { THREADS = 256 };
 
-/* Angles of a thread's unit. Two vectors of columns would take registers that NVIDIA's multiprocessors lack, and with
- * those the threads that hide what memory takes; AMD's have them, and are better at whole vectors. */
+/* Angles of a thread's unit. NVIDIA's multiprocessors lack the registers for units of two vectors: fewer threads
+ * would run at once, too few to hide memory's latency. AMD's have the registers, and are better at whole vectors. */
 template <typename T> inline constexpr int unit_angles = WIDE_UNITS ? vector_length<T> : vector_length<T> / 2;
 
-/* Neighbouring threads along a row: a line of the caches, or two halves that lie apart, or of single elements a warp's
- * worth. */
-template <typename T, int V> inline constexpr int lanes_of = V == 1 ? 32 : V == vector_length<T> ? 8 : 16;
-template <typename T, int V> inline constexpr int rows_of = THREADS / lanes_of<T, V>;
+/* Units of a tile: their columns make up a line of the caches, or two halves of lines with pairing half. Units of
+ * single elements are 32: a warp's. A block's thread i has unit i % tile_units_of, and row i / tile_units_of of the
+ * block's tokens. */
+template <typename T, int V> inline constexpr int tile_units_of = V == 1 ? 32 : V == vector_length<T> ? 8 : 16;
+template <typename T, int V> inline constexpr int rows_of = THREADS / tile_units_of<T, V>;
 
-/* Tokens whose loads are under way together, as registers allow. */
+/* Tokens whose loads are under way together: as many as registers allow. */
 template <encoding E, role R>
 inline constexpr int batch_of = WIDE_UNITS              ? 1
                                 : E == encoding::cosine ? (R == role::forward ? 4 : 2)
                                                         : (R == role::forward ? 2 : 1);
 
-/* From a token that is read to one whose memory is asked for: loads in registers are too few to hide its latency. */
+/* Tokens between a token that is read and one that the L2 cache is asked for. Loads to registers alone are too few
+ * to hide memory's latency. */
 enum { FAR = 4 };
 
-/* Tokens of a thread that share an exactly turned one, and whose sums are added before they join the others. */
-enum { GROUP = 8 };
+/* Tokens of a chunk. A thread finds the rotation of a chunk's first token exactly and advances it to the others; and it
+ * adds a chunk's terms before they join the sum of all. */
+enum { CHUNK = 8 };
 
-/* Pairs of neighbouring elements are pairs of units of one element. */
+/* With units of single elements, a pair of neighbouring elements is the two vectors of one unit, as with pairing
+ * half. */
 template <encoding E, int V>
 inline constexpr encoding arithmetic_of = V == 1 && E == encoding::interleaved ? encoding::half : E;
 
-/* The block's part of the shared memory: the steps of its angles, the advances from the first of a thread's group of tokens
- * to the others, then its threads' columns. */
+/* A block's shared memory:
+ *   what         written by                    read by
+ *   angle_steps  find_angle_steps              find_angle_steps, find_rotations
+ *   dimension    find_angle_steps              find_rotations
+ *   advances     find_angle_steps              token_walk: from a chunk's first token to each of its tokens
+ *   half         half of the rows, merging     the other half of the rows; then the blocks of the cluster */
 template <typename T, int V> struct slab_memory {
-    static constexpr int angles = lanes_of<T, V> * V, columns = 2 * angles;
-    angle_step step[angles];
+    static constexpr int angles = tile_units_of<T, V> * V, columns = 2 * angles;
+    angle_step angle_steps[angles];
     int dimension[angles];
-    alignas(16) rotation advances[GROUP][angles];
-    column half[rows_of<T, V> / 2][columns]; /* half of the rows hands its columns to the other */
+    alignas(16) rotation advances[CHUNK][angles];
+    column half[rows_of<T, V> / 2][columns];
 };
 
-/* Where a thread is: tokens first, first + apart .. of one unit of a head. */
+/* A thread's tokens and columns: tokens first, first + token_stride, .. of one unit of a head. */
 struct slab_place {
-    int lane, row;
-    uint32_t ranks; /* blocks of the cluster */
-    int64_t unit, h, b, first, apart;
+    int tile_unit, row;
+    uint32_t blocks; /* blocks of the cluster */
+    int64_t unit, h, b, first, token_stride;
 };
 
 template <typename T, int V>
-DEVICE slab_place find_place(const copes_lrpe_problem &problem, uint32_t tiles, uint32_t ranks)
+DEVICE slab_place find_place(const copes_lrpe_problem &problem, uint32_t tiles, uint32_t blocks)
 {
-    const uint32_t slab = blockIdx.x / ranks, above = slab / tiles, tile = slab - above * tiles;
+    const uint32_t slab = blockIdx.x / blocks, above = slab / tiles, tile = slab - above * tiles;
     const uint32_t b = above / (uint32_t)problem.h;
-    const int lane = (int)threadIdx.x % lanes_of<T, V>, row = (int)threadIdx.x / lanes_of<T, V>;
-    return {lane,
+    const int tile_unit = (int)threadIdx.x % tile_units_of<T, V>, row = (int)threadIdx.x / tile_units_of<T, V>;
+    return {tile_unit,
             row,
-            ranks,
-            (int64_t)tile * lanes_of<T, V> + lane,
+            blocks,
+            (int64_t)tile * tile_units_of<T, V> + tile_unit,
             above - b * (uint32_t)problem.h,
             b,
             (int64_t)cluster_rank() * rows_of<T, V> + row,
-            (int64_t)ranks * rows_of<T, V>};
+            (int64_t)blocks * rows_of<T, V>};
 }
 
-/* Are positions those of a line from token 0 on, as nearly always? Then a token costs far fewer instructions. */
+/* Is each token's position its own number plus a constant, as nearly always? Then a token takes far fewer
+ * instructions. */
 DEVICE bool in_line(const copes_lrpe_problem &problem)
 {
     return problem.grid_rank == 1 && problem.prefix == 0 && problem.length >= problem.n;
 }
 
-/* Where the advance of angle i of a lane's unit lies among a token's. */
-template <typename T, int V> DEVICE int advance_place(int lane, int i)
+/* The place of a unit's angle i among the advances of a token. */
+template <typename T, int V> DEVICE int advance_place(int tile_unit, int i)
 {
     constexpr int N = V > 1 ? 2 : 1;
-    return unit_place<V, N, int>(lanes_of<T, V>, 0, lane, i);
+    return unit_place<V, N, int>(tile_units_of<T, V>, 0, tile_unit, i);
 }
 
 template <typename T, int V>
-DEVICE void find_steps(slab_memory<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place)
+DEVICE void find_angle_steps(slab_memory<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place)
 {
     for (int i = (int)threadIdx.x; i < memory.angles; i += THREADS) {
-        const int64_t k = (place.unit - place.lane) * V + i;
+        const int64_t k = (place.unit - place.tile_unit) * V + i;
         memory.dimension[i] = k < problem.k ? dimension_of(problem, k) : -1;
-        memory.step[i] = k < problem.k ? step_of(problem, place.h, k, memory.dimension[i]) : angle_step{0, 0, 0};
+        memory.angle_steps[i] = k < problem.k ? step_of(problem, place.h, k, memory.dimension[i]) : angle_step{0, 0, 0};
     }
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < GROUP * memory.angles; i += THREADS) {
+    for (int i = (int)threadIdx.x; i < CHUNK * memory.angles; i += THREADS) {
         const int token = i / memory.angles, angle = i % memory.angles;
         memory.advances[token][advance_place<T, V>(angle / V, angle % V)] =
-            rotation_at<true>(memory.step[angle], (int32_t)(token * place.apart));
+            rotation_at<true>(memory.angle_steps[angle], (int32_t)(token * place.token_stride));
     }
     __syncthreads();
 }
 
 /* The rotations of a thread's unit at a token. */
 template <typename T, int V>
-DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_problem &problem, int lane, int64_t token,
-                           rotation (&rotations)[V])
+DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_problem &problem, int tile_unit,
+                           int64_t token, rotation (&rotations)[V])
 {
-    const angle_step *const steps = memory.step + lane * V; /* 0 for an angle that no dimension turns */
+    /* An angle that belongs to no dimension has step 0. */
+    const angle_step *const steps = memory.angle_steps + tile_unit * V;
     if (in_line(problem)) {
 #pragma unroll
         for (int i = 0; i < V; i++)
@@ -115,12 +125,12 @@ DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_pro
     const bool in_grid = find_positions(problem, token, position);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const rotation here = rotation_at<true>(steps[i], position_in(position, memory.dimension[lane * V + i]));
+        const rotation here = rotation_at<true>(steps[i], position_in(position, memory.dimension[tile_unit * V + i]));
         rotations[i] = in_grid ? here : rotation{1, 0};
     }
 }
 
-/* All that a thread has of a problem. */
+/* A thread's slab of a problem. */
 template <typename T, int V, encoding E, role R> struct slab {
     static constexpr int PLAIN = plain_vectors<E>, COLUMNS = PLAIN * V;
     static constexpr bool BACKWARD = R != role::forward;
@@ -129,12 +139,14 @@ template <typename T, int V, encoding E, role R> struct slab {
     const slab_place &place;
     const places_of<int64_t> &at;
     int64_t tokens; /* of a thread */
-    bool kept, rotated, line;
+    bool kept;      /* is the lse given? */
+    bool rotated;   /* does the unit have angles? */
+    bool line;      /* in_line */
 
     __device__ __forceinline__ slab(const copes_lrpe_problem &problem, const slab_memory<T, V> &memory,
                                     const slab_place &place, const places_of<int64_t> &at)
         : problem(problem), memory(memory), place(place), at(at),
-          tokens((problem.n - place.first + place.apart - 1) / place.apart),
+          tokens((problem.n - place.first + place.token_stride - 1) / place.token_stride),
           kept(R == role::backward && problem.lse.data != nullptr), rotated(E == encoding::cosine || at.rotated),
           line(in_line(problem))
     {
@@ -146,21 +158,21 @@ template <typename T, int V, encoding E, role R> struct slab {
     }
 };
 
-/* A thread's way through its tokens, in batches of which the next is always being read. */
+/* Goes through a thread's tokens in batches. While one batch is used, the next one is being read. */
 template <typename T, int V, encoding E, role R> struct token_walk {
     static constexpr int PLAIN = plain_vectors<E>, BATCH = batch_of<E, R>;
     static constexpr bool BACKWARD = R != role::forward;
     const slab<T, V, E, R> &s;
-    int64_t left; /* tokens that are not taken yet */
+    int64_t left; /* tokens that no batch has had yet */
     strip<T, V, PLAIN> x;
     strip<T, V, 2> g;
     raw<T, V> words[BATCH][PLAIN], wide[BATCH][2];
-    rotation first[V]; /* of the group */
+    rotation first[V]; /* of the chunk's first token */
 
     __device__ __forceinline__ explicit token_walk(const slab<T, V, E, R> &s)
-        : s(s), left(s.tokens),
-          x(BACKWARD ? s.problem.x : s.problem.src, s.place.b, s.place.h, s.at.plain, s.place.first, s.place.apart),
-          g(s.problem.src, s.place.b, s.place.h, s.at.encoded, s.place.first, s.place.apart)
+        : s(s), left(s.tokens), x(BACKWARD ? s.problem.x : s.problem.src, s.place.b, s.place.h, s.at.plain,
+                                  s.place.first, s.place.token_stride),
+          g(s.problem.src, s.place.b, s.place.h, s.at.encoded, s.place.first, s.place.token_stride)
     {
         read_ahead(0);
     }
@@ -168,11 +180,12 @@ template <typename T, int V, encoding E, role R> struct token_walk {
     {
         return left > 0;
     }
-    /* The token that is t after the one to be taken next. */
+    /* The number of the t-th token that is left. */
     __device__ __forceinline__ int64_t token(int t) const
     {
-        return s.place.first + (s.tokens - left + t) * s.place.apart;
+        return s.place.first + (s.tokens - left + t) * s.place.token_stride;
     }
+    /* Starts reading the batch that comes after so many tokens. */
     __device__ __forceinline__ void read_ahead(int after)
     {
 #pragma unroll
@@ -191,22 +204,22 @@ template <typename T, int V, encoding E, role R> struct token_walk {
             g.next();
         }
     }
-    __device__ __forceinline__ void open_group()
+    __device__ __forceinline__ void open_chunk()
     {
         if (s.line && s.rotated)
-            find_rotations<T, V>(s.memory, s.problem, s.place.lane, token(0), first);
+            find_rotations<T, V>(s.memory, s.problem, s.place.tile_unit, token(0), first);
     }
-    /* The rotations of the group's token j, which is t after the one to be taken next. */
+    /* The rotations of the chunk's token j, which is the t-th token that is left. */
     __device__ __forceinline__ void rotations_of(int j, int t, rotation (&rotations)[V]) const
     {
         if (!s.line)
-            return find_rotations<T, V>(s.memory, s.problem, s.place.lane, token(t), rotations);
+            return find_rotations<T, V>(s.memory, s.problem, s.place.tile_unit, token(t), rotations);
 #pragma unroll
         for (int i = 0; i < V; i++)
-            rotations[i] = first[i] * s.memory.advances[j][advance_place<T, V>(s.place.lane, i)];
+            rotations[i] = first[i] * s.memory.advances[j][advance_place<T, V>(s.place.tile_unit, i)];
     }
-    /* Takes a batch, the group's j-th token on: elements, and the gradients of their softmax. A token past the end adds
-     * nothing. */
+    /* Takes a batch, from the chunk's token j on: elements, and the gradients of their softmax. A token past the end
+     * gets values that add nothing. */
     __device__ __forceinline__ void take(int j, float (&values)[BATCH][2][V], float (&gradients)[BATCH][2][V])
     {
 #pragma unroll
@@ -223,7 +236,7 @@ template <typename T, int V, encoding E, role R> struct token_walk {
         }
         left -= BATCH;
     }
-    __device__ __forceinline__ void unpack(bool there, const raw<T, V> (&words)[PLAIN], const raw<T, V> (&wide)[2],
+    __device__ __forceinline__ void unpack(bool exists, const raw<T, V> (&words)[PLAIN], const raw<T, V> (&wide)[2],
                                            float (&values)[2][V], float (&gradients)[2][V]) const
     {
 #pragma unroll
@@ -232,7 +245,7 @@ template <typename T, int V, encoding E, role R> struct token_walk {
 #pragma unroll
         for (int i = 0; i < 2 && BACKWARD; i++)
             wide[i].unpack(gradients[i]);
-        if (there)
+        if (exists)
             return;
 #pragma unroll
         for (int i = 0; i < 2 * V; i++) {
