@@ -74,7 +74,7 @@ DEVICE void add_batch(open_column (&columns)[COLUMNS], const float (&x)[BATCH][2
 
 /* Goes through a thread's tokens: calls `take` for each batch, and `close` at the end of each chunk. */
 template <typename T, int V, encoding E, role R, typename Take, typename Close>
-DEVICE void for_tokens(const slab<T, V, E, R> &s, Take take, Close close)
+DEVICE void for_tokens(const slab_thread<T, V, E, R> &s, Take take, Close close)
 {
     token_walk<T, V, E, R> walk(s);
     while (walk.more()) {
@@ -90,7 +90,7 @@ DEVICE void for_tokens(const slab<T, V, E, R> &s, Take take, Close close)
 }
 
 template <typename T, int V, encoding E, role R, int COLUMNS>
-DEVICE void read_columns(const slab<T, V, E, R> &s, column (&columns)[COLUMNS])
+DEVICE void read_columns(const slab_thread<T, V, E, R> &s, column (&columns)[COLUMNS])
 {
     open_column open[COLUMNS];
 #pragma unroll
@@ -128,7 +128,7 @@ DEVICE void finish_token(const finished_column (&columns)[COLUMNS], float (&valu
 }
 
 template <typename T, int V, encoding E, role R, int COLUMNS>
-DEVICE void write_columns(const slab<T, V, E, R> &s, const finished_column (&columns)[COLUMNS])
+DEVICE void write_columns(const slab_thread<T, V, E, R> &s, const finished_column (&columns)[COLUMNS])
 {
     constexpr bool BACKWARD = R != role::forward;
     strip<T, V, BACKWARD ? plain_vectors<E> : 2> result(s.problem.dst, s.place.b, s.place.h,
@@ -204,7 +204,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, 2)
     const slab_place place = find_place<T, V>(problem, tiles, blocks);
     find_angle_steps<T, V>(memory, problem, place);
     const places_of<int64_t> at = find_places<E, V>(problem.d, problem.k, place.unit, place.unit < units);
-    const slab<T, V, E, R> s(problem, memory, place, at);
+    const slab_thread<T, V, E, R> s(problem, memory, place, at);
 
     column columns[COLUMNS];
     finished_column finished[COLUMNS];

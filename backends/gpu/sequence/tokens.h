@@ -131,7 +131,7 @@ DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_pro
 }
 
 /* A thread's slab of a problem. */
-template <typename T, int V, encoding E, role R> struct slab {
+template <typename T, int V, encoding E, role R> struct slab_thread {
     static constexpr int PLAIN = plain_vectors<E>, COLUMNS = PLAIN * V;
     static constexpr bool BACKWARD = R != role::forward;
     const copes_lrpe_problem &problem;
@@ -143,8 +143,8 @@ template <typename T, int V, encoding E, role R> struct slab {
     bool rotated;   /* does the unit have angles? */
     bool line;      /* in_line */
 
-    __device__ __forceinline__ slab(const copes_lrpe_problem &problem, const slab_memory<T, V> &memory,
-                                    const slab_place &place, const places_of<int64_t> &at)
+    __device__ __forceinline__ slab_thread(const copes_lrpe_problem &problem, const slab_memory<T, V> &memory,
+                                           const slab_place &place, const places_of<int64_t> &at)
         : problem(problem), memory(memory), place(place), at(at),
           tokens((problem.n - place.first + place.token_stride - 1) / place.token_stride),
           kept(R == role::backward && problem.lse.data != nullptr), rotated(E == encoding::cosine || at.rotated),
@@ -162,14 +162,14 @@ template <typename T, int V, encoding E, role R> struct slab {
 template <typename T, int V, encoding E, role R> struct token_walk {
     static constexpr int PLAIN = plain_vectors<E>, BATCH = batch_of<E, R>;
     static constexpr bool BACKWARD = R != role::forward;
-    const slab<T, V, E, R> &s;
+    const slab_thread<T, V, E, R> &s;
     int64_t left; /* tokens that no batch has had yet */
     strip<T, V, PLAIN> x;
     strip<T, V, 2> g;
     raw<T, V> words[BATCH][PLAIN], wide[BATCH][2];
     rotation first[V]; /* of the chunk's first token */
 
-    __device__ __forceinline__ explicit token_walk(const slab<T, V, E, R> &s)
+    __device__ __forceinline__ explicit token_walk(const slab_thread<T, V, E, R> &s)
         : s(s), left(s.tokens), x(BACKWARD ? s.problem.x : s.problem.src, s.place.b, s.place.h, s.at.plain,
                                   s.place.first, s.place.token_stride),
           g(s.problem.src, s.place.b, s.place.h, s.at.encoded, s.place.first, s.place.token_stride)
