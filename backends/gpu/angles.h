@@ -14,6 +14,18 @@ struct angle_step {
     float poison;
 };
 
+/* Is the grid all that positions hang on, and does each angle turn with one dimension? */
+__host__ __device__ inline bool is_on_grid(const copes_lrpe_problem &problem)
+{
+    return problem.counted && problem.positions.data == nullptr && !problem.mixed;
+}
+
+/* Do features that turn keep their size and places, and angles their sign? */
+__host__ __device__ inline bool is_undecorated(const copes_lrpe_problem &problem)
+{
+    return problem.begin == 0 && problem.amplitude == 1 && problem.theta_sign == 1;
+}
+
 /* The dimension of the grid that turns angle k; -1: none does, and the angle is 0. */
 DEVICE int dimension_of(const copes_lrpe_problem &problem, int64_t k)
 {
@@ -29,14 +41,17 @@ DEVICE angle_step step_of(float theta)
     return {(uint32_t)(step >> 32), (uint32_t)step, copes_phase_poison(theta)};
 }
 
-/* Of angle k, in dimension j of the grid. */
+/* Of angle k, in dimension j; its opposite for inverse. */
+DEVICE float theta_of(const copes_lrpe_problem &problem, int64_t head, int64_t k, int j)
+{
+    const int64_t e = problem.segment[j].theta_begin + k - problem.segment[j].begin;
+    const int64_t at = head * problem.theta.stride[0] + e * problem.theta.stride[1] + j * problem.theta.stride[2];
+    return (float)problem.theta_sign * read_narrow(problem.theta_dtype, problem.theta.data, at);
+}
+
 DEVICE angle_step step_of(const copes_lrpe_problem &problem, int64_t head, int64_t k, int j)
 {
-    if (j < 0)
-        return {0, 0, 0};
-    const int64_t e = problem.segment[j].theta_begin + k - problem.segment[j].begin;
-    return step_of(read_narrow(problem.theta_dtype, problem.theta.data,
-                               head * problem.theta.stride[0] + e * problem.theta.stride[1]));
+    return j < 0 ? angle_step{0, 0, 0} : step_of(theta_of(problem, head, k, j));
 }
 
 /* A token's position in each dimension of the grid; false for one of the prefix or suffix. Here and below, an index
@@ -73,6 +88,61 @@ DEVICE int32_t position_in(const int32_t (&position)[COPES_MAX_GRID], int j)
 template <bool EXACTLY> DEVICE rotation rotation_at(const angle_step &step, int32_t position)
 {
     return rotation_of<EXACTLY>(ZERO_PHASE + copes_phase_top(step.high, step.low, position), step.poison);
+}
+
+/* A position that a tensor has: an integer, or a float32 beside 0. */
+struct token_position {
+    int64_t whole;
+    float real;
+};
+
+DEVICE token_position read_position(const copes_lrpe_problem &problem, int64_t b, int64_t token, int j)
+{
+    const copes_view &view = problem.positions;
+    const int64_t at = j * view.stride[0] + b * view.stride[1] + token * view.stride[2];
+    if (problem.positions_dtype == COPES_F32)
+        return {0, read_anywhere<float>(static_cast<const float *>(view.data) + at)};
+    return {problem.positions_dtype == COPES_I64 ? read_anywhere<int64_t>(static_cast<const int64_t *>(view.data) + at)
+                                                 : read_anywhere<int32_t>(static_cast<const int32_t *>(view.data) + at),
+            0};
+}
+
+/* The phase of a position of any size, in units of 2^-64 turn; of what is not finite, any. */
+DEVICE uint64_t phase_of(const token_position &position, float theta)
+{
+    uint64_t phase = 0;
+    if (copes_phase_poison(theta) == 0 && position.whole != 0)
+        phase = copes_phase_exactly(position.whole, theta);
+    if (copes_phase_poison(theta) == 0 && copes_phase_poison(position.real) == 0 && position.real != 0)
+        phase += copes_phase_product(position.real, theta);
+    return phase;
+}
+
+/* Angle k's rotation of a token, amplitude and all, wherever positions come from. */
+static __device__ __noinline__ rotation find_any_rotation(const copes_lrpe_problem &problem, int64_t b, int64_t token,
+                                                          int64_t head, int64_t k)
+{
+    int64_t rest = token - problem.prefix;
+    uint64_t phase = 0;
+    float poison = 0;
+    if (rest < 0 || rest >= problem.length)
+        return {problem.amplitude, 0};
+    for (int j = problem.grid_rank - 1; j >= 0; j--) {
+        const int64_t above = problem.counted ? rest / problem.grid[j] : 0;
+        const uint64_t along = problem.counted ? (uint64_t)(rest - above * problem.grid[j]) : 0;
+        rest = above;
+        if (k < problem.segment[j].begin || k >= problem.segment[j].end)
+            continue;
+        const float theta = theta_of(problem, head, k, j);
+        token_position position = {0, 0};
+        if (problem.positions.data != nullptr)
+            position = read_position(problem, b, token, j);
+        position.whole = (int64_t)((uint64_t)position.whole + (uint64_t)problem.offset[j] + along);
+        phase += phase_of(position, theta);
+        poison += copes_phase_poison(theta) + copes_phase_poison(position.real);
+    }
+    const rotation turned = rotation_of<true>(ZERO_PHASE + (uint32_t)(phase >> 32), poison);
+    return {problem.amplitude * turned.cosine, problem.amplitude * turned.sine};
 }
 
 /* Where thing i of a unit's V lies in shared memory among those of a token, N of them in 16 bytes, in an order in which

@@ -25,8 +25,14 @@ template <typename Index> struct places_of {
     bool rotated;
 };
 
+/* The place of what is `place` features after the first one that turns. Features before that one come last. */
+template <typename Index> DEVICE Index place_after(Index begin, Index d, Index place)
+{
+    return begin + place < d ? begin + place : begin + place - d;
+}
+
 template <encoding E, int V, typename Index>
-DEVICE places_of<Index> find_places(Index d, Index k, Index unit, bool live)
+DEVICE places_of<Index> find_places(Index d, Index k, Index begin, Index unit, bool live)
 {
     places_of<Index> at = {{-1, -1}, {-1, -1}, live && unit * V < k};
     if (!live)
@@ -38,8 +44,8 @@ DEVICE places_of<Index> find_places(Index d, Index k, Index unit, bool live)
     }
     const bool apart = E == encoding::half && at.rotated;
     const Index first = apart ? unit * V : 2 * unit * V, second = apart ? first + k : first + V;
-    at.plain[0] = at.encoded[0] = first;
-    at.plain[1] = at.encoded[1] = second < d ? second : -1;
+    at.plain[0] = at.encoded[0] = place_after(begin, d, first);
+    at.plain[1] = at.encoded[1] = second < d ? place_after(begin, d, second) : -1;
     return at;
 }
 

@@ -22,6 +22,9 @@ static bool as_sequence(const copes_act_problem &problem, copes_lrpe_problem *se
     sequence->h = after == 2 ? problem.shape[axis + 1] : 1;
     sequence->d = problem.shape[problem.rank - 1];
     sequence->grid_rank = 1;
+    sequence->counted = true;
+    sequence->amplitude = 1;
+    sequence->theta_sign = 1;
     const copes_view *from[] = {&problem.src, &problem.saved, &problem.dst};
     copes_view *to[] = {&sequence->src, &sequence->x, &sequence->dst};
     for (int i = 0; i < 3; i++) {

@@ -14,7 +14,8 @@ template <typename T> struct any_row {
     const copes_lrpe_problem &problem;
     int64_t b, n, h;
     int32_t position[COPES_MAX_GRID];
-    bool rotated, live; /* live: it is to be written */
+    bool on_grid, rotated,
+        live; /* on_grid: `position` has what there is to know of the token; live: it is to be written */
 
     __device__ __forceinline__ T *element(const copes_view &view, int64_t feature) const
     {
@@ -46,11 +47,15 @@ template <typename T> DEVICE any_unit find_any_unit(const any_row<T> &row, int64
     if (problem.variant == COPES_LRPE_COSINE) {
         unit.encoded[1] = problem.d + k;
     } else if (k >= problem.k) {
-        unit.plain[0] = unit.encoded[0] = problem.k + k;
+        unit.plain[0] = unit.encoded[0] = place_after(problem.begin, problem.d, problem.k + k);
     } else {
         const bool half = problem.pairing == COPES_LRPE_HALF;
-        unit.plain[0] = unit.encoded[0] = half ? k : 2 * k;
-        unit.plain[1] = unit.encoded[1] = half ? k + problem.k : 2 * k + 1;
+        unit.plain[0] = unit.encoded[0] = problem.begin + (half ? k : 2 * k);
+        unit.plain[1] = unit.encoded[1] = problem.begin + (half ? k + problem.k : 2 * k + 1);
+    }
+    if (!row.on_grid && unit.rotated) {
+        unit.rotations[0] = find_any_rotation(problem, row.b, row.n, row.h, k);
+        return unit;
     }
     const int j = row.rotated && unit.rotated ? dimension_of(problem, k) : -1;
     if (j >= 0)
@@ -165,9 +170,11 @@ template <typename T> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem 
     const int64_t rows = problem.b * problem.n * problem.h, step = (int64_t)gridDim.x * ROWS;
     for (int64_t first = (int64_t)blockIdx.x * ROWS; first < rows; first += step) {
         const int64_t wanted = first + threadIdx.x / LANES, i = wanted < rows ? wanted : rows - 1;
-        any_row<T> row = {problem,      i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false,
-                          wanted < rows};
-        row.rotated = find_positions(problem, row.n, row.position);
+        any_row<T> row =
+            {problem,      i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false, false,
+             wanted < rows};
+        row.on_grid = is_on_grid(problem) && problem.amplitude == 1;
+        row.rotated = row.on_grid && find_positions(problem, row.n, row.position);
         if (problem.backward)
             backward_row(row, lane);
         else

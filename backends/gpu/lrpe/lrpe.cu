@@ -1,4 +1,5 @@
 /* lrpe: which method a problem goes to. */
+#include "backends/gpu/angles.h"
 #include "backends/gpu/lrpe/methods.h"
 
 #include <utility>
@@ -30,7 +31,7 @@ static void plan_encoding(const gpu_device &device, const copes_lrpe_problem &pr
 static copes_lrpe_problem with_heads_as_entries(copes_lrpe_problem problem)
 {
     constexpr int64_t ENOUGH = 4;
-    if (problem.theta.stride[0] != 0 || problem.h < ENOUGH)
+    if (problem.theta.stride[0] != 0 || problem.h < ENOUGH || !is_on_grid(problem))
         return problem;
     for (copes_view *view : {&problem.src, &problem.x, &problem.dst})
         std::swap(view->stride[0], view->stride[2]);
@@ -40,6 +41,8 @@ static copes_lrpe_problem with_heads_as_entries(copes_lrpe_problem problem)
 
 template <typename T> copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
+    if (problem.grad_theta.data != nullptr)
+        return copes_fail(COPES_ERROR_UNSUPPORTED, "lrpe_backward: grad_theta is given; GPUs do not compute it yet");
     if (problem.softmax == COPES_OVER_SEQUENCE)
         return sequence::plan<T>(device, problem, false, plan);
     const copes_lrpe_problem sharing = with_heads_as_entries(problem);

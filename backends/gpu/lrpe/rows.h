@@ -25,7 +25,7 @@ struct unit_places {
 template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int units, int unit)
 {
     const bool there = unit < units;
-    const places_of<int> at = find_places<E, V>(d, k, there ? unit : 0, true);
+    const places_of<int> at = find_places<E, V>(d, k, 0, there ? unit : 0, true);
     const bool second = at.plain[1] >= 0;
     unit_places result = {{at.plain[0], second ? at.plain[1] : at.plain[0]}, {}, there, second, at.rotated};
     result.encoded[0] = at.encoded[0];
@@ -190,6 +190,14 @@ inline int times(int whole, int part)
 struct row_shape {
     int b, n, d, k, units, lanes;
 };
+
+/* Why lrpe_batch and lrpe_tokens do not take a problem, whatever its shape is; nullptr: they do. */
+inline const char *refuse_kind(const copes_lrpe_problem &problem)
+{
+    return is_on_grid(problem) && is_undecorated(problem)
+               ? nullptr
+               : "it has positions, a theta for each dimension, an amplitude, inverse or rotary_begin";
+}
 
 /* Why a problem is not of whole vectors, of sizes below 2^31, or of rows that a block's threads hold; nullptr: it is. */
 template <typename T, encoding E>

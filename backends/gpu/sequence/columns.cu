@@ -203,7 +203,8 @@ __global__ void LAUNCH_BOUNDS(THREADS, 2)
     __shared__ slab_memory<T, V> memory;
     const slab_place place = find_place<T, V>(problem, tiles, blocks);
     find_angle_steps<T, V>(memory, problem, place);
-    const places_of<int64_t> at = find_places<E, V>(problem.d, problem.k, place.unit, place.unit < units);
+    const places_of<int64_t> at =
+        find_places<E, V>(problem.d, problem.k, problem.begin, place.unit, place.unit < units);
     const slab_thread<T, V, E, R> s(problem, memory, place, at);
 
     column columns[COLUMNS];
@@ -285,7 +286,7 @@ static copes_status plan_encoding(const gpu_device &device, const copes_lrpe_pro
     constexpr int V = unit_angles<T>;
     const int64_t d = problem.d, encoded = E == encoding::cosine ? 2 * d : d;
     const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, encoded};
-    const bool vectors = d % vector_length<T> == 0 && problem.k % V == 0 &&
+    const bool vectors = d % vector_length<T> == 0 && problem.k % V == 0 && problem.begin % V == 0 &&
                          in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
                          in_vectors<T>(problem.x, plain, 4) &&
                          in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);

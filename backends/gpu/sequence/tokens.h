@@ -81,7 +81,8 @@ DEVICE slab_place find_place(const copes_lrpe_problem &problem, uint32_t tiles, 
  * instructions. */
 DEVICE bool in_line(const copes_lrpe_problem &problem)
 {
-    return problem.grid_rank == 1 && problem.prefix == 0 && problem.length >= problem.n;
+    return is_on_grid(problem) && problem.amplitude == 1 && problem.grid_rank == 1 && problem.prefix == 0 &&
+           problem.length >= problem.n;
 }
 
 /* The place of a unit's angle i among the advances of a token. */
@@ -110,22 +111,28 @@ DEVICE void find_angle_steps(slab_memory<T, V> &memory, const copes_lrpe_problem
 
 /* The rotations of a thread's unit at a token. */
 template <typename T, int V>
-DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_problem &problem, int tile_unit,
+DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place,
                            int64_t token, rotation (&rotations)[V])
 {
     /* An angle that belongs to no dimension has step 0. */
-    const angle_step *const steps = memory.angle_steps + tile_unit * V;
+    const angle_step *const steps = memory.angle_steps + place.tile_unit * V;
     if (in_line(problem)) {
 #pragma unroll
         for (int i = 0; i < V; i++)
             rotations[i] = rotation_at<true>(steps[i], (int32_t)(problem.offset[0] + token));
         return;
     }
+    if (!is_on_grid(problem) || problem.amplitude != 1) {
+        for (int i = 0; i < V; i++)
+            rotations[i] = find_any_rotation(problem, place.b, token, place.h, place.unit * V + i);
+        return;
+    }
     int32_t position[COPES_MAX_GRID] = {0, 0, 0, 0};
     const bool in_grid = find_positions(problem, token, position);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const rotation here = rotation_at<true>(steps[i], position_in(position, memory.dimension[tile_unit * V + i]));
+        const rotation here =
+            rotation_at<true>(steps[i], position_in(position, memory.dimension[place.tile_unit * V + i]));
         rotations[i] = in_grid ? here : rotation{1, 0};
     }
 }
@@ -207,13 +214,13 @@ template <typename T, int V, encoding E, role R> struct token_walk {
     __device__ __forceinline__ void open_chunk()
     {
         if (s.line && s.rotated)
-            find_rotations<T, V>(s.memory, s.problem, s.place.tile_unit, token(0), first);
+            find_rotations<T, V>(s.memory, s.problem, s.place, token(0), first);
     }
     /* The rotations of the chunk's token j, which is the t-th token that is left. */
     __device__ __forceinline__ void rotations_of(int j, int t, rotation (&rotations)[V]) const
     {
         if (!s.line)
-            return find_rotations<T, V>(s.memory, s.problem, s.place.tile_unit, token(t), rotations);
+            return find_rotations<T, V>(s.memory, s.problem, s.place, token(t), rotations);
 #pragma unroll
         for (int i = 0; i < V; i++)
             rotations[i] = first[i] * s.memory.advances[j][advance_place<T, V>(s.place.tile_unit, i)];
