@@ -10,7 +10,7 @@
 
 #if COPES_SM90A
 
-namespace COPES_GPU::tpa::wgmma
+namespace COPES_GPU::tpa::float32
 {
 
 /* A lane's rows of weights, that is heads 8 j + 2t + i, of which s[j][2 h + i] are the scores of two keys h. The lanes of a
@@ -67,7 +67,7 @@ struct group_rows {
 };
 
 /* What a lane has gathered: o[k][4 j + 2 h + i] is feature 64 k + 2 (8 warp + g) + h of head 8 j + 2t + i. */
-template <int WIDTH> struct group_outputs<f32, WIDTH> {
+template <int WIDTH> struct group_outputs {
     static constexpr int TILES = WIDTH / 64;
     float o[TILES][16];
     row_weights<f32, group_rows> weights;
@@ -223,7 +223,7 @@ DEVICE void store_weights(const group_scores &s, const group_place &w)
 
 /* o += the stage's values times the weights. A lane reads two features of every second key of 8, and 8 more. */
 template <int WIDTH, int STEPS>
-DEVICE void multiply_values(group_outputs<f32, WIDTH> &out, uint32_t values, const group_place &w)
+DEVICE void multiply_values(group_outputs<WIDTH> &out, uint32_t values, const group_place &w)
 {
     const int chunk = w.warp % 2 * 4 + w.g / 2;
     const uint32_t column = values + w.warp / 2 * FEATURE_PIECE + w.g % 2 * 8;
@@ -250,7 +250,7 @@ DEVICE void multiply_values(group_outputs<f32, WIDTH> &out, uint32_t values, con
 /* Attention of the group's heads over a stage, half after half; of its keys `count` are the block's. */
 template <int WIDTH, bool FLAT>
 DEVICE void attend_halves(slot_reader &reader, int next, int count, const group_place &w, uint32_t query,
-                          const half_coefficients<FLAT> &of, float weight_unit, group_outputs<f32, WIDTH> &out)
+                          const half_coefficients<FLAT> &of, float weight_unit, group_outputs<WIDTH> &out)
 {
     constexpr int rank_bytes = stage_layout<f32, WIDTH, FLAT>::RANK;
     constexpr int steps = FLAT && WIDTH > 64 ? 1 : 4; /* as far as registers reach */
@@ -295,7 +295,7 @@ DEVICE void attend_halves(slot_reader &reader, int next, int count, const group_
     reader.leave(next - 1);
 }
 
-} // namespace COPES_GPU::tpa::wgmma
+} // namespace COPES_GPU::tpa::float32
 
 #endif
 

@@ -5,8 +5,10 @@
 
 #include "backends/cuda/tpa/wgmma/query.h"
 
-namespace COPES_GPU::tpa::wgmma
+namespace COPES_GPU::tpa::float32
 {
+
+using namespace wgmma;
 
 inline constexpr int SINGLE_PARTS = 3;
 inline constexpr int PART_ROWS = TILE_HEADS * 128;            /* bytes of a part's rows in a piece */
@@ -23,7 +25,7 @@ __host__ __device__ constexpr int coefficient_row(int tiles)
 /* Forms the query of a tile, or of a block's share of one, from aq and bq in shared memory: of bq rows as in 16-bit storage,
  * and after them, rank by rank, aq of the block's heads. A lane has a pair of features of four heads at a time; features 4t to
  * 4t + 3 of each 16 stand for columns 2t, 2t + 1, 2t + 8 and 2t + 9 of the matrix. */
-template <int WIDTH, int PARTS> struct query_former<f32, WIDTH, PARTS> {
+template <int WIDTH, int PARTS> struct query_former {
     static constexpr int HEADS = 4;
     typedef float features[HEADS][2];
     const query_source &query;
@@ -100,6 +102,6 @@ template <int WIDTH, int PARTS> struct query_former<f32, WIDTH, PARTS> {
 
 #endif
 
-} // namespace COPES_GPU::tpa::wgmma
+} // namespace COPES_GPU::tpa::float32
 
 #endif

@@ -32,8 +32,9 @@ struct wgmma_plan {
  * whose stages are large, has its rows where the query was and bq where its weights are to be, between the two. */
 template <typename T, int WIDTH, int PARTS> struct block_layout {
     static constexpr int BARRIERS = 256;
-    static constexpr int QUERY = WIDTH / 64 * (is_single<T> ? SINGLE_PIECE : (PARTS - 1) * QUERY_PIECE); /* of a tile */
-    static constexpr int WEIGHTS = SINGLE_PIECE; /* of a group */
+    static constexpr int QUERY =
+        WIDTH / 64 * (is_single<T> ? float32::SINGLE_PIECE : (PARTS - 1) * QUERY_PIECE); /* of a tile */
+    static constexpr int WEIGHTS = float32::SINGLE_PIECE;                                /* of a group */
     int tiles, ranks;
 
     __host__ __device__ constexpr int rows_bytes() const
@@ -43,7 +44,7 @@ template <typename T, int WIDTH, int PARTS> struct block_layout {
     /* Of bq, and of aq in float32. */
     __host__ __device__ constexpr int factors_bytes() const
     {
-        return (ranks + 15) / 16 * 16 * (FEATURE_ROW<T, WIDTH> + (is_single<T> ? coefficient_row(tiles) : 0));
+        return (ranks + 15) / 16 * 16 * (FEATURE_ROW<T, WIDTH> + (is_single<T> ? float32::coefficient_row(tiles) : 0));
     }
 
     /* Before the query. */

@@ -3,14 +3,25 @@
  * same heads, and they take the stages in turn, or of 32 heads each. The blocks that share out a query token's keys are
  * a cluster, and merge what they have gathered in one launch. */
 #include "backends/cuda/ptx/tensor_map.h"
+#include "backends/cuda/tpa/float32/rows.h"
 #include "backends/cuda/tpa/methods.h"
 #include "backends/cuda/tpa/wgmma/plan.h"
 #include "backends/cuda/tpa/wgmma/rows.h"
+
+#include <type_traits>
 
 namespace COPES_GPU::tpa::wgmma
 {
 
 #if COPES_SM90A
+
+/* What differs between storage of 16 bits and float32. */
+template <typename T, int WIDTH, int PARTS>
+using former_of = std::conditional_t<is_single<T>, float32::query_former<WIDTH, PARTS>, query_former<T, WIDTH, PARTS>>;
+template <typename T, int WIDTH>
+using outputs_of = std::conditional_t<is_single<T>, float32::group_outputs<WIDTH>, group_outputs<T, WIDTH>>;
+template <typename T, int WIDTH>
+using row_part_of = std::conditional_t<is_single<T>, float32::row_part<WIDTH>, row_part<T, WIDTH>>;
 
 /* A block's shared memory. */
 struct block_memory {
@@ -88,13 +99,13 @@ DEVICE group_place place_of_thread(const wgmma_plan &plan, const block_memory &m
 /* The work of a warpgroup: its heads over some of the block's stages. */
 template <typename T, int WIDTH, int PARTS, bool FLAT>
 DEVICE void attend_block(const copes_tpa_problem &problem, const wgmma_plan &plan, const block_memory &memory,
-                         block_task &task, const group_place &w, group_outputs<T, WIDTH> &out)
+                         block_task &task, const group_place &w, outputs_of<T, WIDTH> &out)
 {
     constexpr int slots = SLOTS_OF_STAGE<T>;
     const bool alike = plan.tiles == 1;
     const uint32_t query = memory.query + w.tile * block_layout<T, WIDTH, PARTS>::QUERY;
-    const query_former<T, WIDTH, PARTS> former(plan.query, (int)task.b, (int)task.n, task.head, plan.tiles, w,
-                                               memory.bq, query);
+    const former_of<T, WIDTH, PARTS> former(plan.query, (int)task.b, (int)task.n, task.head, plan.tiles, w, memory.bq,
+                                            query);
     take_keys<BOX_KEYS>(task, plan.keys, plan.cut, blockIdx.x);
     out.clear();
     cp_async_commit();
@@ -107,28 +118,29 @@ DEVICE void attend_block(const copes_tpa_problem &problem, const wgmma_plan &pla
     slot_reader reader = {memory.ring, {first * slots, 0}};
     for (int key = first * BOX_KEYS; key < task.count; key += rotations * BOX_KEYS) {
         const int left = task.count - key, count = left < BOX_KEYS ? left : BOX_KEYS;
-        if constexpr (is_single<T>)
-            attend_halves<WIDTH>(reader, rotations * slots, count, w, query,
-                                 half_coefficients<FLAT>(layout_of<T, WIDTH, FLAT>(problem, plan.tiles).heads(),
-                                                         task.head, problem),
-                                 problem.weight_unit, out);
-        else
+        if constexpr (is_single<T>) {
+            const float32::half_coefficients<FLAT> coefficients(layout_of<T, WIDTH, FLAT>(problem, plan.tiles).heads(),
+                                                                task.head, problem);
+            float32::attend_halves<WIDTH>(reader, rotations * slots, count, w, query, coefficients, problem.weight_unit,
+                                          out);
+        } else {
             attend_stage<T, WIDTH, PARTS>(reader, rotations, plan.tiles, count, w, query, unit, problem.weight_unit,
                                           out);
+        }
     }
 }
 
 /* Leaves the block's rows in shared memory, each merged from its groups' parts of it. The first group has all of so few keys
  * that they are one stage. */
 template <typename T, int WIDTH>
-DEVICE void gather_rows(const wgmma_plan &plan, int keys, const group_place &w, group_outputs<T, WIDTH> &out,
+DEVICE void gather_rows(const wgmma_plan &plan, int keys, const group_place &w, outputs_of<T, WIDTH> &out,
                         gathered_row<WIDTH> *rows)
 {
     const bool alike = plan.tiles == 1, alone = alike && keys <= BOX_KEYS;
     if (alone && w.group > 0)
         return;
     gathered_row<WIDTH> *const own = rows + w.tile * TILE_HEADS;
-    row_part<T, WIDTH> part(w, out);
+    row_part_of<T, WIDTH> part(w, out);
     if (is_single<T> && !alone)
         barrier_sync(CONSUMERS); /* neither needs the query any more */
     if (alike && !alone) {
@@ -182,7 +194,7 @@ __global__ void __launch_bounds__(LAUNCHED<T>, 1)
         if constexpr (is_single<T>)
             setmaxnreg_inc<240>();
         const group_place w = place_of_thread<T, WIDTH, PARTS>(plan, memory, group);
-        group_outputs<T, WIDTH> out;
+        outputs_of<T, WIDTH> out;
         attend_block<T, WIDTH, PARTS, FLAT>(problem, plan, memory, task, w, out);
         cluster_arrive_relaxed(blocks);
         gather_rows<T, WIDTH>(plan, task.count, w, out, at_shared<gathered_row<WIDTH>>(memory.rows));
