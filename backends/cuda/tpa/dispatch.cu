@@ -1,4 +1,4 @@
-/* tpa_decode on tensor cores: what they take, and which method a problem goes to. */
+/* tpa_decode on tensor cores: which problems they take, and by which method. */
 #include "backends/cuda/tpa/methods.h"
 
 namespace COPES_GPU::tpa
@@ -6,7 +6,7 @@ namespace COPES_GPU::tpa
 
 enum { MOST_HEADS = 192, MOST_FEATURES = 256, MOST_RANKS = 64, MOST_QUERY_RANKS = 4096 };
 
-/* Is a tensor of coefficients one piece in memory for each batch entry? */
+/* Are the coefficients of each batch entry contiguous? */
 template <typename T> static bool in_one_piece(const copes_view &view, const copes_tpa_problem &problem, int64_t rank)
 {
     return (rank == 1 || view.stride[3] == 1) && (problem.h == 1 || view.stride[2] == rank) &&
@@ -14,7 +14,7 @@ template <typename T> static bool in_one_piece(const copes_view &view, const cop
            (problem.b == 1 || view.stride[0] % vector_length<T> == 0);
 }
 
-/* Are its features rows of whole vectors, wherever it begins? */
+/* Are features rows of whole vectors, whatever the address of the first? */
 template <typename T>
 static bool in_rows(const copes_view &view, const copes_tpa_problem &problem, int64_t rank, int64_t width)
 {
@@ -30,7 +30,7 @@ static bool has_sizes(const copes_tpa_problem &p)
            p.b >= 1 && p.n >= 1 && p.b <= tokens / p.n;
 }
 
-/* Why tensor cores do not take the problem, wherever its tensors start; nullptr: they do. */
+/* Why tensor cores do not take the problem, whatever its tensors' addresses; nullptr: they do. */
 template <typename T> static const char *refuse_problem(const gpu_device &device, const copes_tpa_problem &p)
 {
     if (!COPES_MMA)

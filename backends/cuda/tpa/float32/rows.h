@@ -1,4 +1,4 @@
-/* The rows that a warpgroup has gathered in float32, on their way to shared memory. */
+/* What a warpgroup has of its rows (heads) in float32, and how it goes to shared memory and is merged there. */
 #ifndef COPES_BACKENDS_CUDA_TPA_FLOAT32_ROWS_H
 #define COPES_BACKENDS_CUDA_TPA_FLOAT32_ROWS_H
 
@@ -10,14 +10,14 @@
 namespace COPES_GPU::tpa::float32
 {
 
-/* In float32 a lane has two features of each 64, of every fourth pair of rows. */
-template <int WIDTH> struct row_part {
+/* A lane's values of its 8 rows (group_rows). o[row][k]: features 64 k + 2 (8 warp + g) and the next. */
+template <int WIDTH> struct row_partial {
     static constexpr int ROWS = group_rows::COUNT, TILES = WIDTH / 64;
     const group_place &w;
     row_state state[ROWS];
     float2 o[ROWS][TILES];
 
-    __device__ __forceinline__ row_part(const group_place &place, group_outputs<WIDTH> &out) : w(place)
+    __device__ __forceinline__ row_partial(const group_place &place, group_outputs<WIDTH> &out) : w(place)
     {
         group_rows{w}.add(out.weights.sum);
 #pragma unroll
@@ -62,7 +62,7 @@ template <int WIDTH> struct row_part {
                 o[i][k] = make_float2(by.of(o[i][k].x, x.x), by.of(o[i][k].y, x.y));
             }
         }
-        warpgroup_sync(w.group); /* all its lanes have read the rows' states */
+        warpgroup_sync(w.group); /* all lanes have read the states of the rows */
     }
 };
 
