@@ -5,6 +5,7 @@
 #define COPES_BACKENDS_CUDA_TPA_CUT_H
 
 #include "backends/cuda/launch.h"
+#include "backends/cuda/tpa/fitted.h"
 #include "backends/gpu/divide.h"
 #include "backends/gpu/tpa/merge.h"
 
@@ -41,7 +42,7 @@ DEVICE void take_keys(block_task &task, const key_range &keys, const cluster_cut
     task.count = (int)(left < 0 ? 0 : left < length ? left : length);
 }
 
-/* The cost of a cut. Its unit is the time of a key at a multiprocessor's share of the memory's rate. */
+/* The cost of a cut. fitted.h defines its unit, a key. */
 struct cut_cost {
     double queries; /* query tokens times their groups of heads */
     double multiprocessors;
@@ -66,7 +67,7 @@ struct cut_cost {
     /* The cost of merging parts. */
     double merge() const
     {
-        return 1e5 / bytes;
+        return fitted::BYTES_OF_MERGE / bytes;
     }
 };
 
@@ -79,7 +80,7 @@ template <typename T> inline double bytes_of_key(const copes_tpa_problem &p)
 /* Chooses the cheapest cut, and returns its cost. There are two kinds:
  *   one part   Each group of heads has one cluster, of 1 to 16 blocks. device.clusters says how many run at a time.
  *   parts      Each part has a cluster of two blocks, or one block where the device has no clusters. All blocks run at
- *              once, as blocks that wait for each other must. The workspace for partial outputs is limited. */
+ *              once, as blocks that wait for each other must. fitted.h limits the workspace for partial outputs. */
 inline double choose_cut(const gpu_device &device, const copes_tpa_problem &problem, const cut_cost &cost,
                          int alignment, cluster_cut *cut)
 {
@@ -89,14 +90,15 @@ inline double choose_cut(const gpu_device &device, const copes_tpa_problem &prob
     cut->cluster = 1;
     for (int size = 2; size <= MOST_CLUSTER; size++) {
         const int active = device.clusters[size];
-        const double price = active > 0 ? cost(size, active, alignment) + 4.0 * size : INFINITY;
+        const double price =
+            active > 0 ? cost(size, active, alignment) + fitted::KEYS_OF_CLUSTER_BLOCK * size : INFINITY;
         if (price < least)
             least = price, cut->cluster = size;
     }
     const int of_part = device.clusters[2] > 0 ? 2 : 1; /* blocks */
     const int64_t at_once = of_part == 2 ? device.clusters[2] : device.multiprocessors;
-    const double share = 0.01 * cost.bytes * (double)(problem.m * problem.b * problem.n),
-                 limit = share < 0x1p20 ? 0x1p20 : share;
+    const double share = fitted::MOST_PARTIALS * cost.bytes * (double)(problem.m * problem.b * problem.n),
+                 limit = share < fitted::LEAST_BYTES_OF_PARTIALS ? fitted::LEAST_BYTES_OF_PARTIALS : share;
     const double most = limit / ((double)(problem.b * problem.n * problem.h) *
                                  (double)(partial_outputs::length(problem) * 4 + (int64_t)sizeof(row_state)));
     const int64_t each = can_merge(problem) ? std::min(at_once / queries, (int64_t)most) : 1;

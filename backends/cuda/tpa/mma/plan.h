@@ -107,9 +107,10 @@ inline double plan_blocks(const gpu_device &device, const copes_tpa_problem &pro
         (double)(problem.b * problem.n * plan->head_groups),
         (double)device.multiprocessors,
         bytes,
-        (is_f32<T> ? 3.5 : 0.625) * plan->head_tiles * plan->width * ranks / bytes,
-        plan->ring.stages > plan->key_groups ? 1 : 1.3,
-        20.0 * plan->head_tiles,
+        (is_f32<T> ? fitted::MMA_F32_BYTES_OF_FEATURE : fitted::MMA_BYTES_OF_FEATURE) * plan->head_tiles * plan->width *
+            ranks / bytes,
+        plan->ring.stages > plan->key_groups ? 1 : fitted::MMA_SLOWDOWN_WITHOUT_SPARE_STAGE,
+        fitted::MMA_KEYS_OF_TILE * plan->head_tiles,
         problem.m,
         (int64_t)plan->key_groups * stage,
     };

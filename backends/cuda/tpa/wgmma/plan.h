@@ -144,9 +144,11 @@ inline bool plan_of(const gpu_device &device, const copes_tpa_problem &problem, 
         (double)(problem.b * problem.n * plan->head_groups),
         (double)device.multiprocessors,
         bytes,
-        (is_f32<T> ? 4.25 : 1) * (WIDTH * 0.5 * (double)(problem.rk + problem.rv) + 128) * plan->tiles / bytes,
+        (is_f32<T> ? fitted::WGMMA_F32_SLOWDOWN : 1) *
+            (WIDTH * fitted::WGMMA_BYTES_OF_FEATURE * (double)(problem.rk + problem.rv) + fitted::WGMMA_BYTES_OF_KEY) *
+            plan->tiles / bytes,
         1,
-        (is_f32<T> ? 1.7e5 : 1e5) / bytes,
+        (is_f32<T> ? fitted::WGMMA_F32_BYTES_OF_BLOCK : fitted::WGMMA_BYTES_OF_BLOCK) / bytes,
         problem.m,
         plan->tiles == 1 ? GROUPS * BOX_KEYS : BOX_KEYS,
     };
