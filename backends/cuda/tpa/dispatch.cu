@@ -68,16 +68,23 @@ template <typename T> static bool plan_wgmma(const gpu_device &, const copes_tpa
 }
 #endif
 
+/* Refuses both methods for one reason. If shared memory is too small for tpa_mma it is too small for tpa_wgmma,
+ * because the stages of tpa_wgmma are no smaller. */
+static answer refuse_both(copes_plan *plan, const char *why)
+{
+    refuse(plan, wgmma::name, why);
+    refuse(plan, mma::name, why);
+    return answer::refused;
+}
+
 #if COPES_MMA
 template <typename T> answer plan_fast(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan)
 {
     const char *why = refuse_problem<T>(device, problem);
-    if (why == nullptr && !mma::fits<T>(device, problem))
-        why = "a block's shared memory does not hold two stages of the cache beside the query";
-    if (why != nullptr) {
-        refuse(plan, mma::name, why);
-        return answer::refused;
-    }
+    if (why == nullptr)
+        why = mma::refuse_block<T>(device, problem);
+    if (why != nullptr)
+        return refuse_both(plan, why);
     const bool other = !plan_wgmma<T>(device, problem, plan);
     if (other && !is_allowed(device, mma::name, plan))
         return answer::refused;
@@ -91,8 +98,7 @@ template <typename T> answer plan_fast(const gpu_device &device, const copes_tpa
 #else
 template <typename T> answer plan_fast(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan)
 {
-    refuse(plan, mma::name, refuse_problem<T>(device, problem));
-    return answer::refused;
+    return refuse_both(plan, refuse_problem<T>(device, problem));
 }
 #endif
 

@@ -13,8 +13,8 @@ namespace mma
 {
 inline constexpr variant_word name = "tpa_mma";
 
-/* Can a block take the smallest share of the heads? */
-template <typename T> bool fits(const gpu_device &device, const copes_tpa_problem &problem);
+/* Why a block cannot take even the smallest share of the heads; nullptr: it can. */
+template <typename T> const char *refuse_block(const gpu_device &device, const copes_tpa_problem &problem);
 template <typename T> void plan(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan);
 template <typename T> void list(variant_list *list);
 } // namespace mma

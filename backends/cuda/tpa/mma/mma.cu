@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
 
 /* ---- The host's side --------------------------------------------------------------------------------------------- */
 
-/* The cheapest plan over all numbers of groups that divide the heads. dispatch.cu has asked fits, so there
+/* The cheapest plan over all numbers of groups that divide the heads. dispatch.cu has asked refuse_block, so there
  * is one. */
 template <typename T> static void plan_of(const gpu_device &device, const copes_tpa_problem &problem, mma_plan *plan)
 {
@@ -195,7 +195,7 @@ template <typename T> static void plan_of(const gpu_device &device, const copes_
     const int tiles = head_tiles_of(problem);
     for (int groups = 1; groups <= tiles; groups++) {
         mma_plan next = {};
-        if (tiles % groups != 0 || !plan_block<T>(device, problem, groups, &next))
+        if (tiles % groups != 0 || plan_block<T>(device, problem, groups, &next) != nullptr)
             continue;
         const double cost = plan_blocks<T>(device, problem, &next);
         if (cost < least)
@@ -203,7 +203,7 @@ template <typename T> static void plan_of(const gpu_device &device, const copes_
     }
 }
 
-template <typename T> bool fits(const gpu_device &device, const copes_tpa_problem &problem)
+template <typename T> const char *refuse_block(const gpu_device &device, const copes_tpa_problem &problem)
 {
     mma_plan plan;
     return plan_block<T>(device, problem, head_tiles_of(problem), &plan);
@@ -265,7 +265,7 @@ template <typename T> void list(variant_list *list)
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template bool fits<T>(const gpu_device &, const copes_tpa_problem &);                                              \
+    template const char *refuse_block<T>(const gpu_device &, const copes_tpa_problem &);                               \
     template void plan<T>(const gpu_device &, const copes_tpa_problem &, copes_plan *);                                \
     template void list<T>(variant_list *);
 INSTANTIATE(f32)

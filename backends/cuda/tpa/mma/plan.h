@@ -65,12 +65,13 @@ inline int head_tiles_of(const copes_tpa_problem &problem)
     return (int)divide_up(problem.h, WARP_HEADS);
 }
 
-/* Plans the warps and stages of a block. False: shared memory or warps do not suffice.
+/* Plans the warps and stages of a block. Returns why shared memory or warps do not suffice; nullptr: they do.
  *
  * The numbers of key groups and of producers are powers of 2 which divide the number of slots. So one key group and
  * one producer have a slot throughout, and see every phase of its mbarriers. */
 template <typename T>
-inline bool plan_block(const gpu_device &device, const copes_tpa_problem &problem, int head_groups, mma_plan *plan)
+inline const char *plan_block(const gpu_device &device, const copes_tpa_problem &problem, int head_groups,
+                              mma_plan *plan)
 {
     const int64_t size = problem.d > problem.e ? problem.d : problem.e;
     plan->width = size <= 64 ? 64 : size <= 128 ? 128 : 256;
@@ -82,8 +83,10 @@ inline bool plan_block(const gpu_device &device, const copes_tpa_problem &proble
     const int before = BARRIER_BYTES + 2 * STATE_BYTES,
               fixed = before + plan->head_tiles * query_bytes(plan->width, plan->query_slices);
     const int stages = (device.shared_memory - fixed) / plan->ring.bytes;
-    if (plan->head_tiles >= warps || stages < 2)
-        return false;
+    if (plan->head_tiles >= warps)
+        return "a block has too few warps for its heads";
+    if (stages < 2)
+        return "a block's shared memory does not hold two stages of the cache beside the query";
     plan->ring.stages = largest_power(stages < MOST_STAGES ? stages : MOST_STAGES);
     const int groups = warps * 3 / 4 / plan->head_tiles;
     plan->key_groups = largest_power(groups < plan->ring.stages ? groups : plan->ring.stages);
@@ -94,7 +97,8 @@ inline bool plan_block(const gpu_device &device, const copes_tpa_problem &proble
     const int staging = fixed + plan->ring.stages * plan->ring.bytes;
     const int merging = before + block_outputs_bytes(plan->width, plan->key_groups, plan->head_tiles);
     plan->shared = staging > merging ? staging : merging;
-    return plan->shared <= device.shared_memory;
+    return plan->shared <= device.shared_memory ? nullptr
+                                                : "a block's shared memory does not hold the outputs of its warps";
 }
 
 /* Cuts a problem for blocks that plan_block has planned. Returns the cost of the cut. */

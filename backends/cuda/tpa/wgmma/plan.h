@@ -125,9 +125,9 @@ __host__ __device__ __forceinline__ stage_layout<T, WIDTH, FLAT> layout_of(const
     return {tiles, ranks, (int)problem.h * ranks * (int)sizeof(T)};
 }
 
-/* Plans a block and the cut. False: shared memory does not suffice. */
+/* Plans a block and the cut. Returns why shared memory does not suffice; nullptr: it does. */
 template <typename T, int WIDTH, bool FLAT>
-inline bool plan_of(const gpu_device &device, const copes_tpa_problem &problem, wgmma_plan *plan)
+inline const char *plan_of(const gpu_device &device, const copes_tpa_problem &problem, wgmma_plan *plan)
 {
     const bool thirds = slices_of_query<T>(problem.lse.data != nullptr) > 2;
     plan->tiles = problem.h > TILE_HEADS ? 2 : 1;
@@ -156,11 +156,13 @@ inline bool plan_of(const gpu_device &device, const copes_tpa_problem &problem, 
     plan->row_share = (int)divide_up(plan->tiles * TILE_HEADS, plan->cut.cluster);
     /* ring_place::advance passes the end of the ring at most once. So the ring needs as many slots as a group passes
      * at once: 3 in float32 where two groups alternate, else 2. */
-    return plan->slots >= (is_f32<T> && plan->tiles == 1 ? 3 : 2);
+    if (plan->slots < (is_f32<T> && plan->tiles == 1 ? 3 : 2))
+        return "a block's shared memory does not hold enough stages of the cache beside the query";
+    return nullptr;
 }
 
 template <typename T, bool FLAT>
-inline bool plan_of(const gpu_device &device, const copes_tpa_problem &p, wgmma_plan *plan)
+inline const char *plan_of(const gpu_device &device, const copes_tpa_problem &p, wgmma_plan *plan)
 {
     plan->flat = FLAT;
     return is_narrow(p) ? plan_of<T, 64, FLAT>(device, p, plan) : plan_of<T, 128, FLAT>(device, p, plan);
@@ -206,8 +208,13 @@ inline const char *refuse_problem(const gpu_device &device, const copes_tpa_prob
     const bool boxes = has_boxes_of_heads<T>(p);
     if (!boxes && !is_f32<T>)
         return "ranks of keys or values are not 1, or heads are not whole vectors of 16 bytes";
-    if (!(boxes ? plan_of<T, false>(device, p, plan) : is_f32<T> && plan_of<T, true>(device, p, plan)))
-        return "a block's shared memory does not hold the stages of the cache beside the query";
+    const char *why = nullptr;
+    if constexpr (is_f32<T>)
+        why = boxes ? plan_of<T, false>(device, p, plan) : plan_of<T, true>(device, p, plan);
+    else
+        why = plan_of<T, false>(device, p, plan);
+    if (why != nullptr)
+        return why;
     return p.n * plan->head_groups <= MOST_ALONG_GRID ? nullptr
                                                       : "there are more than 65535 query tokens and groups of heads";
 }
