@@ -63,8 +63,8 @@ typedef struct copes_tpa_problem {
     double value_scale; /* so is scale_v, times 2^value_exponent */
     int score_exponent, value_exponent;
     float
-        weight_scale; /* a power of 2, times which weights of up to 2^8 make no sum over values pass the largest float32
-                        * if the mean of the values times scale_v does not */
+        weight_scale; /* a power of 2 in all weights: a float32 sum of values by weights of up to 2^8 times it overflows
+                         * only if the mean of the values times scale_v does */
     int causal;
     copes_view aq, bq, ak, bk, av, bv; /* rank 4, the rank axis of keys and values put back */
     copes_view kv_len;                 /* (B) int32 on the device, or absent */
