@@ -1,4 +1,4 @@
-/* The memory of the CPU, and the list of all. */
+/* The memory of the CPU, and which table is which device's. */
 #include "memory/memory.h"
 
 #include <stdlib.h>
@@ -25,20 +25,16 @@ static int cpu_copy(int device, void *to, const void *from, size_t bytes)
 
 static const device_memory cpu = {kDLCPU, cpu_allocate, cpu_release, cpu_copy, cpu_copy};
 
-static const device_memory *const memories[] = {
-    &cpu,
-#ifdef COPES_WITH_CUDA
-    &device_memory_cuda,
-#endif
-#ifdef COPES_WITH_HIP
-    &device_memory_hip,
-#endif
-};
-
 const device_memory *device_memory_of(DLDeviceType type)
 {
-    for (size_t i = 0; i < sizeof memories / sizeof memories[0]; i++)
-        if (memories[i]->device_type == type)
-            return memories[i];
-    return NULL;
+    switch (type) {
+    case kDLCPU: return &cpu;
+#ifdef COPES_WITH_CUDA
+    case kDLCUDA: return &device_memory_cuda;
+#endif
+#ifdef COPES_WITH_HIP
+    case kDLROCM: return &device_memory_hip;
+#endif
+    default: return NULL;
+    }
 }

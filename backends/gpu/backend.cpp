@@ -1,4 +1,5 @@
 /* A family of GPUs as a backend: contexts, and from a problem to its family's planner. One source for CUDA and HIP. */
+#include "backends/gpu/environment.h"
 #include "backends/gpu/families.h"
 #include "current.h"
 
@@ -48,6 +49,8 @@ static GPU(Error_t) count_devices(int *count)
 static int32_t device_count(void)
 {
     int count;
+    if (is_modelled())
+        return 1;
     (void)count_devices(&count);
     return count;
 }
@@ -56,6 +59,10 @@ static void summary(int32_t device, char *text, size_t size)
 {
     int count;
     device_properties properties;
+    if (is_modelled()) {
+        snprintf(text, size, "a model that plans and does not run, by COPES_GPU_MODEL: %s", getenv("COPES_GPU_MODEL"));
+        return;
+    }
     GPU(Error_t) error = count_devices(&count);
     if (error == GPU(Success) && count > 0)
         error = taken(GPU(GetDeviceProperties)(&properties, device));
@@ -74,9 +81,10 @@ static void summary(int32_t device, char *text, size_t size)
 /* A context: the device as a whole, and as much of it as the stream has. */
 struct gpu_state {
     gpu_queue whole, queue;
+    bool modelled; /* there is no device */
 };
 
-static void list_variants(variant_list *list)
+void list_variants(variant_list *list)
 {
     act::list_variants(list);
     lrpe::list_variants(list);
@@ -89,51 +97,6 @@ static size_t variants(const char **names, size_t capacity)
     variant_list list = {names, capacity, 0, {}, false};
     list_variants(&list);
     return list.count;
-}
-
-static bool is_variant(std::string_view name)
-{
-    variant_list list = {nullptr, 0, 0, name, false};
-    list_variants(&list);
-    return list.found;
-}
-
-/* Is it a variant's name up to the "<", or a list of such names with a "-" before each? */
-static bool is_choice(std::string_view text)
-{
-    if (text[0] != '-')
-        return is_variant(text);
-    while (!text.empty()) {
-        const size_t end = std::min(text.find(','), text.size());
-        if (text[0] != '-' || !is_variant(text.substr(1, end - 1)))
-            return false;
-        text.remove_prefix(std::min(end + 1, text.size()));
-    }
-    return true;
-}
-
-/* COPES_GPU_ARCH and COPES_GPU_VARIANT, as copes_variants describes them. */
-static copes_status read_environment(gpu_device *device)
-{
-    const char *architecture = getenv("COPES_GPU_ARCH"), *variant = getenv("COPES_GPU_VARIANT");
-    if (variant != nullptr && variant[0] != '\0') {
-        if (strlen(variant) >= sizeof device->asked || !is_choice(variant))
-            return copes_fail(
-                COPES_ERROR_ATTRIBUTE,
-                "COPES_GPU_VARIANT is %s; it must be a variant's name up to its \"<\", a list of such names "
-                "with a - before each, or not set",
-                variant);
-        strcpy(device->asked, variant);
-    }
-    if (architecture == nullptr || architecture[0] == '\0')
-        return COPES_OK;
-    char *end;
-    const long most = strtol(architecture, &end, 10);
-    if (*end != '\0' || most < 10 || most > 999)
-        return copes_fail(COPES_ERROR_ATTRIBUTE,
-                          "COPES_GPU_ARCH is %s; it must be a compute capability such as 80, or not set", architecture);
-    device->architecture = std::min(device->architecture, (int)most);
-    return COPES_OK;
 }
 
 static copes_status read_device(int32_t device, gpu_queue *queue)
@@ -151,7 +114,7 @@ static copes_status read_device(int32_t device, gpu_queue *queue)
     queue->shared_memory = most_shared_memory(properties);
     queue->cooperative = BLOCKS_MEET && properties.cooperativeLaunch != 0;
     queue->multiprocessors = properties.multiProcessorCount;
-    COPES_TRY(read_environment(queue));
+    COPES_TRY(read_choice(queue));
     count_clusters(queue);
     return COPES_OK;
 }
@@ -159,6 +122,8 @@ static copes_status read_device(int32_t device, gpu_queue *queue)
 static copes_status set_stream(void *state, void *stream)
 {
     gpu_state &of = *static_cast<gpu_state *>(state);
+    if (of.modelled)
+        return COPES_OK;
     const device_guard guard(of.whole);
     COPES_TRY(guard.status);
     gpu_queue queue = of.whole;
@@ -173,7 +138,8 @@ static copes_status open_state(int32_t device, const copes_context_options *opti
     gpu_state *made = static_cast<gpu_state *>(calloc(1, sizeof *made));
     if (made == nullptr)
         return copes_fail(COPES_ERROR_MEMORY, "context: %zu bytes could not be allocated", sizeof *made);
-    copes_status status = read_device(device, &made->whole);
+    made->modelled = is_modelled();
+    copes_status status = made->modelled ? read_model(&made->queue) : read_device(device, &made->whole);
     if (status == COPES_OK)
         status = set_stream(made, options->stream);
     if (status == COPES_OK)
@@ -229,6 +195,10 @@ static copes_status enqueue_plan(const gpu_queue &queue, const copes_problem &pr
 static copes_status run(void *state, const copes_problem *problem, const copes_plan *plan, void *workspace)
 {
     const gpu_queue &queue = static_cast<const gpu_state *>(state)->queue;
+    if (static_cast<const gpu_state *>(state)->modelled)
+        return copes_fail(COPES_ERROR_UNSUPPORTED,
+                          "context: COPES_GPU_MODEL was set when it was made; it plans calls "
+                          "and runs none");
     const device_guard guard(queue);
     COPES_TRY(guard.status);
     queue.refused = false;

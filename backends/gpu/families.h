@@ -36,6 +36,9 @@ template <typename T> copes_status plan(const gpu_device &device, const copes_tp
 void list_variants(variant_list *list);
 } // namespace tpa
 
+/* Those of all families. */
+void list_variants(variant_list *list);
+
 /* What the code that the current device runs was made for, for gpu_device.architecture; an error where this build has none. */
 GPU(Error_t) find_code(int *architecture);
 

@@ -403,9 +403,14 @@ COPES_API copes_status copes_explain(copes_context *context, const copes_op *op,
 
 /* The names that "variant: NAME" can have on devices of this type: copies up to `capacity` of them, of static storage, to
  * `names` and returns how many there are; 0 without such a backend.
- * In the environment of copes_context_create, COPES_GPU_ARCH=80 lets a GPU's planners choose as on compute capability 8.0 (of
- * the device's and this the lesser), and COPES_GPU_VARIANT=NAME, a variant's name up to its "<", makes them refuse all others
- * that they can: for tests, and to find out what a faster kernel gains. */
+ * Three variables in the environment of copes_context_create change how calls are planned for GPUs: for tests, and to find out
+ * what a faster kernel gains.
+ * - COPES_GPU_ARCH=80: as on compute capability 8.0 (of the device's and this one, the lesser).
+ * - COPES_GPU_VARIANT=NAME, a variant's name up to its "<": all others that can be refused are. COPES_GPU_VARIANT=-A,-B: A and B
+ *   are.
+ * - COPES_GPU_MODEL=capability=90,multiprocessors=132,shared_memory=232448: for a device that need not be there, whose blocks
+ *   have so many bytes of shared memory, and clusters up to 8 blocks, or N by ",clusters=N". It is the only device. Its contexts
+ *   plan calls (copes_workspace_size, copes_explain) and refuse to run them (UNSUPPORTED). */
 COPES_API size_t copes_variants(DLDeviceType type, const char **names, size_t capacity);
 
 #ifdef __cplusplus

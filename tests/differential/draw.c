@@ -48,12 +48,13 @@ static void draw_repeats(check_case *c, uint64_t *state)
             c->repeats[slot] = (unsigned char)(check_random(state) & check_random(state));
 }
 
-check_case draw_case(uint64_t seed)
+check_case draw_case_of(uint64_t seed, int64_t room)
 {
     static const check_type types[] = {CHECK_F32, CHECK_F16, CHECK_BF16, CHECK_F64};
     uint64_t state = seed;
     const int family = (int)check_below(&state, (int64_t)check_family_count);
-    const int64_t room = draw_room(&state);
+    const int64_t drawn = draw_room(&state);
+    room = room > 0 ? room : drawn;
     check_case c = {.family = check_families[family].name, .seed = seed, .random = true};
     c.type = types[check_below(&state, 4)];
     switch (family) {
@@ -70,4 +71,9 @@ check_case draw_case(uint64_t seed)
     else
         draw_fill(&c, &state);
     return c;
+}
+
+check_case draw_case(uint64_t seed)
+{
+    return draw_case_of(seed, 0);
 }

@@ -4,10 +4,11 @@
 
 #include "tests/harness/case.h"
 
-/* The case of a seed. */
+/* The case of a seed; `room` is about the most elements that a tensor should have, 0: drawn. */
 check_case draw_case(uint64_t seed);
+check_case draw_case_of(uint64_t seed, int64_t room);
 
-/* What the operators' files fill in; `room` is about the most elements that a tensor should have. */
+/* What the operators' files fill in. */
 void draw_act(check_case *c, int64_t room, uint64_t *state);
 void draw_lrpe(check_case *c, int64_t room, uint64_t *state);
 void draw_attention(check_case *c, int64_t room, uint64_t *state);

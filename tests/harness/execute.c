@@ -81,17 +81,17 @@ static int infer(run *r)
 }
 
 /* The first line of copes_explain is "variant: NAME". */
-static void explain(copes_context *context, const copes_op *op, const copes_args *args, char name[CHECK_VARIANT])
+static void read_variant(copes_status status, const char *text, char name[CHECK_VARIANT])
 {
-    char text[1024];
     name[0] = '\0';
-    if (copes_explain(context, op, args, text, sizeof text) == COPES_OK)
+    if (status == COPES_OK)
         sscanf(text, "variant: %127[^\n]", name);
 }
 
 #define ADDRESS ((uintptr_t)1 << 40) /* of the first tensor, and from one to the next: further apart than any is long */
 
-void check_variant_of(const check_problem *problem, copes_context *context, DLDevice device, char name[CHECK_VARIANT])
+copes_status check_explain(const check_problem *problem, copes_context *context, DLDevice device, size_t offset,
+                           char text[CHECK_PLAN], size_t *workspace)
 {
     const check_case *c = &problem->c;
     check_buffer in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS];
@@ -100,18 +100,26 @@ void check_variant_of(const check_problem *problem, copes_context *context, DLDe
         if (problem->args.in[slot] != NULL) {
             const oracle_tensor *tensor = problem->args.in[slot];
             check_buffer_describe(&in[slot], device, problem->in_type[slot], tensor->rank, tensor->shape,
-                                  check_layout_of(c, slot), ADDRESS * (uintptr_t)(1 + slot));
+                                  check_layout_of(c, slot), ADDRESS * (uintptr_t)(1 + slot) + offset);
             args.in[slot] = &in[slot].tensor;
         }
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++)
         if (problem->args.out[slot] != NULL) {
             const oracle_tensor *tensor = problem->args.out[slot];
             check_buffer_describe(&out[slot], device, problem->out_type[slot], tensor->rank, tensor->shape,
-                                  c->out_layout, ADDRESS * (uintptr_t)(1 + COPES_MAX_INPUTS + slot));
+                                  c->out_layout, ADDRESS * (uintptr_t)(1 + COPES_MAX_INPUTS + slot) + offset);
             args.out[slot] =
                 c->in_place && slot == COPES_FIRST_OUT ? args.in[check_lead_slot(&c->op)] : &out[slot].tensor;
         }
-    explain(context, &c->op, &args, name);
+    const copes_status status = copes_workspace_size(context, &c->op, &args, workspace);
+    return status == COPES_OK ? copes_explain(context, &c->op, &args, text, CHECK_PLAN) : status;
+}
+
+void check_variant_of(const check_problem *problem, copes_context *context, DLDevice device, char name[CHECK_VARIANT])
+{
+    char text[CHECK_PLAN];
+    size_t workspace;
+    read_variant(check_explain(problem, context, device, 0, text, &workspace), text, name);
 }
 
 static check_buffer *output_buffer(run *r, int slot)
@@ -166,7 +174,8 @@ static int call(run *r)
     }
     if (expect_size_without_data(r, size) != 0)
         return -1;
-    explain(r->context, op, &r->args, r->result.variant);
+    char plan[CHECK_PLAN];
+    read_variant(copes_explain(r->context, op, &r->args, plan, sizeof plan), plan, r->result.variant);
     int64_t floats = (int64_t)(size / 4 + 1);
     if (check_buffer_create(&r->workspace, r->device, CHECK_F32, 1, &floats, CHECK_ODD, r->poison) != 0) {
         return fail(r, "no memory for a workspace of %zu bytes", size);

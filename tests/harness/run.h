@@ -17,7 +17,11 @@ typedef struct check_problem {
     double right_ulps;
 } check_problem;
 
-enum { CHECK_MESSAGE = 512, CHECK_VARIANT = 128 /* bytes of a variant's name */ };
+enum {
+    CHECK_MESSAGE = 512,
+    CHECK_VARIANT = 128 /* bytes of a variant's name */,
+    CHECK_PLAN = 2048 /* and of a plan's text */
+};
 
 typedef struct check_result {
     bool failed;
@@ -34,7 +38,12 @@ void check_problem_free(check_problem *problem);
 /* The same without values, which cannot fail: to ask about a call that is not made. It owns nothing. */
 void check_describe(check_problem *problem, const check_case *c);
 
-/* The name of the variant that a call would take, by copes_explain; "" where the call is refused. */
+/* What copes_explain and copes_workspace_size say of a call on tensors that have no memory. `offset`: bytes from addresses
+ * that are aligned to all that a kernel may ask for. */
+copes_status check_explain(const check_problem *problem, copes_context *context, DLDevice device, size_t offset,
+                           char text[CHECK_PLAN], size_t *workspace);
+
+/* The name of the variant that a call would take; "" where the call is refused. */
 void check_variant_of(const check_problem *problem, copes_context *context, DLDevice device, char name[CHECK_VARIANT]);
 
 /* Runs through the public API in poisoned and guarded memory. Fails where a call does, where a shape, an element or the

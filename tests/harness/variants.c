@@ -30,6 +30,11 @@ static size_t find(const check_variants *variants, const char *name)
     return i;
 }
 
+bool check_variants_has(const check_variants *variants, const char *name)
+{
+    return find(variants, name) < variants->count;
+}
+
 bool check_variants_lack(const check_variants *variants, const char *name)
 {
     const size_t i = find(variants, name);

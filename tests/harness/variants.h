@@ -17,6 +17,8 @@ typedef struct check_variants {
 int check_variants_open(check_variants *variants, DLDeviceType type);
 void check_variants_free(check_variants *variants);
 
+bool check_variants_has(const check_variants *variants, const char *name);
+
 /* Is it on the list, and not met? */
 bool check_variants_lack(const check_variants *variants, const char *name);
 void check_variants_meet(check_variants *variants, const char *name);

@@ -162,7 +162,7 @@ bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, cop
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \
     template bool plan_batch<T, encoding::E, activation::A>(const gpu_device &, const copes_lrpe_problem &,            \
                                                             copes_plan *);
-#include "backends/gpu/lrpe/instantiate.h"
+#include "backends/gpu/lrpe/instantiate.inc"
 #undef LRPE_INSTANTIATE
 
 void list_batch(variant_list *list)
@@ -170,7 +170,7 @@ void list_batch(variant_list *list)
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \
     list->add(row_variant<batch_name, T, encoding::E, activation::A, false>);                                          \
     list->add(row_variant<batch_name, T, encoding::E, activation::A, true>);
-#include "backends/gpu/lrpe/instantiate.h"
+#include "backends/gpu/lrpe/instantiate.inc"
 }
 
 } // namespace COPES_GPU::lrpe

@@ -311,7 +311,7 @@ bool plan_tokens(const gpu_device &device, const copes_lrpe_problem &problem, co
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \
     template bool plan_tokens<T, encoding::E, activation::A>(const gpu_device &, const copes_lrpe_problem &,           \
                                                              copes_plan *);
-#include "backends/gpu/lrpe/instantiate.h"
+#include "backends/gpu/lrpe/instantiate.inc"
 #undef LRPE_INSTANTIATE
 
 void list_tokens(variant_list *list)
@@ -319,7 +319,7 @@ void list_tokens(variant_list *list)
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \
     list->add(row_variant<tokens_name, T, encoding::E, activation::A, false>);                                         \
     list->add(row_variant<tokens_name, T, encoding::E, activation::A, true>);
-#include "backends/gpu/lrpe/instantiate.h"
+#include "backends/gpu/lrpe/instantiate.inc"
 }
 
 } // namespace COPES_GPU::lrpe

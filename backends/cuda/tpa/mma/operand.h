@@ -5,6 +5,7 @@
 
 #include "backends/cuda/tpa/mma/stage.h"
 #include "backends/cuda/tpa/slices.h"
+#include "backends/gpu/tpa/query.h"
 
 namespace COPES_GPU::tpa::mma
 {
