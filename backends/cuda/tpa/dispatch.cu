@@ -92,7 +92,9 @@ template <typename T> answer plan_fast(const gpu_device &device, const copes_tpa
         mma::plan<T>(device, problem, plan);
     if (is_aligned<T>(problem))
         return answer::taken;
-    refuse_addresses(plan, other ? mma::name : wgmma::name);
+    if (!other)
+        refuse_addresses(plan, wgmma::name);
+    refuse_addresses(plan, mma::name); /* asks for the same alignment */
     return answer::elsewhere;
 }
 #else

@@ -253,7 +253,7 @@ DEVICE void multiply_weights(const tpa_tile &tile, int count, float (&sum)[4][4]
     }
 }
 
-/* Adds a tile's values. Those of one rank have sums of their own first, which keeps rounding errors few. */
+/* Adds a tile's values. Values of one rank have a sum of their own first, which keeps rounding errors few. */
 template <typename T, int V>
 DEVICE void add_values(const tpa_call &argument, const tpa_task &task, int64_t first, int count, tpa_tile &tile,
                        tpa_outputs &out)

@@ -52,7 +52,7 @@ DEVICE void add_partials(output_item<ROWS> &to, const Partials &partials, int fi
     }
 }
 
-/* Merges an item of `count` partials. `most` is at least `count` and the same for all threads, so that they loop
+/* Merges an item of `count` partials. All threads have the same `most`, which no `count` passes, so that they loop
  * alike. */
 template <int AT_ONCE, int ROWS, typename Partials>
 DEVICE output_item<ROWS> merge_item(const Partials &partials, int most, int count)

@@ -70,7 +70,7 @@ struct partial_outputs {
     }
 };
 
-/* Bytes of the workspace; -1 where they do not fit 63 bits, or part numbers 32. */
+/* Bytes of the workspace. It is -1 if they do not fit 63 bits, or the number of a part does not fit 31. */
 inline int64_t partials_bytes(const copes_tpa_problem &problem, const cache_cut &cut)
 {
     if (cut.parts == 1)

@@ -1,4 +1,4 @@
-/* What a warpgroup has of its rows (heads) in float32, and how it goes to shared memory and is merged there. */
+/* The partial rows (heads) of a warpgroup in float32, and how they are merged in shared memory. */
 #ifndef COPES_BACKENDS_CUDA_TPA_FLOAT32_ROWS_H
 #define COPES_BACKENDS_CUDA_TPA_FLOAT32_ROWS_H
 

@@ -147,7 +147,7 @@ DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const
     if (at.reads)
         store_outputs(block, at.key_group, at.head_tile, out);
     __syncthreads();
-    __syncthreads(); /* racecheck alone needs this one: it reports producers, which only read here */
+    __syncthreads(); /* for racecheck alone: without it racecheck reports the producers' reads */
     merge_groups(block);
     const output_place to = {task.b, task.n, task.head, task.part, partials, plan.pairs};
     cluster_sync(plan.cut.cluster);
