@@ -12,19 +12,19 @@ namespace COPES_GPU::tpa::mma
 {
 
 /* The shared memory of a block, in this order.
- *   what      bytes                       written by                 read by
- *   full      8 * MOST_STAGES             mbarriers: see copy_cache
- *   empty     8 * MOST_STAGES
- *   states    STATE_BYTES                 consumers: row_state of    all warps (merge_states)
- *                                         each key group's rows
- *     maxima  floats, f16 alone           consumers, while they      consumers (query_team::tops)
- *                                         form the query
- *   merged    STATE_BYTES                 the first key group        the cluster's blocks (finish_outputs)
- *   queries   head_tiles * query_bytes    consumers                  consumers of the same heads
- *   stages    ring.stages * ring.bytes    producers: cp.async        consumers
- *     outputs block_outputs_bytes         consumers (store_outputs)  the cluster's blocks (finish_outputs)
- * An indented line takes the place of the line above it. Outputs begin at `queries` and may reach through all
- * stages. */
+ *
+ *   what       bytes                     written by                         read by
+ *   full       8 * MOST_STAGES           mbarriers: see copy_cache
+ *   empty      8 * MOST_STAGES
+ *   maxima     floats, f16 alone         consumers, of the query's rows     consumers (query_team::tops)
+ *     states   STATE_BYTES               consumers: a row_state for each    all warps (merge_states)
+ *                                        row of each key group
+ *   merged     STATE_BYTES               the first key group                the cluster's blocks (finish_outputs)
+ *   queries    head_tiles * query_bytes  consumers                          consumers of the same heads
+ *   stages     stages * ring.bytes       producers: cp.async                consumers
+ *     outputs  block_outputs_bytes       consumers (store_outputs)          the cluster's blocks (finish_outputs)
+ *
+ * An indented line takes the place of the line above it, once nobody reads that any more. Outputs begin at `queries`. */
 struct block_memory {
     uint32_t full, empty, queries, stages;
 };

@@ -45,8 +45,8 @@ struct wgmma_plan {
  *   exchange     GROUPS * EXCHANGE      consumers: reductions of rows    consumers of the same group
  *   query        tiles * QUERY          consumers                        tensor cores
  *     rows       rows_bytes()           consumers: gathered rows         bulk copies to other blocks; finish_rows
- *   weights      GROUPS * WEIGHTS       consumers of one group each      tensor cores
- *     bq, aq     factors_bytes()        consumers: cp.async              consumers, while they form the query
+ *   bq, aq       factors_bytes()        consumers: cp.async              consumers, while they form the query
+ *     weights    GROUPS * WEIGHTS       consumers of one group each      tensor cores
  *   stages       slots * slot           bulk copies; producer: the tail  consumers
  *     received   the block's rows       bulk copies of other blocks      finish_rows
  *
