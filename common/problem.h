@@ -80,8 +80,9 @@ typedef struct copes_tpa_problem {
     double score_scale; /* scale scale_q scale_k is this times 2^score_exponent, which is 0 but for extreme ones */
     double value_scale; /* so is scale_v, times 2^value_exponent */
     int score_exponent, value_exponent;
-    float weight_unit; /* a power of 2: float32 sums of values in it, weighted by 2^8 at most, pass no largest number
-                        * that their mean times scale_v does not */
+    /* A power of 2 in all weights. A float32 sum of values by weights of up to 2^8 times it overflows only if the mean of the
+     * values times scale_v does. */
+    float weight_scale;
     int causal;
     copes_view aq, bq, ak, bk, av, bv; /* rank 4, the rank axis of keys and values put back */
     copes_view kv_len;                 /* (B) int32 on the device, or absent */

@@ -175,8 +175,8 @@ static split_scale split_product(const double *scales, int count, int least)
 }
 
 /* The bits by which a sum over the keys can pass a scaled value: of the keys, of weights of 2^8, of a scale_v below 1. The
- * unit is no smaller than 2^-100, as a weight is multiplied by it. float16's values never come near float32's largest. */
-static float weight_unit_of(copes_dtype dtype, int64_t keys, split_scale scale)
+ * scale is no smaller than 2^-100, as a weight is multiplied by it. float16's values never come near float32's largest. */
+static float weight_scale_of(copes_dtype dtype, int64_t keys, split_scale scale)
 {
     int bits = 9, exponent;
     frexp(scale.number, &exponent);
@@ -212,7 +212,7 @@ static void plan(const copes_call *call, copes_problem *out)
         .value_scale = of_values.number,
         .score_exponent = of_scores.exponent,
         .value_exponent = of_values.exponent,
-        .weight_unit = weight_unit_of(dtype, s.m, of_values),
+        .weight_scale = weight_scale_of(dtype, s.m, of_values),
         .causal = attributes->causal,
         .aq = plain_view(&call->in[COPES_TPA_AQ]),
         .bq = plain_view(&call->in[COPES_TPA_BQ]),

@@ -205,6 +205,40 @@ START_TEST(variants_are_asked_for_and_forbidden)
 }
 END_TEST
 
+#ifndef COPES_TEST_HIP
+/* Does the text tell why a method was refused? */
+static bool has_reason(const plan *p, const char *method)
+{
+    char line[CHECK_METHOD + 16];
+    snprintf(line, sizeof line, "\nrefused: %s, as ", method);
+    return strstr(p->text, line) != NULL;
+}
+
+/* On devices with little shared memory, too, and wherever tensors begin. */
+START_TEST(tensor_cores_give_a_reason)
+{
+    static const char *const devices[] = {
+        "capability=90,multiprocessors=132,shared_memory=232448",
+        "capability=90,multiprocessors=132,shared_memory=101376",
+        "capability=90,multiprocessors=132,shared_memory=49152",
+        "capability=75,multiprocessors=40,shared_memory=65536",
+    };
+    copes_context *context = open_model(devices[_i / 2]);
+    check_problem problem;
+    plan p;
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        const check_case c = draw(seed);
+        check_describe(&problem, &c);
+        if (c.op.kind != COPES_TPA_DECODE || !make_plan(&problem, context, _i % 2 * 4, &p))
+            continue;
+        ck_assert_msg(is_method(p.variant, "tpa_wgmma") || has_reason(&p, "tpa_wgmma"), "%s", p.text);
+        ck_assert_msg(!is_method(p.variant, "tpa_fma") || has_reason(&p, "tpa_mma"), "%s", p.text);
+    }
+    copes_context_destroy(context);
+}
+END_TEST
+#endif
+
 /* An architecture that the environment caps is one that the device has. */
 START_TEST(architecture_is_capped)
 {
@@ -284,6 +318,9 @@ int main(void)
     tcase_set_timeout(tests, 0);
     tcase_add_loop_test(tests, plans_can_be_launched, 0, MODELS);
     tcase_add_test(tests, variants_are_asked_for_and_forbidden);
+#ifndef COPES_TEST_HIP
+    tcase_add_loop_test(tests, tensor_cores_give_a_reason, 0, 8);
+#endif
     tcase_add_test(tests, architecture_is_capped);
     tcase_add_loop_test(tests, bad_environments_are_refused, 0, sizeof bad / sizeof bad[0]);
     tcase_add_test(tests, a_model_runs_nothing);

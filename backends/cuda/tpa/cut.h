@@ -1,9 +1,11 @@
-/* How the host cuts a tpa_decode problem for kernels whose blocks may be clusters: the blocks that share out a query
- * token's keys are a cluster, which merges within one launch, or fill the device and leave parts to merge. */
+/* How the host cuts the keys of a query token among blocks. Either all blocks are one cluster, which merges their
+ * outputs in shared memory. Or the keys are cut into parts of one cluster each. Parts leave partial outputs in the
+ * workspace, which the same blocks merge. */
 #ifndef COPES_BACKENDS_CUDA_TPA_CUT_H
 #define COPES_BACKENDS_CUDA_TPA_CUT_H
 
 #include "backends/cuda/launch.h"
+#include "backends/cuda/tpa/fitted.h"
 #include "backends/gpu/divide.h"
 #include "backends/gpu/tpa/merge.h"
 
@@ -11,93 +13,99 @@ namespace COPES_GPU::tpa
 {
 
 struct cluster_cut {
-    int cluster;                        /* blocks of a cluster, which share out a part's keys */
-    cache_cut cache;                    /* parts of a query token's keys, a cluster each */
-    divider by_place, by_cluster, by_n; /* what a block divides to find its part: of places of a query token, say */
+    int cluster;        /* blocks of a cluster */
+    cache_cut cache;    /* parts of a query token's keys; a cluster has one part */
+    divider by_place;   /* divides by the blocks of a query token */
+    divider by_cluster; /* by the blocks of a cluster */
+    divider by_n;       /* by the query tokens of a batch entry */
 };
 
-/* What a block has: a query token's heads from `head` on, and some of its keys. */
+/* The work of a block: the heads from `head` on of a query token, and `count` of its keys from `begin` on. */
 struct block_task {
     int64_t b, n, part;
     int head, count;
     int64_t begin;
 };
 
-/* Gives a block its keys: the blocks of a cluster share out what a query token sees, or a part of fixed length of it, in
- * units of UNIT keys; place: of a block among the token's. */
-template <int UNIT>
+/* Gives a block its keys. `place` numbers the blocks of a query token. A block's first key is a multiple of
+ * ALIGNMENT. The blocks of a single cluster share the keys that the token sees. Parts have a fixed length, whatever
+ * the token sees. */
+template <int ALIGNMENT>
 DEVICE void take_keys(block_task &task, const key_range &keys, const cluster_cut &cut, uint32_t place)
 {
     const int64_t visible = keys.visible(task.b, task.n);
-    const uint32_t units = (uint32_t)((visible + UNIT - 1) / UNIT);
-    const int64_t shared_out = (int64_t)((units + cut.cluster - 1) / cut.by_cluster) * UNIT;
+    const uint32_t runs = (uint32_t)((visible + ALIGNMENT - 1) / ALIGNMENT); /* of ALIGNMENT keys */
+    const int64_t shared_out = (int64_t)((runs + cut.cluster - 1) / cut.by_cluster) * ALIGNMENT;
     const int64_t length = cut.cache.parts > 1 ? (int64_t)((uint32_t)cut.cache.part / cut.by_cluster) : shared_out;
     task.begin = place * length;
     const int64_t left = visible - task.begin;
     task.count = (int)(left < 0 ? 0 : left < length ? left : length);
 }
 
-/* What a cut costs, in keys that a multiprocessor reads at its share of the memory's rate. */
+/* The cost of a cut. fitted.h defines its unit, a key. */
 struct cut_cost {
-    double queries; /* query tokens times the groups that their heads are shared out in */
+    double queries; /* query tokens times their groups of heads */
     double multiprocessors;
     double bytes;    /* of a key */
-    double slowness; /* what a key costs a multiprocessor that has all of the memory's rate it can use */
-    double waiting;  /* more than 1 where no stage comes while others are read */
-    double latency;  /* of a block: its query and its outputs */
-    int64_t m, round;
+    double slowness; /* the time of a key where arithmetic binds, not memory */
+    double waiting;  /* multiplies slowness where no stage is filled while others are read */
+    double latency;  /* of a block: it forms its query and finishes its outputs */
+    int64_t m;       /* keys of the cache */
+    int64_t round;   /* keys that a block reads until each of its warps has read one stage */
 
-    /* `at_once` groups of heads are under way at a time, on `blocks` multiprocessors each. */
-    double operator()(int64_t blocks, double at_once, int unit) const
+    /* `at_once` groups of heads run at a time. Each has `blocks` multiprocessors. */
+    double operator()(int64_t blocks, double at_once, int alignment) const
     {
         const double waves = (double)divide_up((int64_t)queries, (int64_t)at_once);
         const double busy = (queries < at_once ? queries : at_once) * (double)blocks / multiprocessors;
-        const int64_t keys = divide_up(divide_up(m, unit), blocks) * unit;
+        const int64_t keys = divide_up(divide_up(m, alignment), blocks) * alignment;
         const int64_t length = keys < round ? (keys + round) / 2 : divide_up(keys, round) * round;
         const double slow = keys > round ? slowness * waiting : slowness;
         return waves * ((double)length * (busy > slow ? busy : slow) + latency);
     }
 
-    /* Of parts: about 3 microseconds, as when that was a second launch. With two thirds of that as many calls lose as gain. */
+    /* The cost of merging parts. */
     double merge() const
     {
-        return 1e5 / bytes;
+        return fitted::BYTES_OF_MERGE / bytes;
     }
 };
 
-/* Bytes of a key, of all its ranks and heads. */
+/* Bytes of a key: its coefficients and its features, of all ranks and heads. */
 template <typename T> inline double bytes_of_key(const copes_tpa_problem &p)
 {
     return (double)sizeof(T) * (double)(p.h * (p.rk + p.rv) + p.rk * p.d + p.rv * p.e);
 }
 
-/* Chooses between a cluster of 1 to 16 blocks for each group of heads, of which so many run at a time, and parts
- * that fill the device once, as those of blocks that meet have to, a pair of blocks each, or, where there are no clusters
- * to choose, one. Parts' outputs are to be few: they are held to 1 % of the cache, or a megabyte. Returns what that costs. */
-inline double choose_cut(const gpu_device &device, const copes_tpa_problem &problem, const cut_cost &cost, int unit,
-                         cluster_cut *cut)
+/* Chooses the cheapest cut, and returns its cost. There are two kinds:
+ *   one part   Each group of heads has one cluster, of 1 to 16 blocks. device.clusters says how many run at a time.
+ *   parts      Each part has a cluster of two blocks, or one block where the device has no clusters. All blocks run at
+ *              once, as blocks that wait for each other must. fitted.h limits the workspace for partial outputs. */
+inline double choose_cut(const gpu_device &device, const copes_tpa_problem &problem, const cut_cost &cost,
+                         int alignment, cluster_cut *cut)
 {
-    const int64_t queries = (int64_t)cost.queries, units = divide_up(problem.m, unit);
-    double least = cost(1, device.multiprocessors, unit);
+    const int64_t queries = (int64_t)cost.queries, runs = divide_up(problem.m, alignment);
+    double least = cost(1, device.multiprocessors, alignment);
     int64_t parts = 1;
     cut->cluster = 1;
     for (int size = 2; size <= MOST_CLUSTER; size++) {
         const int active = device.clusters[size];
-        const double price = active > 0 ? cost(size, active, unit) + 4.0 * size : INFINITY;
+        const double price =
+            active > 0 ? cost(size, active, alignment) + fitted::KEYS_OF_CLUSTER_BLOCK * size : INFINITY;
         if (price < least)
             least = price, cut->cluster = size;
     }
-    const int pairs = device.clusters[2], pair = pairs > 0 ? 2 : 1;
-    const int64_t seats = pairs > 0 ? pairs : device.multiprocessors;
-    const double share = 0.01 * cost.bytes * (double)(problem.m * problem.b * problem.n),
-                 room = share < 0x1p20 ? 0x1p20 : share;
-    const double most = room / ((double)(problem.b * problem.n * problem.h) *
-                                (double)(partial_outputs::length(problem) * 4 + (int64_t)sizeof(row_state)));
-    const int64_t each = can_merge(problem) ? std::min(seats / queries, (int64_t)most) : 1;
-    const double price = each > 1 ? cost(each * pair, (double)(seats / each), unit) + cost.merge() : INFINITY;
+    const int of_part = device.clusters[2] > 0 ? 2 : 1; /* blocks */
+    const int64_t at_once = of_part == 2 ? device.clusters[2] : device.multiprocessors;
+    const double share = fitted::MOST_PARTIALS * cost.bytes * (double)(problem.m * problem.b * problem.n),
+                 limit = share < fitted::LEAST_BYTES_OF_PARTIALS ? fitted::LEAST_BYTES_OF_PARTIALS : share;
+    const double most = limit / ((double)(problem.b * problem.n * problem.h) *
+                                 (double)(partial_outputs::length(problem) * 4 + (int64_t)sizeof(row_state)));
+    const int64_t each = can_merge(problem) ? std::min(at_once / queries, (int64_t)most) : 1;
+    const double price = each > 1 ? cost(each * of_part, (double)(at_once / each), alignment) + cost.merge() : INFINITY;
     if (price < least)
-        least = price, cut->cluster = pair, parts = each;
-    cut->cache = {parts, divide_up(units, parts * cut->cluster) * unit * cut->cluster};
+        least = price, cut->cluster = of_part, parts = each;
+    cut->cache = {parts, divide_up(runs, parts * cut->cluster) * alignment * cut->cluster};
     cut->by_place = divider(cut->cluster * parts);
     cut->by_cluster = divider(cut->cluster);
     cut->by_n = divider(problem.n);

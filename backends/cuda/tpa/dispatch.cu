@@ -1,4 +1,4 @@
-/* tpa_decode on tensor cores: what they take, and which method a problem goes to. */
+/* tpa_decode on tensor cores: which problems they take, and by which method. */
 #include "backends/cuda/tpa/methods.h"
 
 namespace COPES_GPU::tpa
@@ -6,7 +6,7 @@ namespace COPES_GPU::tpa
 
 enum { MOST_HEADS = 192, MOST_FEATURES = 256, MOST_RANKS = 64, MOST_QUERY_RANKS = 4096 };
 
-/* Is a tensor of coefficients one piece in memory for each batch entry? */
+/* Are the coefficients of each batch entry contiguous? */
 template <typename T> static bool in_one_piece(const copes_view &view, const copes_tpa_problem &problem, int64_t rank)
 {
     return (rank == 1 || view.stride[3] == 1) && (problem.h == 1 || view.stride[2] == rank) &&
@@ -14,7 +14,7 @@ template <typename T> static bool in_one_piece(const copes_view &view, const cop
            (problem.b == 1 || view.stride[0] % vector_length<T> == 0);
 }
 
-/* Are its features rows of whole vectors, wherever it begins? */
+/* Are features rows of whole vectors, whatever the address of the first? */
 template <typename T>
 static bool in_rows(const copes_view &view, const copes_tpa_problem &problem, int64_t rank, int64_t width)
 {
@@ -30,7 +30,7 @@ static bool has_sizes(const copes_tpa_problem &p)
            p.b >= 1 && p.n >= 1 && p.b <= tokens / p.n;
 }
 
-/* Why tensor cores do not take the problem, wherever its tensors start; nullptr: they do. */
+/* Why tensor cores do not take the problem, whatever its tensors' addresses; nullptr: they do. */
 template <typename T> static const char *refuse_problem(const gpu_device &device, const copes_tpa_problem &p)
 {
     if (!COPES_MMA)
@@ -68,16 +68,23 @@ template <typename T> static bool plan_wgmma(const gpu_device &, const copes_tpa
 }
 #endif
 
+/* Refuses both methods for one reason. If shared memory is too small for tpa_mma it is too small for tpa_wgmma,
+ * because the stages of tpa_wgmma are no smaller. */
+static answer refuse_both(copes_plan *plan, const char *why)
+{
+    refuse(plan, wgmma::name, why);
+    refuse(plan, mma::name, why);
+    return answer::refused;
+}
+
 #if COPES_MMA
 template <typename T> answer plan_fast(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan)
 {
     const char *why = refuse_problem<T>(device, problem);
-    if (why == nullptr && !mma::fits<T>(device, problem))
-        why = "a block's shared memory does not hold two stages of the cache beside the query";
-    if (why != nullptr) {
-        refuse(plan, mma::name, why);
-        return answer::refused;
-    }
+    if (why == nullptr)
+        why = mma::refuse_block<T>(device, problem);
+    if (why != nullptr)
+        return refuse_both(plan, why);
     const bool other = !plan_wgmma<T>(device, problem, plan);
     if (other && !is_allowed(device, mma::name, plan))
         return answer::refused;
@@ -85,14 +92,15 @@ template <typename T> answer plan_fast(const gpu_device &device, const copes_tpa
         mma::plan<T>(device, problem, plan);
     if (is_aligned<T>(problem))
         return answer::taken;
-    refuse_addresses(plan, other ? mma::name : wgmma::name);
+    if (!other)
+        refuse_addresses(plan, wgmma::name);
+    refuse_addresses(plan, mma::name); /* asks for the same alignment */
     return answer::elsewhere;
 }
 #else
 template <typename T> answer plan_fast(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan)
 {
-    refuse(plan, mma::name, refuse_problem<T>(device, problem));
-    return answer::refused;
+    return refuse_both(plan, refuse_problem<T>(device, problem));
 }
 #endif
 

@@ -1,15 +1,16 @@
-/* How tpa_decode's scores become weights, stage by stage, with the largest score so far for a reference. */
+/* How tpa_decode's scores become weights, stage by stage (online softmax). The reference is the largest score so
+ * far. */
 #ifndef COPES_BACKENDS_CUDA_TPA_WEIGHTS_H
 #define COPES_BACKENDS_CUDA_TPA_WEIGHTS_H
 
-#include "backends/cuda/tpa/parts.h"
+#include "backends/cuda/tpa/slices.h"
 #include "backends/gpu/tpa/query.h"
 
 namespace COPES_GPU::tpa
 {
 
-/* The rows of a lane, where four lanes hold different keys of the same rows: one, or two, which every four scores have two
- * each of. */
+/* The rows of a lane where a quad (lanes 4 g to 4 g + 3) has different keys of the same rows. There are one or two
+ * rows. Score i of four belongs to row i / 2 if there are two. */
 template <int ROWS> struct quad_rows {
     static constexpr int COUNT = ROWS;
 
@@ -18,13 +19,13 @@ template <int ROWS> struct quad_rows {
         return ROWS == 2 ? i % 4 / 2 : 0;
     }
 
-    /* Does it hold for any lane of those that go on together? */
-    __device__ __forceinline__ bool any(bool what) const
+    /* Does it hold for any lane of the warp? */
+    __device__ __forceinline__ bool any(bool holds) const
     {
-        return __any_sync(0xffffffffu, what);
+        return __any_sync(0xffffffffu, holds);
     }
 
-    /* Brings each row its largest. */
+    /* Gives the lanes of each row the largest of their values. */
     __device__ __forceinline__ void raise(float (&top)[ROWS]) const
     {
         for (int row = 0; row < ROWS; row++) {
@@ -34,32 +35,32 @@ template <int ROWS> struct quad_rows {
     }
 };
 
-/* Of a lane's rows. */
+/* The state of a lane's rows. */
 template <typename T, typename Rows> struct row_weights {
     static constexpr int ROWS = Rows::COUNT;
     static constexpr float SLACK = 8;
-    float most[ROWS], sum[ROWS]; /* sums are of the lane's own keys */
+    float most[ROWS], sum[ROWS]; /* `sum`: of the lane's own keys */
 
-    /* Weights are 2^(score - most + headroom), where `most` follows the largest score once that is SLACK past it. f16
-     * has its largest number at 2^16 and few bits below 2^-14, so its weights start high, and sink where values are
-     * large. */
+    /* A weight is 2^(score - most + headroom). `most` follows the largest score once this is more than SLACK above
+     * it. So most stages shrink nothing. f16 ends at 2^16 and has few bits below 2^-14, so its weights start high,
+     * and make_room lowers them where values are large. */
     float headroom;
 
     __device__ __forceinline__ void clear()
     {
         for (int row = 0; row < ROWS; row++)
             most[row] = -INFINITY, sum[row] = 0;
-        headroom = is_half<T> ? 14 - SLACK : 0;
+        headroom = is_f16<T> ? 14 - SLACK : 0;
     }
 
-    /* A lane's part of its rows' states. */
+    /* The state of a row, over the lane's own keys. */
     __device__ __forceinline__ row_state state(int row) const
     {
         return {most[row] - headroom, sum[row]};
     }
 
-    /* Raises the maxima to those of new scores, for all lanes of a row at once, where that is worth it: what was
-     * gathered before is then to shrink by the factors. */
+    /* Raises `most` to the largest new score, in all lanes of a row at once, if any lane has a score more than SLACK
+     * above it. Returns whether it did. The caller must then multiply its outputs by the factors `by`. */
     template <int N>
     __device__ __forceinline__ bool raise(const float (&s)[N][4], float (&by)[ROWS], const Rows &rows = {})
     {
@@ -85,7 +86,8 @@ template <typename T, typename Rows> struct row_weights {
         return true;
     }
 
-    /* Lowers the headroom until f16 holds the largest weight times the lane's largest coefficient. */
+    /* Lowers the headroom until f16 holds the largest weight times `top`, the lane's largest coefficient. Returns
+     * whether it did, with factors as above. */
     __device__ __forceinline__ bool make_room(float top, float (&by)[ROWS])
     {
         float factor = 1;
@@ -98,9 +100,9 @@ template <typename T, typename Rows> struct row_weights {
         return factor < 1;
     }
 
-    /* Scores become weights, in a unit that float16 has no use for. A stage's are summed by themselves, which keeps
-     * rounding errors few. */
-    template <int N> __device__ __forceinline__ void exponentiate(float (&s)[N][4], float unit)
+    /* Turns scores into weights, times weight_scale of the problem, which f16 does not need. A stage's weights have a
+     * sum of their own, which keeps rounding errors few. */
+    template <int N> __device__ __forceinline__ void exponentiate(float (&s)[N][4], float weight_scale)
     {
         float shift[ROWS], part[ROWS];
         for (int row = 0; row < ROWS; row++)
@@ -110,7 +112,7 @@ template <typename T, typename Rows> struct row_weights {
             float &e = s[i / 4][i % 4];
             e = exp2_term(e - shift[Rows::of(i)]);
             part[Rows::of(i)] += e;
-            e *= is_half<T> ? 1 : unit;
+            e *= is_f16<T> ? 1 : weight_scale;
         }
         for (int row = 0; row < ROWS; row++)
             sum[row] += part[row];

@@ -1,11 +1,10 @@
-/* tpa_decode by multiply-adds, for any ranks, sizes, strides and alignment. Bound by multiply-adds and by what shared
- * memory feeds them: a key costs (D Rk + E Rv) of them for each head. A block holds 16 heads of one query token and
- * walks over a part of the cache in tiles of 32 keys; a thread has 2 heads x 2 keys of the scores and 4 heads x 4
- * features of the output, so that a 16-byte read of shared memory feeds 4 to 8 multiply-adds. Ranks are walked one by
- * one, the keys of a tile staying where they are: neither keys nor values are formed.
- *
- * Parts leave partial outputs in the workspace, which the same blocks merge once all of them have met, or, where blocks
- * cannot wait for each other, a second kernel. */
+/* tpa_decode by multiply-adds, for any ranks, sizes, strides and alignment. Multiply-adds bind it, and the reads of
+ * shared memory that feed them: a key takes D Rk + E Rv multiply-adds a head. A block has 16 heads of one query
+ * token, and reads a part of the cache in tiles of 32 keys. A thread has 2 heads x 2 keys of the scores and 4 heads
+ * x 4 features of the output, so that a read of 16 bytes feeds 4 to 8 multiply-adds. It takes rank after rank of a
+ * tile, and forms neither keys nor values.
+ * Parts leave partial outputs in the workspace. The same blocks merge them once all are done or, where blocks cannot
+ * wait for each other, a second kernel does. */
 #include "launch.h"
 
 #include "backends/gpu/names.h"
@@ -19,16 +18,19 @@ enum {
     THREADS = 128,
     HEADS = 16,  /* of a block */
     KEYS = 32,   /* of a tile */
-    WIDTH = 128, /* features in shared memory, of D and of E */
+    WIDTH = 128, /* features of D and of E in shared memory */
     PITCH = WIDTH + 4,
-    LEAST_PART = 256,  /* keys, so that partial outputs are few beside the cache */
-    MOST_PART = 16384, /* keys, so that a sum's rounding errors stay few */
-    BLOCKS_WANTED = 6, /* a multiprocessor */
-    AT_ONCE = 3,       /* of them, as far as registers reach */
-    ROW_LANES = THREADS / HEADS,
+    LEAST_PART = 256,  /* keys; with shorter parts partial outputs would not be few beside the cache */
+    MOST_PART = 16384, /* keys; longer sums would have larger rounding errors */
+    BLOCKS_WANTED = 6, /* blocks for each multiprocessor; fitted, see below */
+    AT_ONCE = 3,       /* of them; registers allow no more */
+    ROW_THREADS = THREADS / HEADS,
 };
 
-/* How a problem is cut: tasks are (query token, heads, chunk of E, part of the cache), the part innermost. */
+/* BLOCKS_WANTED changes the cut and no code. To refit it, run COPES_GPU_VARIANT=tpa_fma copes bench tpa_decode
+ * --device cuda --replay with other values. */
+
+/* The cut of a problem. A task is (query token, heads, chunk of E, part of the cache), the part innermost. */
 struct tpa_cut {
     int64_t groups, chunks, tasks;
     cache_cut cache;
@@ -57,9 +59,9 @@ struct tpa_call {
 };
 
 struct tpa_task {
-    int64_t b, n, part, e; /* e: first of its features */
-    int64_t h;             /* first of its heads */
-    int heads, width;      /* how many heads and features */
+    int64_t b, n, part, e; /* e: its first feature */
+    int64_t h;             /* its first head */
+    int heads, width;      /* its heads and features */
     int64_t begin, end, visible;
 };
 
@@ -85,7 +87,7 @@ DEVICE tpa_task task_of(const tpa_call &argument, int64_t index)
     return task;
 }
 
-/* A block's shared memory. */
+/* The shared memory of a block. */
 struct tpa_tile {
     float query[HEADS][PITCH];
     float features[KEYS][PITCH];
@@ -95,7 +97,7 @@ struct tpa_tile {
     row_state row[HEADS];
 };
 
-/* The part of the query that meets `width` features from d on. */
+/* Forms `width` features of the query from d on. */
 template <typename T>
 DEVICE void form_query(const tpa_call &argument, const tpa_task &task, int64_t d, int width, tpa_tile &tile)
 {
@@ -104,7 +106,7 @@ DEVICE void form_query(const tpa_call &argument, const tpa_task &task, int64_t d
     const T *aq = static_cast<const T *>(problem.aq.data) + task.b * as[0] + task.n * as[1] + task.h * as[2];
     const T *bq = static_cast<const T *>(problem.bq.data) + task.b * bs[0] + task.n * bs[1] + d * bs[3];
     const score_scale scale(problem);
-    const int j = threadIdx.x; /* a feature each */
+    const int j = threadIdx.x; /* a thread has one feature */
 #pragma unroll 1
     for (int h = 0; h < HEADS; h++) {
         float sum = 0;
@@ -116,7 +118,7 @@ DEVICE void form_query(const tpa_call &argument, const tpa_task &task, int64_t d
     }
 }
 
-/* `count` rows of `width` features, `row_stride` apart, with zeros around them. */
+/* Loads `count` rows of `width` features, `row_stride` apart, and zeros around them. */
 template <typename T, int V>
 DEVICE void load_features(const T *from, int64_t row_stride, int64_t stride, int count, int width, tpa_tile &tile)
 {
@@ -133,8 +135,8 @@ DEVICE void load_features(const T *from, int64_t row_stride, int64_t stride, int
     }
 }
 
-/* Adds the products of 2 heads and 2 keys, half the heads and half the keys apart. A product has four sums, which keeps
- * rounding errors few. */
+/* Adds the products of 2 heads and 2 keys. The second head is half of the heads after the first, and so is the
+ * second key. A product has four sums, which keeps rounding errors few. */
 DEVICE void multiply_features(const tpa_tile &tile, int width, float (&dot)[2][2])
 {
     const int head = threadIdx.x / (KEYS / 2), key = threadIdx.x % (KEYS / 2);
@@ -158,7 +160,7 @@ DEVICE void multiply_features(const tpa_tile &tile, int width, float (&dot)[2][2
         dot[i / 2][i % 2] += (sum[i].x + sum[i].y) + (sum[i].z + sum[i].w);
 }
 
-/* Rank r of `count` keys from `first` on, multiplied by the query. */
+/* Multiplies rank r of `count` keys from `first` on by the query. */
 template <typename T, int V>
 DEVICE void multiply_rank(const tpa_call &argument, const tpa_task &task, int64_t first, int count, int64_t r,
                           tpa_tile &tile, float (&dot)[2][2])
@@ -168,7 +170,7 @@ DEVICE void multiply_rank(const tpa_call &argument, const tpa_task &task, int64_
         const int64_t *stride = problem.bk.stride;
         const T *bk = static_cast<const T *>(problem.bk.data) + task.b * stride[0] + first * stride[1] + r * stride[2];
         const int width = (int)(problem.d - d < WIDTH ? problem.d - d : WIDTH);
-        __syncthreads(); /* what was in the tile has been used */
+        __syncthreads(); /* nobody reads the tile any more */
         load_features<T, V>(bk + d * stride[3], stride[1], stride[3], count, width, tile);
         if (problem.d > WIDTH)
             form_query<T>(argument, task, d, width, tile);
@@ -177,7 +179,7 @@ DEVICE void multiply_rank(const tpa_call &argument, const tpa_task &task, int64_
     }
 }
 
-/* Scores of `count` keys from `first` on, into the tile; -inf where there is no key. */
+/* Stores the scores of `count` keys from `first` on in the tile; -infinity where there is no key. */
 template <typename T, int V>
 DEVICE void score_keys(const tpa_call &argument, const tpa_task &task, int64_t first, int count, tpa_tile &tile)
 {
@@ -203,36 +205,35 @@ DEVICE void score_keys(const tpa_call &argument, const tpa_task &task, int64_t f
     }
 }
 
-/* Scores become powers of 2; a row's state takes them in. ROW_LANES threads have a head. */
+/* Turns scores into powers of 2, and adds them to the states of rows. ROW_THREADS threads have a head. */
 DEVICE void exponentiate(tpa_tile &tile)
 {
-    const int h = threadIdx.x / ROW_LANES, lane = threadIdx.x % ROW_LANES;
+    const int h = threadIdx.x / ROW_THREADS, thread = threadIdx.x % ROW_THREADS;
     const row_state before = tile.row[h];
     float most = before.most, sum = 0;
-    for (int key = lane; key < KEYS; key += ROW_LANES)
+    for (int key = thread; key < KEYS; key += ROW_THREADS)
         most = fmaxf(most, tile.score[key][h]);
-    for (int mask = ROW_LANES / 2; mask > 0; mask /= 2)
+    for (int mask = ROW_THREADS / 2; mask > 0; mask /= 2)
         most = fmaxf(most, shuffle_xor(most, mask));
-    for (int key = lane; key < KEYS; key += ROW_LANES) {
+    for (int key = thread; key < KEYS; key += ROW_THREADS) {
         const float e = exp2_term(tile.score[key][h] - shift_of(most));
         tile.score[key][h] = e;
         sum += e;
     }
-    for (int mask = ROW_LANES / 2; mask > 0; mask /= 2)
+    for (int mask = ROW_THREADS / 2; mask > 0; mask /= 2)
         sum += shuffle_xor(sum, mask);
-    synchronize_warp(); /* all its lanes have read the row's state */
-    if (lane == 0) {
+    synchronize_warp(); /* all lanes have read the row's state */
+    if (thread == 0) {
         const float shrink = exp2_term(before.most - shift_of(most));
         tile.shrink[h] = shrink;
         tile.row[h] = {most, fmaf(before.sum, shrink, sum)};
     }
 }
 
-/* Outputs of a thread: 4 heads from 4 (thread / 32) on and 4 features from 4 (thread % 32) on. */
+/* The outputs of a thread: heads from 4 (thread / 32) on, and features from 4 (thread % 32) on. */
 struct tpa_outputs {
     float o[4][4];
-    float carry[4]
-               [4]; /* what the sums over tiles lack of their terms, as a cache may have thousands of tiles (Kahan) */
+    float carry[4][4]; /* rounding errors of the sums over tiles (Kahan): a cache may have thousands of tiles */
 };
 
 DEVICE void multiply_weights(const tpa_tile &tile, int count, float (&sum)[4][4])
@@ -252,7 +253,7 @@ DEVICE void multiply_weights(const tpa_tile &tile, int count, float (&sum)[4][4]
     }
 }
 
-/* Takes a tile's values in. Those of a rank are summed by themselves first, which keeps rounding errors few. */
+/* Adds a tile's values. Values of one rank have a sum of their own first, which keeps rounding errors few. */
 template <typename T, int V>
 DEVICE void add_values(const tpa_call &argument, const tpa_task &task, int64_t first, int count, tpa_tile &tile,
                        tpa_outputs &out)
@@ -268,7 +269,7 @@ DEVICE void add_values(const tpa_call &argument, const tpa_task &task, int64_t f
         for (int key = threadIdx.x / HEADS; key < KEYS; key += THREADS / HEADS) {
             const int h = threadIdx.x % HEADS;
             const bool used = h < task.heads && key < count;
-            const float weight = tile.score[key][h] * problem.weight_unit;
+            const float weight = tile.score[key][h] * problem.weight_scale;
             tile.weight[key][h] = used ? weight * read_scalar(av + key * as[1] + h * as[2] + r * as[3]) : 0;
         }
         __syncthreads();
@@ -280,7 +281,7 @@ DEVICE void add_values(const tpa_call &argument, const tpa_task &task, int64_t f
             const float before = o * shrink, term = fmaf(carry, shrink, sum[i / 4][i % 4]);
             o = before + term;
             const float rest = term - (o - before);
-            carry = rest == rest ? rest : 0; /* of an infinity nothing is lacking */
+            carry = rest == rest ? rest : 0; /* an infinity has no rounding error */
         }
     }
 }
@@ -324,8 +325,8 @@ template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, AT_ONCE) tpa
         const tpa_task task = task_of(argument, index);
         const int64_t d = first_argument(argument).problem.d;
         __syncthreads();
-        if (threadIdx.x % ROW_LANES == 0)
-            tile.row[threadIdx.x / ROW_LANES] = {-INFINITY, 0};
+        if (threadIdx.x % ROW_THREADS == 0)
+            tile.row[threadIdx.x / ROW_THREADS] = {-INFINITY, 0};
         if (d <= WIDTH)
             form_query<T>(argument, task, 0, (int)d, tile);
         tpa_outputs out = {};
@@ -343,15 +344,15 @@ template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, AT_ONCE) tpa
     merge_left<T>(call.problem, call.partials, false, THREADS);
 }
 
-/* Blocks that a device runs at a time for certain. */
+/* The number of blocks that a device runs at a time for certain. */
 static int64_t blocks_at_once(const gpu_device &device)
 {
-    enum { RESERVED = 1024 }; /* bytes of shared memory, by the system for a block */
+    enum { RESERVED = 1024 }; /* bytes of shared memory that the system takes for a block */
     return (int64_t)std::min((int)AT_ONCE, device.shared_memory / (int)(sizeof(tpa_tile) + RESERVED)) *
            device.multiprocessors;
 }
 
-/* May the features be read in vectors: whole ones, each aligned? */
+/* Can features be read in whole, aligned vectors? */
 template <typename T> static bool features_in_vectors(const copes_tpa_problem &problem)
 {
     const int64_t keys[4] = {problem.b, problem.m, problem.rk, problem.d};
@@ -360,11 +361,11 @@ template <typename T> static bool features_in_vectors(const copes_tpa_problem &p
            in_vectors<T>(problem.bk, keys, 4) && in_vectors<T>(problem.bv, values, 4);
 }
 
-inline constexpr variant_word fma_name = "tpa_fma", unit_names[] = {"scalar", "vector"};
+inline constexpr variant_word fma_name = "tpa_fma", access_names[] = {"scalar", "vector"};
 
 template <typename T, int V, bool CUT>
 inline constexpr const char *fma_variant =
-    variant_name<fma_name, type_name<T>, unit_names[V > 1], cut_names[CUT]>::text;
+    variant_name<fma_name, type_name<T>, access_names[V > 1], cut_names[CUT]>::text;
 
 template <typename T, int V>
 static copes_status run_fma(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan,
@@ -377,8 +378,8 @@ static copes_status run_fma(const gpu_queue &queue, const copes_problem &problem
     return merge_partials<T>(queue, problem.tpa, partials, false);
 }
 
-/* One kernel: the names tell whether its parts are merged, on AMD's GPUs by a launch of tpa_merge. */
-template <typename T, int V> static void take_unit(bool in_parts, copes_plan *plan)
+/* One kernel has two names. They tell whether its parts are merged, on AMD's GPUs by a launch of tpa_merge. */
+template <typename T, int V> static void take_access(bool in_parts, copes_plan *plan)
 {
     take(plan, in_parts ? fma_variant<T, V, true> : fma_variant<T, V, false>, run_fma<T, V>);
 }
@@ -394,9 +395,9 @@ void plan_fma(const gpu_device &device, const copes_tpa_problem &problem, bool i
     if (in_parts)
         plan->workspace = partials_bytes(problem, cut.cache);
     if (features_in_vectors<T>(problem))
-        take_unit<T, vector_length<T>>(cut.cache.parts > 1, plan);
+        take_access<T, vector_length<T>>(cut.cache.parts > 1, plan);
     else
-        take_unit<T, 1>(cut.cache.parts > 1, plan);
+        take_access<T, 1>(cut.cache.parts > 1, plan);
 }
 
 template <typename T> void list_fma(variant_list *list)

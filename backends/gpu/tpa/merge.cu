@@ -1,4 +1,5 @@
-/* The kernel that merges the partial outputs of tpa_decode where the blocks that leave them cannot wait for each other. */
+/* The kernel that merges partial outputs of tpa_decode. It runs where the blocks that leave them cannot wait for
+ * each other. */
 #include "backends/gpu/tpa/merge.h"
 
 namespace COPES_GPU::tpa

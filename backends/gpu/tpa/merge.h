@@ -1,6 +1,7 @@
-/* Merges the partial outputs of tpa_decode. Bound by latency, a few kilobytes a row: a team of threads has 16 features of
- * it, four each and a share of the parts, so that all reads of a thread are under way at once. Where the blocks of a launch
- * can wait for each other, those that have left the parts merge them; elsewhere a kernel of its own does. */
+/* Merges the partial outputs of tpa_decode. Latency binds, as a row has a few kilobytes. A team of threads merges a
+ * chunk of 16 features of a row. Each thread has four features and a share of the parts, and starts all its reads at
+ * once. The blocks that left the parts merge them where the blocks of a launch can wait for each other. Elsewhere a
+ * kernel of its own does (merge.cu). */
 #ifndef COPES_BACKENDS_GPU_TPA_MERGE_H
 #define COPES_BACKENDS_GPU_TPA_MERGE_H
 
@@ -12,10 +13,10 @@
 namespace COPES_GPU::tpa
 {
 
-inline constexpr int LANES_OF_ROW = MERGED_FEATURES / 4, MOST_SHARES = 8, LARGEST_TEAM = LANES_OF_ROW * MOST_SHARES,
-                     PARTS_AT_ONCE = 8;
+inline constexpr int THREADS_OF_CHUNK = MERGED_FEATURES / 4, MOST_SHARES = 8,
+                     LARGEST_TEAM = THREADS_OF_CHUNK * MOST_SHARES, PARTS_AT_ONCE = 8;
 
-/* A thread's share of a row's parts: four features of every so many. */
+/* A thread's share of a row's parts, each `shares`-th, and four features of them. */
 struct part_share {
     const row_state *states;
     const float *sums_of_first;
@@ -32,10 +33,10 @@ struct part_share {
     }
 };
 
-/* Takes in what the other shares' threads have of the row. */
+/* Merges the item with the items of the team's other shares. */
 DEVICE void merge_shares(output_item<1> &item, uint32_t shares)
 {
-    for (int mask = LANES_OF_ROW; mask < (int)(LANES_OF_ROW * shares); mask *= 2) {
+    for (int mask = THREADS_OF_CHUNK; mask < (int)(THREADS_OF_CHUNK * shares); mask *= 2) {
         const row_state other = {shuffle_xor(item.row[0].most, mask), shuffle_xor(item.row[0].sum, mask)};
         const row_factors by(item.row[0], other);
         for (int k = 0; k < 4; k++)
@@ -43,26 +44,27 @@ DEVICE void merge_shares(output_item<1> &item, uint32_t shares)
     }
 }
 
-/* Merges all rows by some blocks of so many threads, whole warps. Teams are of half as many threads where there are more
- * rows than teams, and parts are few enough. */
+/* Merges all rows by `blocks` blocks of `threads` threads, whole warps. Teams have half as many threads where there
+ * are more chunks than teams and parts are few. */
 template <typename T>
 DEVICE void merge_rows(const copes_tpa_problem &problem, const partial_outputs &partials, bool pairs, uint32_t block,
                        uint32_t blocks, uint32_t threads)
 {
     const uint32_t items = partials.rows * partials.by_chunk.divisor;
     const bool few = partials.parts <= MOST_SHARES / 2 * PARTS_AT_ONCE && items > blocks * (threads / LARGEST_TEAM);
-    const uint32_t shares = few ? MOST_SHARES / 2 : MOST_SHARES, size = LANES_OF_ROW * shares,
+    const uint32_t shares = few ? MOST_SHARES / 2 : MOST_SHARES, size = THREADS_OF_CHUNK * shares,
                    team = block * (threads / size) + threadIdx.x / size, teams = blocks * (threads / size);
-    const int lane = threadIdx.x % LANES_OF_ROW, share = (int)(threadIdx.x / LANES_OF_ROW % shares);
+    const int thread = threadIdx.x % THREADS_OF_CHUNK, share = (int)(threadIdx.x / THREADS_OF_CHUNK % shares);
     const int count = (int)((partials.parts - share + shares - 1) / shares),
               most = (int)((partials.parts + shares - 1) / shares);
 #pragma unroll 1
-    for (uint32_t first = 0; first < items; first += teams) { /* as often in every thread, as shuffles ask for */
+    for (uint32_t first = 0; first < items;
+         first += teams) { /* every thread loops as often, since shuffles need all lanes */
         const bool exists = first + team < items;
         uint32_t chunk, h, n;
         const uint32_t row = divide(exists ? first + team : 0, partials.by_chunk, &chunk),
                        b = divide(divide(row, partials.by_head, &h), partials.by_token, &n);
-        const int feature = (int)chunk * MERGED_FEATURES + lane * 4;
+        const int feature = (int)chunk * MERGED_FEATURES + thread * 4;
         const int64_t length = partials.length(problem), visible = key_range(problem).visible(b, n);
         const part_share parts = {partials.state_at(problem, row, share),
                                   partials.sums_at(problem, row, share) + (feature < length ? feature : 0),
@@ -75,8 +77,8 @@ DEVICE void merge_rows(const copes_tpa_problem &problem, const partial_outputs &
     }
 }
 
-/* Ends a kernel that may have left partials, where its launch is to merge them. `threads`: of each block, those that have
- * not left, whole warps. */
+/* Ends a kernel that may have left partials, if its launch merges them. threads: the threads of a block that have
+ * not exited, whole warps. */
 template <typename T>
 DEVICE void merge_left(const copes_tpa_problem &problem, const partial_outputs &partials, bool pairs, uint32_t threads)
 {
@@ -89,7 +91,7 @@ DEVICE void merge_left(const copes_tpa_problem &problem, const partial_outputs &
     }
 }
 
-/* Enqueues the merging of partials that the launch before it has left. */
+/* Enqueues the kernel that merges partials, if the launch before it has left any and has not merged them. */
 template <typename T>
 copes_status merge_partials(const gpu_queue &queue, const copes_tpa_problem &problem, const partial_outputs &partials,
                             bool pairs);

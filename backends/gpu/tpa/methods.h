@@ -8,14 +8,14 @@
 namespace COPES_GPU::tpa
 {
 
-/* A vendor's own, in its own folder. `elsewhere`: they refuse the tensors' addresses alone; plan->workspace is then what they
- * would need, which a call has wherever its tensors start. */
+/* The vendor's own methods, in the vendor's folder. `elsewhere`: they refuse the tensors' addresses alone.
+ * plan->workspace is then the bytes that they would need, since a workspace must not depend on addresses. */
 enum class answer { taken, refused, elsewhere };
 
 template <typename T> answer plan_fast(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan);
 template <typename T> void list_fast(variant_list *list);
 
-/* fma.cu: every problem. `in_parts`: it may cut the cache, and ask for a workspace. */
+/* fma.cu: takes every problem. `in_parts`: it may cut the cache into parts and ask for a workspace. */
 template <typename T>
 void plan_fma(const gpu_device &device, const copes_tpa_problem &problem, bool in_parts, copes_plan *plan);
 template <typename T> void list_fma(variant_list *list);

@@ -1,4 +1,4 @@
-/* How the kernels for tpa_decode merge parts of outputs, wherever these are, and write them. */
+/* How kernels of tpa_decode merge partial outputs, in whatever memory, and write outputs. */
 #ifndef COPES_BACKENDS_GPU_TPA_OUTPUT_H
 #define COPES_BACKENDS_GPU_TPA_OUTPUT_H
 
@@ -8,25 +8,25 @@
 namespace COPES_GPU::tpa
 {
 
-/* An item: four sums, of one row or half of them of each of two, and these rows. */
+/* An item: four sums and their rows. The sums are of one row, or two each of two rows. */
 template <int ROWS> struct output_item {
     row_state row[ROWS];
     float o[4];
 };
 
-/* Adds an item's parts, `count` of at most AT_ONCE from the first on. All are read before one is used. */
-template <int AT_ONCE, int ROWS, typename Parts>
-DEVICE void add_parts(output_item<ROWS> &to, const Parts &parts, int first, int count)
+/* Merges `count` of at most AT_ONCE partials into an item, from `first` on. All reads come before the first use. */
+template <int AT_ONCE, int ROWS, typename Partials>
+DEVICE void add_partials(output_item<ROWS> &to, const Partials &partials, int first, int count)
 {
     constexpr int OF_ROW = 4 / ROWS;
     row_state state[AT_ONCE][ROWS];
-    float4 part[AT_ONCE];
+    float4 sums[AT_ONCE];
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++) {
         const bool exists = i < count;
         for (int row = 0; row < ROWS; row++)
-            state[i][row] = exists ? parts.state(first + i, row) : row_state{-INFINITY, 0};
-        part[i] = exists ? parts.sums(first + i) : make_float4(0, 0, 0, 0);
+            state[i][row] = exists ? partials.state(first + i, row) : row_state{-INFINITY, 0};
+        sums[i] = exists ? partials.sums(first + i) : make_float4(0, 0, 0, 0);
     }
     float shift[ROWS];
     for (int row = 0; row < ROWS; row++) {
@@ -42,7 +42,7 @@ DEVICE void add_parts(output_item<ROWS> &to, const Parts &parts, int first, int 
     }
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++) {
-        const float x[4] = {part[i].x, part[i].y, part[i].z, part[i].w};
+        const float x[4] = {sums[i].x, sums[i].y, sums[i].z, sums[i].w};
         for (int row = 0; row < ROWS; row++) {
             const float weight = exp2_term(state[i][row].most - shift[row]);
             to.row[row].sum = fmaf(weight, state[i][row].sum, to.row[row].sum);
@@ -52,20 +52,21 @@ DEVICE void add_parts(output_item<ROWS> &to, const Parts &parts, int first, int 
     }
 }
 
-/* An item of up to `most` parts, as many for all threads, of which the first `count` are there. */
-template <int AT_ONCE, int ROWS, typename Parts>
-DEVICE output_item<ROWS> merge_item(const Parts &parts, int most, int count)
+/* Merges an item of `count` partials. All threads have the same `most`, which no `count` passes, so that they loop
+ * alike. */
+template <int AT_ONCE, int ROWS, typename Partials>
+DEVICE output_item<ROWS> merge_item(const Partials &partials, int most, int count)
 {
     output_item<ROWS> item = {};
     for (int row = 0; row < ROWS; row++)
         item.row[row].most = -INFINITY;
     for (int first = 0; first < most; first += AT_ONCE)
-        add_parts<AT_ONCE>(item, parts, first, count - first);
+        add_partials<AT_ONCE>(item, partials, first, count - first);
     return item;
 }
 
-/* Writes N features of a head, two of which are neighbours where `pairs` of them may be written as one word; 0 where it has
- * seen no key. */
+/* Writes N features of a head, or zeros if the head has seen no key. pairs: features 2 i and 2 i + 1 are written as
+ * one word. */
 template <typename T, int N>
 DEVICE void write_output(const copes_tpa_problem &problem, bool pairs, int64_t b, int64_t n, int64_t h,
                          const int (&feature)[N], row_state row, const float *x, bool seen)
@@ -88,16 +89,16 @@ DEVICE void write_output(const copes_tpa_problem &problem, bool pairs, int64_t b
         write_lse(problem, b, n, h, row);
 }
 
-/* Where a query token's outputs go: to the workspace, as a part's, or to the finished output. */
+/* Where the outputs of a block go: to the workspace as a part's, or to the output. */
 struct output_place {
     int64_t b, n;
-    int head; /* the first of the block's rows */
+    int head; /* the head of the block's first row */
     int64_t part;
-    const partial_outputs *partials; /* nullptr: there are none */
-    bool pairs;                      /* may two features be written as one word? */
+    const partial_outputs *partials; /* nullptr: there are no parts */
+    bool pairs;                      /* two features may be written as one word */
 };
 
-/* The same N features of a head, as a part's where there are parts. */
+/* Stores N features of a head as a part's, or writes them if there are no parts. */
 template <typename T, int N>
 DEVICE void put_output(const copes_tpa_problem &problem, const output_place &to, int h, const int (&feature)[N],
                        row_state row, const float *x)

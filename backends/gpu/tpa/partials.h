@@ -1,4 +1,5 @@
-/* Partial outputs of tpa_decode in the workspace, which every kernel leaves there that cuts the cache into parts. */
+/* The partial outputs of tpa_decode in the workspace. Every kernel that cuts the cache into parts leaves its parts'
+ * sums and states there. */
 #ifndef COPES_BACKENDS_GPU_TPA_PARTIALS_H
 #define COPES_BACKENDS_GPU_TPA_PARTIALS_H
 
@@ -10,9 +11,9 @@
 namespace COPES_GPU::tpa
 {
 
-inline constexpr int MERGED_FEATURES = 16; /* of a row, merged at a time */
+inline constexpr int MERGED_FEATURES = 16; /* features of a row that one team merges */
 
-/* The cache in `parts` parts of `part` keys. */
+/* The keys of a query token in `parts` parts of `part` keys. */
 struct cache_cut {
     int64_t parts, part;
 };
@@ -22,20 +23,22 @@ inline int64_t chunks_of_row(const copes_tpa_problem &problem)
     return problem.e < 1 ? 1 : (problem.e + MERGED_FEATURES - 1) / MERGED_FEATURES;
 }
 
-/* May a problem be cut into parts? One that has too many rows to be numbered in chunks has rows enough without. */
+/* May a problem be cut into parts? Chunks of rows must have numbers of 32 bits. A problem with more rows has enough
+ * of them without parts. */
 inline bool can_merge(const copes_tpa_problem &problem)
 {
     return problem.e < INT32_MAX &&
            (double)problem.b * (double)problem.n * (double)problem.h * (double)chunks_of_row(problem) < 0x1p31;
 }
 
-/* Those of a row, that is a query token's head, are neighbours: the sums of its features, in whole vectors of four; after
- * all sums there are the states. */
+/* The workspace: rows (a query token's head each) x parts x length() sums, and after all sums rows x parts states. */
 struct partial_outputs {
-    float *sums; /* nullptr: there are none, rows are finished where they are computed */
-    bool merged; /* in the launch that leaves them, when all of its blocks have met */
+    float *sums; /* nullptr: there are no parts, and kernels finish rows themselves */
+    bool merged; /* the launch that leaves them also merges them */
     uint32_t parts, rows;
-    divider by_chunk, by_head, by_token; /* of what is merged: 16 features, of a head, of a query token */
+    divider by_chunk; /* divides by the chunks of a row */
+    divider by_head;  /* by the heads of a query token */
+    divider by_token; /* by the query tokens of a batch entry */
 
     partial_outputs() = default;
     partial_outputs(bool cooperative, const copes_tpa_problem &problem, const cache_cut &cut, void *workspace)
@@ -52,7 +55,7 @@ struct partial_outputs {
         by_token = divider(problem.n);
     }
 
-    /* Floats. */
+    /* Sums of a row, in whole vectors of four. */
     __host__ __device__ static int64_t length(const copes_tpa_problem &problem)
     {
         return (problem.e + 3) / 4 * 4;
@@ -67,7 +70,7 @@ struct partial_outputs {
     }
 };
 
-/* -1 where they do not fit 63 bits, or kernels could not number the parts. */
+/* Bytes of the workspace. It is -1 if they do not fit 63 bits, or the number of a part does not fit 31. */
 inline int64_t partials_bytes(const copes_tpa_problem &problem, const cache_cut &cut)
 {
     if (cut.parts == 1)

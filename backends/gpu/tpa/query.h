@@ -1,4 +1,5 @@
-/* What every tpa_decode kernel asks of a query token: how much of the cache it sees, and where its results go. */
+/* What all kernels of tpa_decode need of a query token: the keys that it sees, the scales, and the places of its
+ * results. */
 #ifndef COPES_BACKENDS_GPU_TPA_QUERY_H
 #define COPES_BACKENDS_GPU_TPA_QUERY_H
 
@@ -8,25 +9,25 @@
 namespace COPES_GPU::tpa
 {
 
-/* How much of the cache query tokens see. */
+/* The keys that query tokens see. */
 struct key_range {
-    int64_t m, n, length_step;
-    const int32_t *lengths; /* nullptr: all is there */
+    int64_t m, n, length_stride;
+    const int32_t *lengths; /* nullptr: all m keys */
     bool causal;
 
     key_range() = default;
     __host__ __device__ __forceinline__ explicit key_range(const copes_tpa_problem &problem)
-        : m(problem.m), n(problem.n), length_step(problem.kv_len.stride[0]),
+        : m(problem.m), n(problem.n), length_stride(problem.kv_len.stride[0]),
           lengths(static_cast<const int32_t *>(problem.kv_len.data)), causal(problem.causal)
     {
     }
 
-    /* Keys 0 .. visible - 1 are seen by query token `token` of batch entry b. */
+    /* Query token `token` of batch entry b sees keys 0 .. visible - 1. */
     __device__ __forceinline__ int64_t visible(int64_t b, int64_t token) const
     {
         int64_t visible = m;
         if (lengths != nullptr) {
-            const int64_t length = read_anywhere<int32_t>(lengths + b * length_step);
+            const int64_t length = read_anywhere<int32_t>(lengths + b * length_stride);
             visible = length < 0 ? 0 : length < visible ? length : visible;
         }
         if (causal)
@@ -35,15 +36,15 @@ struct key_range {
     }
 };
 
-/* The output of head h begins here. */
+/* The address of the output of head h. */
 template <typename T> DEVICE T *output_at(const copes_tpa_problem &problem, int64_t b, int64_t n, int64_t h)
 {
     const int64_t *stride = problem.o.stride;
     return static_cast<T *>(problem.o.data) + b * stride[0] + n * stride[1] + h * stride[2];
 }
 
-/* What makes scores of q.k, in units of log 2. In two numbers, since its rounding error would be that of every
- * score. */
+/* The scale that turns q.k into a score, a logarithm to base 2. It is two numbers, since the rounding error of one
+ * would be in every score. */
 struct score_scale {
     float high, low;
 
@@ -54,14 +55,14 @@ struct score_scale {
         high = (float)scale;
         low = (float)(scale - high);
     }
-    /* An infinite x has no low part, which might have the other sign. */
+    /* x is clamped in the low product: an infinity times `low` might have the other sign. */
     __device__ __forceinline__ float apply(float x) const
     {
         return fmaf(x, high, fminf(fmaxf(x, -FLT_MAX), FLT_MAX) * low);
     }
 };
 
-/* x 2^exponent, which only what is past the range rounds: in three steps, as a power of 2 goes to 2^127 alone. */
+/* x 2^exponent, rounded only where it leaves the range. Three factors, as a power of 2 ends at 2^127. */
 DEVICE float scaled_by(float x, int exponent)
 {
     const int all = exponent < -378 ? -378 : exponent > 378 ? 378 : exponent, third = all / 3;
@@ -69,18 +70,18 @@ DEVICE float scaled_by(float x, int exponent)
     return x * power * power * __int_as_float((all - 2 * third + 127) << 23);
 }
 
-/* What makes outputs of sums over keys, which are in the problem's unit of weights; `sum`: of the weights themselves. */
+/* The scale that turns a sum over keys into an output. The weights in that sum have the factor weight_scale. The
+ * weights in `sum`, the row's sum of weights, do not. */
 struct output_scale {
     float factor;
-    int exponent; /* 0 but for an extreme scale_v */
+    int exponent; /* 0, but for an extreme scale_v */
 
     __device__ __forceinline__ output_scale(const copes_tpa_problem &problem, float sum)
-        : factor((float)problem.value_scale / (sum * problem.weight_unit)), exponent(problem.value_exponent)
+        : factor((float)problem.value_scale / (sum * problem.weight_scale)), exponent(problem.value_exponent)
     {
-        if (exponent !=
-            0) { /* the unit may be so small that its inverse leaves the range before the scale brings it back */
+        if (exponent != 0) { /* 1 / weight_scale may leave the range before value_scale brings it back */
             factor = (float)problem.value_scale / sum;
-            exponent += 127 - (int)(__float_as_uint(problem.weight_unit) >> 23);
+            exponent += 127 - (int)(__float_as_uint(problem.weight_scale) >> 23);
         }
     }
     __device__ __forceinline__ float apply(float x) const
@@ -89,22 +90,23 @@ struct output_scale {
     }
 };
 
-/* A row's scores are in units of log 2: their largest, and the sum of 2^(score - largest). */
+/* The state of a row: its largest score, a logarithm to base 2, and the sum of 2^(score - most). */
 struct row_state {
     float most, sum;
 };
 
-/* What is subtracted from scores: a row of nothing but -inf is to end as 0 / 0, not to begin with inf - inf. */
+/* The number subtracted from scores. It is 0 for a row of scores of -infinity alone, which must end as 0 / 0 and not
+ * begin with infinity - infinity. */
 DEVICE float shift_of(float most)
 {
     return most == -INFINITY ? 0 : most;
 }
 
-/* What is to become of a row and of what it is merged with. */
+/* The factors of two partial rows when they are merged. */
 struct row_factors {
     float own, other;
 
-    /* Takes `with` into a state. */
+    /* Merges `with` into a state. */
     __device__ __forceinline__ row_factors(row_state &state, row_state with)
     {
         const float most = fmaxf(state.most, with.most);

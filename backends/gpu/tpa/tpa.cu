@@ -1,4 +1,4 @@
-/* tpa_decode: which method a problem goes to. */
+/* tpa_decode: chooses the method of a problem. */
 #include "backends/gpu/tpa/methods.h"
 
 namespace COPES_GPU::tpa

@@ -1,7 +1,9 @@
-/* A warpgroup's share of tpa_decode in float32 on Hopper's tensor cores: 32 heads, a stage's keys at a time. Numbers are
- * three parts of bfloat16. The rows of the products are keys, and then features, so that each number of the cache is read and
- * taken apart once, by one thread, in whose registers tensor cores find it; the columns are heads, of the query and of the
- * weights, whose parts lie in shared memory. */
+/* A warpgroup of tpa_wgmma in float32: 32 heads, 64 keys of a stage at a time. Numbers are split into three slices
+ * of bf16.
+ *   product    rows of the result   from                 columns of the result   from
+ *   scores     64 keys              registers (bk)       32 heads                shared memory: slices of the query
+ *   outputs    64 features          registers (bv)       32 heads                shared memory: slices of the weights
+ * So one thread reads and splits each number of the cache, once, into registers that tensor cores read. */
 #ifndef COPES_BACKENDS_CUDA_TPA_FLOAT32_GROUP_H
 #define COPES_BACKENDS_CUDA_TPA_FLOAT32_GROUP_H
 
@@ -10,11 +12,11 @@
 
 #if COPES_SM90A
 
-namespace COPES_GPU::tpa::wgmma
+namespace COPES_GPU::tpa::float32
 {
 
-/* A lane's rows of weights, that is heads 8 j + 2t + i, of which s[j][2 h + i] are the scores of two keys h. The lanes of a
- * group that have the same t have other keys of them. */
+/* The rows (heads) of a lane, and their reductions over keys. The lanes of a warpgroup with the same t have the same
+ * 8 heads and different keys. Row 2 j + i is head 8 j + 2t + i. Score s[j][2 h + i] belongs to it, for two keys h. */
 struct group_rows {
     static constexpr int COUNT = TILE_HEADS / 4;
     const group_place &w;
@@ -24,18 +26,19 @@ struct group_rows {
         return i / 4 * 2 + i % 2;
     }
 
-    __device__ __forceinline__ bool any(bool what) const
+    __device__ __forceinline__ bool any(bool holds) const
     {
-        return warpgroup_any(w.group, what);
+        return warpgroup_any(w.group, holds);
     }
 
-    /* Where a warp leaves its numbers for the lanes of t. */
+    /* The place where a warp leaves its values for the lanes of the same t. */
     __device__ __forceinline__ uint32_t place(int warp) const
     {
         return w.exchange + (warp * 4 + w.t) * COUNT * 4;
     }
 
-    /* Joins what all lanes of a row have. The group has met since the last time. */
+    /* Reduces values over all lanes of a row: by shuffles over a warp's, and through `exchange` over the four warps.
+     * The group must have met since the last call, or a warp would overwrite values that others still read. */
     template <typename Join> __device__ __forceinline__ void reduce(float (&x)[COUNT], const Join &join) const
     {
         for (int lanes = 4; lanes < 32; lanes *= 2)
@@ -66,8 +69,8 @@ struct group_rows {
     }
 };
 
-/* What a lane has gathered: o[k][4 j + 2 h + i] is feature 64 k + 2 (8 warp + g) + h of head 8 j + 2t + i. */
-template <int WIDTH> struct group_outputs<f32, WIDTH> {
+/* The outputs so far of a lane. o[k][4 j + 2 h + i]: feature 64 k + 2 (8 warp + g) + h, head 8 j + 2t + i. */
+template <int WIDTH> struct group_outputs {
     static constexpr int TILES = WIDTH / 64;
     float o[TILES][16];
     row_weights<f32, group_rows> weights;
@@ -89,20 +92,25 @@ template <int WIDTH> struct group_outputs<f32, WIDTH> {
 };
 
 typedef float group_scores[TILE_HEADS / 8][4];
-typedef uint32_t split_rows[SINGLE_PARTS][4]; /* a lane's part of 64 x 16 numbers, as `wgmma_abt` takes it */
+typedef uint32_t split_rows[F32_SLICES][4]; /* a lane's words of the operand A, 64 x 16 */
 
-/* Pairs of numbers in parts. */
+/* Splits pairs of numbers. to[slice][i] has pair i. */
 DEVICE void split(split_rows &to, float (&x)[8])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        for (int part = 0; part < SINGLE_PARTS; part++)
-            to[part][i] = take_finite_pair<bf16>(x + 2 * i);
+        for (int slice = 0; slice < F32_SLICES; slice++)
+            to[slice][i] = take_finite_pair<bf16>(x + 2 * i);
 }
 
-/* c = a b^T, of 64 x 64 numbers, which `read` brings 16 columns at a time, and of 32 x 64, whose parts lie in shared memory.
- * Products of the first part, of the second and of the third have sums of their own; what is left out is below 2^-24. Tensor
- * cores cut their sums off instead of rounding them, so that no longer ones are left to them. */
+/* c = a b^T. a is 64 x 64; `read` brings the lane's numbers of 16 columns. b is 32 x 64; its slices are in shared
+ * memory. A step multiplies 16 columns, and STEPS of them are in flight.
+ *   sums     slice of a   slices of b   registers
+ *   first    0            0, 1, 2       first[0..15], [16..31], [32..47]
+ *   second   1            0, 1          second[0..15], [16..31]
+ *   third    2            0             third[0..15]
+ * The products left out are below 2^-24. Products of different order have sums of their own, of at most 64 terms,
+ * since tensor cores truncate sums instead of rounding them. */
 template <int STEPS, typename Read> DEVICE void multiply_split(float (&c)[16], uint32_t b, const Read &read)
 {
     const matrix_descriptor columns(b, 16);
@@ -132,13 +140,17 @@ template <int STEPS, typename Read> DEVICE void multiply_split(float (&c)[16], u
         c[i] = first[i] + (first[16 + i] + second[i] + (first[32 + i] + second[16 + i] + third[i]));
 }
 
-/* Of each 8 keys, the one of a lane: so that what eight lanes read at once lies in all banks. */
+/* The key of a lane among each 8: g with its three bits reversed, so that the eight lanes of a read meet in no bank. */
 DEVICE int key_of_lane(const group_place &w)
 {
     return (w.g & 1) << 2 | (w.g & 2) | w.g >> 2;
 }
 
-/* Products of 64 features of the query and of a stage's keys, for a lane's keys 16 warp + key_of_lane() and 8 more. */
+/* dot = 64 features of the query times the stage's keys. dot[4 j + 2 h + i]: key 16 warp + key_of_lane() + 8 h, head
+ * 8 j + 2t + i.
+ * The lane's x, for step s of 16 features (`half`: 0 or 1):
+ *   x[2 half], x[2 half + 1]       key 16 warp + key_of_lane() + 8 half, features 16 s + 4t, 16 s + 4t + 1
+ *   x[4 + 2 half], x[5 + 2 half]   the same key, features 16 s + 4t + 2, 16 s + 4t + 3 */
 template <int STEPS> DEVICE void multiply_keys(float (&dot)[16], uint32_t keys, const group_place &w, uint32_t query)
 {
     const int key = key_of_lane(w);
@@ -154,16 +166,16 @@ template <int STEPS> DEVICE void multiply_keys(float (&dot)[16], uint32_t keys, 
     });
 }
 
-/* The coefficients of a half: in boxes, or as they lie in memory. */
+/* The coefficients of a half of a stage. Here they come in boxes of 32 heads; with FLAT they are as in memory. */
 template <bool FLAT> struct half_coefficients {
     static constexpr int key_ranks = 1, value_ranks = 1;
-    int place; /* where they begin */
+    int place; /* offset in the half */
 
     __device__ __forceinline__ half_coefficients(int begin, int, const copes_tpa_problem &) : place(begin)
     {
     }
 
-    /* A lane's, of its keys and heads. */
+    /* Reads the lane's coefficients, in the order of its scores. */
     __device__ __forceinline__ void read(group_scores &x, const group_place &w, uint32_t half, int, int) const
     {
         const int key = key_of_lane(w);
@@ -181,19 +193,21 @@ template <bool FLAT> struct half_coefficients {
 template <> struct half_coefficients<true> {
     int place, head, heads, key_ranks, value_ranks;
 
-    /* Of the block's heads from `first` on. */
+    /* `first`: the block's first head. */
     __device__ __forceinline__ half_coefficients(int begin, int first, const copes_tpa_problem &problem)
         : place(begin), head(first), heads((int)problem.h), key_ranks((int)problem.rk), value_ranks((int)problem.rv)
     {
     }
 
-    /* Of one rank; heads past the last have its. */
+    /* Reads the lane's coefficients of one rank. Heads past the last read the last head's. */
     __device__ __forceinline__ void read(group_scores &x, const group_place &w, uint32_t half, int rank,
                                          int ranks) const
     {
         const int row = heads * ranks * 4;
         int own = head + w.tile * TILE_HEADS + 2 * w.t;
-        asm volatile("" : "+r"(own)); /* or the places that follow would be kept, in registers that products need */
+        /* Hides `own` from the compiler. Otherwise it keeps eight addresses in registers, and the products need
+         * those. */
+        asm volatile("" : "+r"(own));
         const uint32_t first = half + place + (16 * w.warp + key_of_lane(w)) * row + rank * 4;
 #pragma unroll
         for (int i = 0; i < TILE_HEADS / 4; i++) {
@@ -204,7 +218,10 @@ template <> struct half_coefficients<true> {
     }
 };
 
-/* Leaves a lane's weights in parts: rows are heads, columns keys, of which a lane's two are neighbours. */
+/* Stores a lane's weights in slices: a row of 128 bytes a head, a column a key. In each 16 keys the columns are:
+ *   columns   2t    2t + 1    2t + 8    2t + 9
+ *   keys      2t    2t + 8    2t + 1    2t + 9
+ * so that a word is the pair of keys which a lane has. multiply_values reads bv in the same order. */
 DEVICE void store_weights(const group_scores &s, const group_place &w)
 {
     const int key = key_of_lane(w), column = key / 2 + key % 2 * 4;
@@ -215,15 +232,17 @@ DEVICE void store_weights(const group_scores &s, const group_place &w)
 #pragma unroll
         for (int j = 0; j < TILE_HEADS / 8; j++) {
             float pair[2] = {s[j][i], s[j][2 + i]};
-            for (int part = 0; part < SINGLE_PARTS; part++)
-                st_shared_32(at + part * PART_ROWS + j * 1024, take_finite_pair<bf16>(pair));
+            for (int slice = 0; slice < F32_SLICES; slice++)
+                st_shared_32(at + slice * SLICE_ROWS + j * 1024, take_finite_pair<bf16>(pair));
         }
     }
 }
 
-/* o += the stage's values times the weights. A lane reads two features of every second key of 8, and 8 more. */
+/* o += the stage's values times the weights. The lane's x, for step s of 16 keys (`half`: 0 or 1):
+ *   x[4 half], x[4 half + 1]       feature 64 k + 2 (8 warp + g),       keys 16 s + 2t + half, 16 s + 2t + half + 8
+ *   x[4 half + 2], x[4 half + 3]   feature 64 k + 2 (8 warp + g) + 1,   the same keys */
 template <int WIDTH, int STEPS>
-DEVICE void multiply_values(group_outputs<f32, WIDTH> &out, uint32_t values, const group_place &w)
+DEVICE void multiply_values(group_outputs<WIDTH> &out, uint32_t values, const group_place &w)
 {
     const int chunk = w.warp % 2 * 4 + w.g / 2;
     const uint32_t column = values + w.warp / 2 * FEATURE_PIECE + w.g % 2 * 8;
@@ -247,13 +266,14 @@ DEVICE void multiply_values(group_outputs<f32, WIDTH> &out, uint32_t values, con
     }
 }
 
-/* Attention of the group's heads over a stage, half after half; of its keys `count` are the block's. */
+/* Attends with the group's heads to a stage: first to the half of the keys, then to the half of the values. count:
+ * keys of the stage that are the block's. next: slots to the group's next stage. */
 template <int WIDTH, bool FLAT>
 DEVICE void attend_halves(slot_reader &reader, int next, int count, const group_place &w, uint32_t query,
-                          const half_coefficients<FLAT> &of, float weight_unit, group_outputs<f32, WIDTH> &out)
+                          const half_coefficients<FLAT> &of, float weight_scale, group_outputs<WIDTH> &out)
 {
     constexpr int rank_bytes = stage_layout<f32, WIDTH, FLAT>::RANK;
-    constexpr int steps = FLAT && WIDTH > 64 ? 1 : 4; /* as far as registers reach */
+    constexpr int steps = FLAT && WIDTH > 64 ? 1 : 4; /* as many as registers allow */
     const group_rows rows = {w};
     group_scores s, x;
     float by[group_rows::COUNT];
@@ -263,7 +283,7 @@ DEVICE void attend_halves(slot_reader &reader, int next, int count, const group_
 #pragma unroll
         for (int k = 0; k < WIDTH / 64; k++) {
             float dot[16];
-            multiply_keys<steps>(dot, keys + rank * rank_bytes + 2 * k * FEATURE_PIECE, w, query + k * SINGLE_PIECE);
+            multiply_keys<steps>(dot, keys + rank * rank_bytes + 2 * k * FEATURE_PIECE, w, query + k * F32_PIECE);
             of.read(x, w, keys, rank, of.key_ranks);
 #pragma unroll
             for (int i = 0; i < 16; i++)
@@ -277,7 +297,7 @@ DEVICE void attend_halves(slot_reader &reader, int next, int count, const group_
         s[i / 4][i % 4] = key + i % 4 / 2 * 8 < count ? s[i / 4][i % 4] : -INFINITY;
     if (out.weights.raise(s, by, rows))
         out.shrink(by);
-    out.weights.exponentiate(s, weight_unit);
+    out.weights.exponentiate(s, weight_scale);
     const uint32_t values = reader.enter();
 #pragma unroll 1
     for (int rank = 0; rank < of.value_ranks; rank++) {
@@ -286,7 +306,7 @@ DEVICE void attend_halves(slot_reader &reader, int next, int count, const group_
         for (int i = 0; i < 16; i++)
             x[i / 4][i % 4] *= s[i / 4][i % 4];
         if (rank > 0)
-            warpgroup_sync(w.group); /* all have multiplied by the weights before */
+            warpgroup_sync(w.group); /* the tensor cores have read the weights of the rank before */
         store_weights(x, w);
         fence_proxy_async();
         warpgroup_sync(w.group);
@@ -295,7 +315,7 @@ DEVICE void attend_halves(slot_reader &reader, int next, int count, const group_
     reader.leave(next - 1);
 }
 
-} // namespace COPES_GPU::tpa::wgmma
+} // namespace COPES_GPU::tpa::float32
 
 #endif
 

@@ -1,18 +1,19 @@
-/* The query of tpa_decode in float32 for Hopper's tensor cores: of each part of it a row a head, of bfloat16. It is formed
- * by multiply-adds. */
+/* The query of float32 for Hopper's tensor cores: for each slice a row a head, of bf16. Multiply-adds form it. */
 #ifndef COPES_BACKENDS_CUDA_TPA_FLOAT32_QUERY_H
 #define COPES_BACKENDS_CUDA_TPA_FLOAT32_QUERY_H
 
 #include "backends/cuda/tpa/wgmma/query.h"
 
-namespace COPES_GPU::tpa::wgmma
+namespace COPES_GPU::tpa::float32
 {
 
-inline constexpr int SINGLE_PARTS = 3;
-inline constexpr int PART_ROWS = TILE_HEADS * 128;            /* bytes of a part's rows in a piece */
-inline constexpr int SINGLE_PIECE = SINGLE_PARTS * PART_ROWS; /* of 64 features, or of weights for 64 keys */
+using namespace wgmma;
 
-/* Bytes of a rank of aq, so that ranks spread over the banks. */
+inline constexpr int F32_SLICES = 3;
+inline constexpr int SLICE_ROWS = TILE_HEADS * 128;       /* bytes of a slice in a piece */
+inline constexpr int F32_PIECE = F32_SLICES * SLICE_ROWS; /* bytes; 64 features of the query, or weights of 64 keys */
+
+/* Bytes of a rank of aq in shared memory. The padding spreads ranks over the banks. */
 __host__ __device__ constexpr int coefficient_row(int tiles)
 {
     return (tiles * TILE_HEADS + 4) * 4;
@@ -20,10 +21,16 @@ __host__ __device__ constexpr int coefficient_row(int tiles)
 
 #if COPES_SM90A
 
-/* Forms the query of a tile, or of a block's share of one, from aq and bq in shared memory: of bq rows as in 16-bit storage,
- * and after them, rank by rank, aq of the block's heads. A lane has a pair of features of four heads at a time; features 4t to
- * 4t + 3 of each 16 stand for columns 2t, 2t + 1, 2t + 8 and 2t + 9 of the matrix. */
-template <int WIDTH, int PARTS> struct query_former<f32, WIDTH, PARTS> {
+/* Forms a tile's query, or half of it where both groups have the same heads, from aq and bq in shared memory. bq has
+ * rows as in 16-bit storage. After it lies aq of the block's heads, rank by rank.
+ * The query in shared memory, for each 64 features: F32_SLICES slices of 32 rows of 128 bytes. Row r is head r of
+ * the tile. Its 16-byte chunks are permuted as CU_TENSOR_MAP_SWIZZLE_128B permutes them. In each 16 features the
+ * columns are:
+ *   columns    2t    2t + 1    2t + 8    2t + 9
+ *   features   4t    4t + 1    4t + 2    4t + 3
+ * since a lane reads four features of a key at once (group.h). A lane forms a pair of features of four heads at a
+ * time. */
+template <int WIDTH, int SLICES> struct query_former {
     static constexpr int HEADS = 4;
     typedef float features[HEADS][2];
     const query_source &query;
@@ -31,7 +38,7 @@ template <int WIDTH, int PARTS> struct query_former<f32, WIDTH, PARTS> {
     const int tiles;
     const uint32_t bq, to;
 
-    /* Starts to copy the factors. */
+    /* Starts to copy the factors to shared memory. */
     __device__ __forceinline__ query_former(const query_source &source, int b, int n, int head, int block_tiles,
                                             const group_place &place, uint32_t factors, uint32_t matrix)
         : query(source), w(place), tiles(block_tiles), bq(factors), to(matrix)
@@ -45,13 +52,14 @@ template <int WIDTH, int PARTS> struct query_former<f32, WIDTH, PARTS> {
             }
     }
 
-    /* Where aq of a rank and a head of the block lies. */
+    /* The place of aq for a rank and a head of the block. */
     __device__ __forceinline__ uint32_t coefficient(int rank, int head) const
     {
         return bq + (query.ranks + 15) / 16 * 16 * FEATURE_ROW<f32, WIDTH> + rank * coefficient_row(tiles) + head * 4;
     }
 
-    /* Heads from `head` on of the tile, and 64 features from 64 `piece` on, in units of log 2. */
+    /* Forms the lane's pair of the 64 features from 64 `piece` on, for the tile's heads from `head` on. Scores are
+     * then logarithms to base 2. */
     __device__ __forceinline__ void form(features &q, int head, int piece) const
     {
         uint32_t row = bq + piece * 256 + w.lane * 8, of_heads = coefficient(0, w.tile * TILE_HEADS + head);
@@ -66,28 +74,28 @@ template <int WIDTH, int PARTS> struct query_former<f32, WIDTH, PARTS> {
                 q[i / 2][i % 2] = fmaf(__uint_as_float(a[i / 2]), __uint_as_float(x[i % 2]), q[i / 2][i % 2]);
             row += FEATURE_ROW<f32, WIDTH>, of_heads += coefficient_row(tiles);
         }
-        const bool exists = piece * 64 + w.lane * 2 < query.features; /* else an infinity has made NaN of bq's zeros */
+        const bool exists = piece * 64 + w.lane * 2 < query.features; /* else bq's zeros times an infinity are NaN */
         for (int i = 0; i < 2 * HEADS; i++)
             q[i / 2][i % 2] = exists ? query.scale.apply(q[i / 2][i % 2]) : 0;
     }
 
-    /* Leaves them in parts. */
+    /* Stores them in slices. */
     __device__ __forceinline__ void store(features &q, int head, int piece) const
     {
         const int chunk = w.lane / 8 * 2 + w.lane % 2, word = w.lane % 8 / 2;
 #pragma unroll
         for (int i = 0; i < HEADS; i++) {
             const int row = head + i;
-            const uint32_t at = to + piece * SINGLE_PIECE + row * 128 + (chunk ^ (row & 7)) * 16 + word * 4;
-            for (int part = 0; part < PARTS; part++)
-                st_shared_32(at + part * PART_ROWS, take_query_pair(q[i], part == PARTS - 1));
+            const uint32_t at = to + piece * F32_PIECE + row * 128 + (chunk ^ (row & 7)) * 16 + word * 4;
+            for (int slice = 0; slice < SLICES; slice++)
+                st_shared_32(at + slice * SLICE_ROWS, take_query_pair(q[i], slice == SLICES - 1));
         }
     }
 
-    /* Forms the tile; `alike`: with the other group. Returns the unit of the scores that come of it. */
-    __device__ __forceinline__ float run(bool alike) const
+    /* Forms the tile, or half of it if the other group has the same heads. Returns 1: scores need no factor. */
+    __device__ __forceinline__ float run(bool same_heads) const
     {
-        const int warps = alike ? 8 : 4, warp = alike ? w.group * 4 + w.warp : w.warp;
+        const int warps = same_heads ? 8 : 4, warp = same_heads ? w.group * 4 + w.warp : w.warp;
 #pragma unroll 1
         for (int i = warp; i < TILE_HEADS / HEADS * (WIDTH / 64); i += warps) {
             features q;
@@ -100,6 +108,6 @@ template <int WIDTH, int PARTS> struct query_former<f32, WIDTH, PARTS> {
 
 #endif
 
-} // namespace COPES_GPU::tpa::wgmma
+} // namespace COPES_GPU::tpa::float32
 
 #endif

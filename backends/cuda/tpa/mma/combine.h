@@ -1,7 +1,9 @@
-/* How the parts of a row become its output: the warps of a block that share heads through shared memory, the blocks of
- * a cluster through each other's shared memory, and parts without a cluster through the workspace. Outputs stay in the
- * order in which tensor cores leave them, 4 in an item: a warp then reads and writes items in a row, and no index needs
- * dividing. */
+/* How tpa_mma merges the partial rows of:
+ *   the warps of a block that have the same heads    through shared memory
+ *   the blocks of a cluster                          through each other's shared memory
+ *   parts                                            through the workspace
+ * An item is the 4 sums of a lane in one tile of mma.sync. Outputs stay in this order. So the lanes of a warp read
+ * and write neighbouring items, and no index needs a division. */
 #ifndef COPES_BACKENDS_CUDA_TPA_MMA_COMBINE_H
 #define COPES_BACKENDS_CUDA_TPA_MMA_COMBINE_H
 
@@ -12,8 +14,8 @@
 namespace COPES_GPU::tpa::mma
 {
 
-/* A block's outputs in shared memory: for each key group and head tile WIDTH / 8 items a lane. The states of a group's
- * rows have a place of their own; so have those of the block's rows. */
+/* A block's outputs in shared memory: WIDTH / 8 items a lane for each (key group, head tile). `state` has a
+ * row_state for each row of each key group, `merged` one for each row of the block. */
 template <typename T, int WIDTH> struct block_outputs {
     static constexpr int ITEMS = WIDTH / 8 * 32; /* of a warp */
     int groups, tiles;
@@ -35,7 +37,7 @@ constexpr int block_outputs_bytes(int width, int groups, int tiles)
     return groups * tiles * width * (int)WARP_HEADS * 4;
 }
 
-/* Leaves a warp's maxima and sums with the block's. */
+/* Stores the states of a warp's rows. */
 template <typename T, int WIDTH>
 DEVICE void store_states(const block_outputs<T, WIDTH> &to, int key_group, int first,
                          const warp_outputs<T, WIDTH> &from)
@@ -50,7 +52,7 @@ DEVICE void store_states(const block_outputs<T, WIDTH> &to, int key_group, int f
     }
 }
 
-/* A row of the block, which all its groups have in common now. */
+/* The state of a row over all key groups. */
 template <typename T, int WIDTH> DEVICE row_state merge_states(const block_outputs<T, WIDTH> &block, int row)
 {
     row_state merged = {-INFINITY, 0};
@@ -59,13 +61,13 @@ template <typename T, int WIDTH> DEVICE row_state merge_states(const block_outpu
         merged.most = fmaxf(merged.most, block.state[i * block.heads() + row].most);
 #pragma unroll 4
     for (int i = 0; i < block.groups; i++) {
-        const row_state part = block.state[i * block.heads() + row];
-        merged.sum = fmaf(exp2_term(part.most - shift_of(merged.most)), part.sum, merged.sum);
+        const row_state partial = block.state[i * block.heads() + row];
+        merged.sum = fmaf(exp2_term(partial.most - shift_of(merged.most)), partial.sum, merged.sum);
     }
     return merged;
 }
 
-/* Leaves a warp's outputs with the block's, relative to the maxima of the block's rows. */
+/* Stores a warp's outputs, relative to the maxima of the block's rows, so that merge_groups only adds. */
 template <typename T, int WIDTH>
 DEVICE void store_outputs(const block_outputs<T, WIDTH> &to, int key_group, int tile, warp_outputs<T, WIDTH> &from)
 {
@@ -85,7 +87,7 @@ DEVICE void store_outputs(const block_outputs<T, WIDTH> &to, int key_group, int 
         place[i * 32] = make_float4(from.o[i][0], from.o[i][1], from.o[i][2], from.o[i][3]);
 }
 
-/* Adds the groups of a block to the first. */
+/* Adds the outputs of all key groups to the first group's. */
 template <typename T, int WIDTH> DEVICE void merge_groups(const block_outputs<T, WIDTH> &block)
 {
     const int items = block.items();
@@ -93,40 +95,40 @@ template <typename T, int WIDTH> DEVICE void merge_groups(const block_outputs<T,
         float4 sum = block.o[item];
 #pragma unroll 4
         for (int i = 1; i < block.groups; i++) {
-            const float4 part = block.o[i * items + item];
-            sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
+            const float4 partial = block.o[i * items + item];
+            sum.x += partial.x, sum.y += partial.y, sum.z += partial.z, sum.w += partial.w;
         }
         block.o[item] = sum;
     }
 }
 
-/* An item's parts: features of two rows, 8 heads apart, in the blocks of the cluster. */
-template <typename T, int WIDTH> struct cluster_parts {
+/* An item in each block of the cluster. It has features of two rows, 8 heads apart. */
+template <typename T, int WIDTH> struct cluster_partials {
     const block_outputs<T, WIDTH> &block;
-    int item, first; /* and its first row */
+    int item, first; /* `first`: the first of its two rows */
 
-    __device__ __forceinline__ row_state state(int rank, int row) const
+    __device__ __forceinline__ row_state state(int other, int row) const
     {
-        return *map_to_rank(block.merged + first + row * 8, rank);
+        return *map_to_rank(block.merged + first + row * 8, other);
     }
-    __device__ __forceinline__ float4 sums(int rank) const
+    __device__ __forceinline__ float4 sums(int other) const
     {
-        return *map_to_rank(block.o + item, rank);
+        return *map_to_rank(block.o + item, other);
     }
 };
 
-/* Finishes the outputs of a part's keys, of which the blocks of a cluster have a share each: they share out the
+/* Finishes the outputs of a part. Every block of the cluster has some of the part's keys, and finishes some of the
  * items. */
 template <typename T, int WIDTH>
 DEVICE void finish_outputs(const copes_tpa_problem &problem, const cluster_cut &cut, const output_place &to,
                            const block_outputs<T, WIDTH> &block)
 {
-    const int blocks = cut.cluster, rank = blockIdx.x % blocks;
-    for (int item = rank * blockDim.x + threadIdx.x; item < block.items(); item += blockDim.x * blocks) {
+    const int blocks = cut.cluster, own = blockIdx.x % blocks;
+    for (int item = own * blockDim.x + threadIdx.x; item < block.items(); item += blockDim.x * blocks) {
         const int tile = item / block.ITEMS, g = item % 32 / 4, t = item % 4, row = tile * WARP_HEADS + g;
-        const cluster_parts<T, WIDTH> parts = {block, item, row};
+        const cluster_partials<T, WIDTH> partials = {block, item, row};
         const output_item<2> out =
-            blocks <= 4 ? merge_item<4, 2>(parts, blocks, blocks) : merge_item<8, 2>(parts, blocks, blocks);
+            blocks <= 4 ? merge_item<4, 2>(partials, blocks, blocks) : merge_item<8, 2>(partials, blocks, blocks);
         int feature[2];
         tensor_product<T, WIDTH>::features_of(item % block.ITEMS / 32, t, feature);
         for (int half = 0; half < 2; half++)

@@ -1,32 +1,54 @@
-/* tpa_decode on tensor cores. Bound by memory: a key's factors are read once for all heads, and at two tiles of 16
- * heads, 128 features and rank 1 the arithmetic takes 26 clocks of the 35 that its bytes do. A block has a query token
- * and a part of its keys; a few of its warps only copy, stages ahead of the others through a ring in shared memory,
- * since a warp starts a copy in no less than 40 clocks; the others have 16 heads each and take the stages in turn. The
- * blocks of a query token are a cluster where enough clusters fit the device at a time: those merge through each
- * other's shared memory, in one launch. */
+/* tpa_decode on tensor cores by warps (mma.sync). Memory binds: all heads share one read of a key's factors. At two
+ * tiles of 16 heads, 128 features and rank 1 the arithmetic of a key takes 26 clocks, and its bytes take 35.
+ * A block has a query token, some of its heads and some of its keys. Producer warps copy stages of the cache to a
+ * ring in shared memory, ahead of the consumers. They only copy, since a warp takes at least 40 clocks to start a
+ * copy. A consumer warp has 16 heads. Consumers with the same heads take stages alternately.
+ * The blocks of a query token form a cluster where the device runs enough clusters at a time. A cluster merges its
+ * blocks' outputs in shared memory, within the launch. */
 #include "backends/cuda/tpa/methods.h"
 #include "backends/cuda/tpa/mma/plan.h"
 
 namespace COPES_GPU::tpa::mma
 {
 
-/* A block's shared memory: barriers, the states of rows, the query, the ring of stages. */
+/* The shared memory of a block, in this order.
+ *
+ *   what       bytes                     written by                         read by
+ *   full       8 * MOST_STAGES           mbarriers: see copy_cache
+ *   empty      8 * MOST_STAGES
+ *   maxima     floats, f16 alone         consumers, of the query's rows     consumers (query_team::tops)
+ *     states   STATE_BYTES               consumers: a row_state for each    all warps (merge_states)
+ *                                        row of each key group
+ *   merged     STATE_BYTES               the first key group                the cluster's blocks (finish_outputs)
+ *   queries    head_tiles * query_bytes  consumers                          consumers of the same heads
+ *   stages     stages * ring.bytes       producers: cp.async                consumers
+ *     outputs  block_outputs_bytes       consumers (store_outputs)          the cluster's blocks (finish_outputs)
+ *
+ * An indented line takes the place of the line above it, once nobody reads that any more. Outputs begin at `queries`. */
 struct block_memory {
     uint32_t full, empty, queries, stages;
 };
 
-/* Along x, blocks are (query tokens, parts, blocks of a cluster); along y, groups of heads. Before 8.0 there is no kernel to
- * ask. */
+/* Along x, blocks are numbered by (query token, part, block of the cluster), along y by group of heads. Code for
+ * devices before 8.0 has no use for it. */
 [[maybe_unused]] DEVICE block_task task_of_block(const copes_tpa_problem &problem, const mma_plan &plan)
 {
     uint32_t place, n;
     const uint32_t token = divide(blockIdx.x, plan.cut.by_place, &place), b = divide(token, plan.cut.by_n, &n);
     block_task task = {b, n, (int64_t)(place / plan.cut.by_cluster), (int)blockIdx.y * plan.head_tiles * WARP_HEADS};
-    take_keys<UNIT>(task, key_range(problem), plan.cut, place);
+    take_keys<ALIGNMENT>(task, key_range(problem), plan.cut, place);
     return task;
 }
 
-/* Copies every producers-th stage; one is filled again once its consumers have left it. */
+/* The producer's loop: copies every stage whose number is `producer` modulo `producers`. The mbarriers of a slot:
+ *   mbarrier  arrivals of a phase              who arrives                       who waits
+ *   full      32                               the lanes of the slot's producer  the consumers of the slot's key
+ *                                              warp, once their copies landed    group, before they read it
+ *   empty     32 * head_tiles                  the lanes of the slot's key       its producer's lanes, before they
+ *                                              group, after they read it         fill it again
+ * Filling i of a slot ends phase i of `full`, and its reading i ends phase i of `empty`. Phase i has parity i % 2. A
+ * reading waits for its phase of `full`. A filling waits for the phase of `empty` before its own, and the first for
+ * nothing: the producer's parity starts at 1. Both sides flip theirs when they pass the end of the ring. */
 template <typename T, int WIDTH>
 DEVICE void copy_cache(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory,
                        const block_task &task, int producer)
@@ -34,10 +56,10 @@ DEVICE void copy_cache(const copes_tpa_problem &problem, const mma_plan &plan, c
     constexpr int size = keys_of_stage(WIDTH * (int)sizeof(T));
     const int slots = plan.ring.stages;
     cache_producer<T, WIDTH> source(problem, task.b, task.begin + producer * size);
-    uint32_t parity = 1; /* of the phase before the first: every slot is empty */
-    for (int step = producer; step * size < task.count; step += plan.producers) {
-        const int slot = step & (slots - 1), left = task.count - step * size;
-        if (step >= slots)
+    uint32_t parity = 1; /* the phase before the first */
+    for (int stage = producer; stage * size < task.count; stage += plan.producers) {
+        const int slot = stage & (slots - 1), left = task.count - stage * size;
+        if (stage >= slots)
             mbarrier_wait(memory.empty + slot * 8, parity);
         source.fill(problem, plan.ring, memory.stages + slot * plan.ring.bytes, left < size ? left : size,
                     plan.producers);
@@ -47,7 +69,7 @@ DEVICE void copy_cache(const copes_tpa_problem &problem, const mma_plan &plan, c
     }
 }
 
-/* A warp's outputs over every consumers-th stage, from key_group on. */
+/* The consumer's loop: a warp attends to every stage whose number is `key_group` modulo `consumers`. */
 template <typename T, int WIDTH>
 DEVICE void attend_cache(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory, int keys,
                          int key_group, const warp_place &w, const warp_query<T, WIDTH> &q, warp_outputs<T, WIDTH> &out)
@@ -55,20 +77,20 @@ DEVICE void attend_cache(const copes_tpa_problem &problem, const mma_plan &plan,
     constexpr int size = keys_of_stage(WIDTH * (int)sizeof(T));
     const int slots = plan.ring.stages;
     uint32_t parity = 0;
-    for (int step = key_group; step * size < keys; step += plan.consumers) {
-        const int slot = step & (slots - 1), left = keys - step * size;
+    for (int stage = key_group; stage * size < keys; stage += plan.consumers) {
+        const int slot = stage & (slots - 1), left = keys - stage * size;
         mbarrier_wait(memory.full + slot * 8, parity);
         attend<T, WIDTH>(problem, plan.ring, memory.stages + slot * plan.ring.bytes, left < size ? left : size, w, q,
                          out);
-        mbarrier_arrive(memory.empty +
-                        slot * 8); /* every lane, as racecheck does not see a warp meet before one does */
+        /* every lane arrives: racecheck does not follow an arrival by one lane after __syncwarp */
+        mbarrier_arrive(memory.empty + slot * 8);
         if (slot + plan.consumers >= slots)
             parity ^= 1;
     }
 }
 
-/* Where a warp that has heads stands among the block's: head tiles are innermost. Its rows are those from `first` on of
- * the block's. */
+/* A consumer's place among the warps of the block. Head tiles are innermost. `first` is its first row among the
+ * block's. `reads`: its key group reads keys. */
 struct consumer_place {
     int key_group, head_tile, first;
     bool reads;
@@ -80,7 +102,7 @@ struct consumer_place {
     }
 };
 
-/* The work of a warp that has heads. */
+/* The work of a consumer: it forms the query with the other consumers of its heads, and then reads keys. */
 template <typename T, int WIDTH>
 DEVICE void attend_block(const copes_tpa_problem &problem, const mma_plan &plan, const block_memory &memory,
                          const block_task &task, int warp, warp_outputs<T, WIDTH> &out)
@@ -92,14 +114,14 @@ DEVICE void attend_block(const copes_tpa_problem &problem, const mma_plan &plan,
                              reinterpret_cast<float *>(dynamic_shared() + BARRIER_BYTES) + at.first,
                              plan.head_tiles * WARP_HEADS};
     q.form(problem, {task.b, task.n, task.head + at.first},
-           memory.queries + at.head_tile * query_bytes(WIDTH, plan.query_parts), team);
+           memory.queries + at.head_tile * query_bytes(WIDTH, plan.query_slices), team);
     if (!at.reads)
         return;
     out.clear();
     attend_cache<T, WIDTH>(problem, plan, memory, task.count, at.key_group, w, q, out);
 }
 
-/* Outputs take the stages' place. */
+/* Outputs take the place of the query and the stages. */
 template <typename T, int WIDTH> DEVICE block_outputs<T, WIDTH> outputs_of_block(const mma_plan &plan)
 {
     char *states = dynamic_shared() + BARRIER_BYTES;
@@ -107,7 +129,12 @@ template <typename T, int WIDTH> DEVICE block_outputs<T, WIDTH> outputs_of_block
             reinterpret_cast<row_state *>(states + STATE_BYTES), reinterpret_cast<float4 *>(states + 2 * STATE_BYTES)};
 }
 
-/* Merges what the block's warps have gathered, and then the blocks of its cluster. */
+/* Merges the outputs of the block's warps, and then those of the cluster's blocks. Barriers, which all threads of
+ * the block pass:
+ *   __syncthreads            states are stored, and nobody reads stages any more
+ *   __syncthreads, twice     outputs and merged states are stored
+ *   cluster_sync             every block has merged its groups: blocks may read each other's shared memory
+ *   cluster_arrive, _wait    every block has read: blocks may end */
 template <typename T, int WIDTH>
 DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const block_task &task, int warp,
                    warp_outputs<T, WIDTH> &out, const partial_outputs *partials)
@@ -120,16 +147,17 @@ DEVICE void finish(const copes_tpa_problem &problem, const mma_plan &plan, const
     if (at.reads)
         store_outputs(block, at.key_group, at.head_tile, out);
     __syncthreads();
-    __syncthreads(); /* once more for racecheck, which else calls it a race that warps which only copied read here */
+    __syncthreads(); /* for racecheck alone: without it racecheck reports the producers' reads */
     merge_groups(block);
     const output_place to = {task.b, task.n, task.head, task.part, partials, plan.pairs};
     cluster_sync(plan.cut.cluster);
     finish_outputs(problem, plan.cut, to, block);
     cluster_arrive_relaxed(plan.cut.cluster);
-    cluster_wait(plan.cut.cluster); /* none ends while another reads its memory */
+    cluster_wait(plan.cut.cluster); /* a block must not end while another reads its memory */
 }
 
-/* CUT: the cache is cut into parts. Merging would cost the others registers, and time in every call. */
+/* CUT: the cache is cut into parts. Kernels without CUT have no code that merges parts, as it would cost them
+ * registers and time. */
 template <typename T, int WIDTH, bool CUT>
 __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
     tpa_mma(GPU_PARAMETER copes_tpa_problem problem, GPU_PARAMETER mma_plan plan,
@@ -138,7 +166,7 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
 #if __CUDA_ARCH__ >= 800
     const uint32_t base = shared_address(dynamic_shared()), queries = base + BARRIER_BYTES + 2 * STATE_BYTES;
     const block_memory memory = {base, base + MOST_STAGES * 8, queries,
-                                 queries + plan.head_tiles * query_bytes(WIDTH, plan.query_parts)};
+                                 queries + plan.head_tiles * query_bytes(WIDTH, plan.query_slices)};
     const int warp = threadIdx.x / 32, with_heads = plan.head_tiles * plan.key_groups;
     if (threadIdx.x < plan.ring.stages) {
         mbarrier_init(memory.full + threadIdx.x * 8, 32);
@@ -157,26 +185,25 @@ __global__ void __launch_bounds__(most_warps(WIDTH) * 32, 1)
 #endif
 }
 
-/* ---- The host's side
- * ---------------------------------------------------------------------------------------------- */
+/* ---- The host's side --------------------------------------------------------------------------------------------- */
 
-/* The cheapest plan over all numbers of blocks that the heads can be shared out among, if there is one. */
-template <typename T> static bool plan_of(const gpu_device &device, const copes_tpa_problem &problem, mma_plan *plan)
+/* The cheapest plan over all numbers of groups that divide the heads. dispatch.cu has asked refuse_block, so there
+ * is one. */
+template <typename T> static void plan_of(const gpu_device &device, const copes_tpa_problem &problem, mma_plan *plan)
 {
     double least = INFINITY;
     const int tiles = head_tiles_of(problem);
     for (int groups = 1; groups <= tiles; groups++) {
         mma_plan next = {};
-        if (tiles % groups != 0 || !plan_block<T>(device, problem, groups, &next))
+        if (tiles % groups != 0 || plan_block<T>(device, problem, groups, &next) != nullptr)
             continue;
         const double cost = plan_blocks<T>(device, problem, &next);
         if (cost < least)
             least = cost, *plan = next;
     }
-    return least < INFINITY;
 }
 
-template <typename T> bool fits(const gpu_device &device, const copes_tpa_problem &problem)
+template <typename T> const char *refuse_block(const gpu_device &device, const copes_tpa_problem &problem)
 {
     mma_plan plan;
     return plan_block<T>(device, problem, head_tiles_of(problem), &plan);
@@ -210,7 +237,7 @@ template <typename T> void plan(const gpu_device &device, const copes_tpa_proble
     const int64_t output[] = {problem.b, problem.n, problem.h, problem.e};
     mma_plan own;
     plan_of<T>(device, problem, &own);
-    own.pairs = !is_single<T> && in_vectors<T>(problem.o, output, 4);
+    own.pairs = !is_f32<T> && in_vectors<T>(problem.o, output, 4);
     const cache_cut &cache = own.cut.cache;
     const int64_t blocks = own.cut.cluster * cache.parts * problem.b * problem.n;
     const int warps = own.head_tiles * own.key_groups + own.producers;
@@ -238,7 +265,7 @@ template <typename T> void list(variant_list *list)
 }
 
 #define INSTANTIATE(T)                                                                                                 \
-    template bool fits<T>(const gpu_device &, const copes_tpa_problem &);                                              \
+    template const char *refuse_block<T>(const gpu_device &, const copes_tpa_problem &);                               \
     template void plan<T>(const gpu_device &, const copes_tpa_problem &, copes_plan *);                                \
     template void list<T>(variant_list *);
 INSTANTIATE(f32)

@@ -1,35 +1,42 @@
-/* The query of tpa_decode as an operand of tensor cores, in parts. Warps that have the same heads form it together and
- * read it from shared memory: registers are scarcer, and a read serves a whole stage's keys. */
+/* The query of tpa_mma as the operand A of mma.sync, in slices. The warps of the same heads form it together, and
+ * read it from shared memory. Registers are scarce, and one read serves all keys of a stage. */
 #ifndef COPES_BACKENDS_CUDA_TPA_MMA_OPERAND_H
 #define COPES_BACKENDS_CUDA_TPA_MMA_OPERAND_H
 
 #include "backends/cuda/tpa/mma/stage.h"
-#include "backends/cuda/tpa/parts.h"
+#include "backends/cuda/tpa/slices.h"
 #include "backends/gpu/tpa/query.h"
 
 namespace COPES_GPU::tpa::mma
 {
 
-/* The query of 16 heads in shared memory: a piece for each 16 features, its parts one after another, 16 bytes a lane.
- * float32 has parts of bf16, for its exponents. */
-enum { PART_BYTES = 512 };
+/* The query of 16 heads in shared memory is one piece for each 16 features. A piece has its slices one after
+ * another, and a slice has the 4 words of each lane:
+ *   word   rows (heads)   16-bit: features     float32: features
+ *   0      g              2t, 2t + 1           4t, 4t + 1
+ *   1      g + 8          2t, 2t + 1           4t, 4t + 1
+ *   2      g              2t + 8, 2t + 9       4t + 2, 4t + 3
+ *   3      g + 8          2t + 8, 2t + 9       4t + 2, 4t + 3
+ * float32 orders its features so because a lane reads 16 bytes of a key's row at once (product.h). The slices of
+ * float32 are bf16, which has its exponents. */
+enum { SLICE_BYTES = 512 };
 
-__host__ __device__ constexpr int query_bytes(int width, int parts)
+__host__ __device__ constexpr int query_bytes(int width, int slices)
 {
-    return width / 16 * parts * PART_BYTES;
+    return width / 16 * slices * SLICE_BYTES;
 }
 
-/* Whose query: heads from `head` on of a query token. */
+/* Whose query: 16 heads from `head` on of a query token. */
 struct query_place {
     int64_t b, n;
     int head;
 };
 
-/* Two pieces of the query, or the first alone, of the 16 features from each of `features` on, of heads g and g + 8:
- * features 2t, 2t + 1 and 8 more, in the order in which `multiply` leaves them. Products of 16-bit numbers are exact in
- * float32, so tensor cores form it too. Everything is read before anything is used, and at places that exist, since a
- * wait for memory that the copies of the cache keep busy costs microseconds: only ranks past the last are then put
- * out. */
+/* Forms two pieces of the query, or the first alone, in the order of the table above. features: the first feature of
+ * each. `q[piece][i][j]` is word 2 i + j / 2 before it is split. Products of 16-bit numbers are exact in float32, so
+ * tensor cores form the query too.
+ * A wait for memory costs microseconds while copies of the cache keep it busy. So all reads come before the first
+ * use, and read places that exist. Only ranks past the last become 0. */
 template <typename T>
 DEVICE void form_pieces(const copes_tpa_problem &problem, const query_place &at, const int (&features)[2], bool both,
                         float (&q)[2][2][4])
@@ -40,7 +47,7 @@ DEVICE void form_pieces(const copes_tpa_problem &problem, const query_place &at,
     const uint16_t *aq = static_cast<const uint16_t *>(problem.aq.data) + at.b * as[0] + at.n * as[1];
     const uint16_t *bq = static_cast<const uint16_t *>(problem.bq.data) + at.b * bs[0] + at.n * bs[1] + g;
     for (int rank = 2 * t; rank - 2 * t < ranks; rank += 16) {
-        uint16_t x[2][4], y[4][4]; /* of ranks 2t, 2t + 1, 2t + 8, 2t + 9: two heads, four times 8 features */
+        uint16_t x[2][4], y[4][4]; /* [head][rank 2t, 2t + 1, 2t + 8, 2t + 9], [8 features][the same] */
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int wanted = rank + i / 2 * 8 + i % 2, r = wanted < ranks ? wanted : ranks - 1;
@@ -67,8 +74,7 @@ DEVICE void form_pieces(const copes_tpa_problem &problem, const query_place &at,
     }
 }
 
-/* The same for float32, by multiply-adds: features 4t to 4t + 3 of each piece, which stand for 2t, 2t + 1 and 8
- * more. */
+/* The same for float32, by multiply-adds. */
 template <>
 __device__ __forceinline__ void form_pieces<f32>(const copes_tpa_problem &problem, const query_place &at,
                                                  const int (&features)[2], bool, float (&q)[2][2][4])
@@ -96,11 +102,11 @@ __device__ __forceinline__ void form_pieces<f32>(const copes_tpa_problem &proble
     }
 }
 
-/* Is a lane's number j of a piece, which begins at feature `first`, one of the query's features? Those past the last are 0,
- * as the keys have zeros there, and an infinity times 0 would be NaN. */
+/* Does the query have the feature of a lane's number j of a piece? `first`: the first feature of the piece. Other
+ * numbers must be 0: keys have zeros there, and an infinity times 0 is NaN. */
 template <typename T> DEVICE bool has_feature(const copes_tpa_problem &problem, int first, int j)
 {
-    return first + (is_single<T> ? 4 * place_of_lane().t : j / 4 * 8) < (int)problem.d;
+    return first + (is_f32<T> ? 4 * place_of_lane().t : j / 4 * 8) < (int)problem.d;
 }
 
 DEVICE void write_words(uint32_t at, const uint32_t (&words)[4])
@@ -108,47 +114,47 @@ DEVICE void write_words(uint32_t at, const uint32_t (&words)[4])
     st_shared_128(at, make_uint4(words[0], words[1], words[2], words[3]));
 }
 
-template <typename T> DEVICE void store_parts(uint32_t piece, int parts, float (&q)[2][4])
+template <typename T> DEVICE void store_slices(uint32_t piece, int slices, float (&q)[2][4])
 {
-    for (int part = 0; part < parts; part++) {
+    for (int slice = 0; slice < slices; slice++) {
         uint32_t packed[4];
         for (int i = 0; i < 4; i++)
-            if constexpr (is_single<T>)
-                packed[i] = take_query_pair(&q[i / 2][i % 2 * 2], part == parts - 1);
+            if constexpr (is_f32<T>)
+                packed[i] = take_query_pair(&q[i / 2][i % 2 * 2], slice == slices - 1);
             else
                 packed[i] = take_pair<T>(&q[i / 2][i % 2 * 2]);
-        write_words(piece + part * PART_BYTES, packed);
+        write_words(piece + slice * SLICE_BYTES, packed);
     }
 }
 
-/* The warps that form a query together, and a float for each key group and head of the block, from the warp's first head
- * on. */
+/* The warps that form a query together. tops: a float for each key group and each head of the block, from the warp's
+ * first head on. */
 struct query_team {
     int key_group, key_groups, threads;
     float *tops;
     int heads;
 };
 
-/* What a warp has of the query. */
+/* A warp's query in shared memory. */
 template <typename T, int WIDTH> struct warp_query {
     static constexpr int PIECES = WIDTH / 16;
-    float unit[2]; /* scores of heads g and g + 8 are in this unit */
+    float descale[2]; /* factors of the scores of heads g and g + 8; 1 but for f16 */
     uint32_t place;
-    int parts;
+    int slices;
 
     __device__ __forceinline__ uint32_t piece(int i) const
     {
-        return place + i * parts * PART_BYTES;
+        return place + i * slices * SLICE_BYTES;
     }
 
-    /* Forms the query in shared memory from `shared` on. */
+    /* Forms the query in shared memory at `shared`. */
     __device__ __forceinline__ void form(const copes_tpa_problem &problem, const query_place &at, uint32_t shared,
                                          const query_team &team)
     {
         const score_scale scale(problem);
         place = shared + threadIdx.x % 32 * 16;
-        parts = parts_of_query<T>(problem.lse.data != nullptr);
-        unit[0] = unit[1] = 1;
+        slices = slices_of_query<T>(problem.lse.data != nullptr);
+        descale[0] = descale[1] = 1;
         float top[2] = {0, 0};
         for (int i = team.key_group; i < PIECES; i += 2 * team.key_groups) {
             const int pieces[2] = {i, i + team.key_groups}, features[2] = {16 * i, 16 * (i + team.key_groups)};
@@ -160,28 +166,28 @@ template <typename T, int WIDTH> struct warp_query {
                     x = has_feature<T>(problem, features[k], j) ? scale.apply(x) : 0;
                     top[j % 4 / 2] = fmaxf(top[j % 4 / 2], fabsf(x));
                 }
-                if (is_half<T>)
+                if (is_f16<T>)
                     store_whole(pieces[k], q[k]);
                 else
-                    store_parts<T>(piece(pieces[k]), parts, q[k]);
+                    store_slices<T>(piece(pieces[k]), slices, q[k]);
             }
         }
-        if (is_half<T>)
+        if (is_f16<T>)
             normalize(top, team);
         barrier_sync(team.threads);
     }
 
-    /* A piece's 32-bit numbers fill the places of two parts. */
+    /* Stores a piece's 32-bit numbers, in the places of two slices, until the largest of a row is known. */
     __device__ __forceinline__ void store_whole(int i, const float (&q)[2][4])
     {
         for (int k = 0; k < 2; k++) {
             const uint32_t words[4] = {__float_as_uint(q[k][0]), __float_as_uint(q[k][1]), __float_as_uint(q[k][2]),
                                        __float_as_uint(q[k][3])};
-            write_words(piece(i) + k * PART_BYTES, words);
+            write_words(piece(i) + k * SLICE_BYTES, words);
         }
     }
 
-    /* Brings rows into f16's range and splits them. */
+    /* Divides rows by a power of 2, so that f16 holds them, and splits them. */
     __device__ __forceinline__ void normalize(float (&top)[2], const query_team &team)
     {
         float inverse[2], *tops = team.tops + place_of_lane().g;
@@ -195,18 +201,18 @@ template <typename T, int WIDTH> struct warp_query {
             for (int i = 0; i < team.key_groups; i++)
                 top[half] = fmaxf(top[half], tops[i * team.heads + half * 8]);
             const uint32_t exponent = query_exponent(top[half]);
-            unit[half] = __uint_as_float(exponent << 23);
+            descale[half] = __uint_as_float(exponent << 23);
             inverse[half] = __uint_as_float((254 - exponent) << 23);
         }
         for (int i = team.key_group; i < PIECES; i += team.key_groups) {
             float q[2][4];
             for (int k = 0; k < 2; k++) {
                 uint32_t words[4];
-                ld_shared(words, piece(i) + k * PART_BYTES);
+                ld_shared(words, piece(i) + k * SLICE_BYTES);
                 for (int j = 0; j < 4; j++)
                     q[k][j] = __uint_as_float(words[j]) * inverse[j / 2];
             }
-            store_parts<T>(piece(i), parts, q);
+            store_slices<T>(piece(i), slices, q);
         }
     }
 };

@@ -1,5 +1,5 @@
-/* How the host plans tpa_decode for the tensor-core kernel: among how many blocks a query token's heads are shared out,
- * warps and stages of a block, and the cut of its keys. */
+/* How the host plans tpa_mma: how many blocks share a query token's heads, the warps and stages of a block, and the
+ * cut of the keys. */
 #ifndef COPES_BACKENDS_CUDA_TPA_MMA_PLAN_H
 #define COPES_BACKENDS_CUDA_TPA_MMA_PLAN_H
 
@@ -10,30 +10,32 @@ namespace COPES_GPU::tpa::mma
 
 enum {
     MOST_WARPS = 12,
-    MOST_COPIERS = 4,
+    MOST_PRODUCERS = 4,
     MOST_STAGES = 16,
-    UNIT = 16, /* keys that begin a part: coefficients begin at 16 bytes there */
+    ALIGNMENT = 16, /* of a block's first key, so that its coefficients begin at a multiple of 16 bytes */
     BARRIER_BYTES = 2 * MOST_STAGES * 8,
-    STATE_BYTES = MOST_WARPS * WARP_HEADS * 8 /* of all warps' rows */
+    STATE_BYTES = MOST_WARPS * WARP_HEADS * 8 /* a row_state for each row of each warp */
 };
 
-/* Warps of a block, as far as registers reach: 168 or, for rows of 256 features, 255 a thread. */
+/* Most warps of a block. Registers limit them: a thread has 168, or 255 for rows of 256 features. */
 __host__ __device__ constexpr int most_warps(int width)
 {
     return width <= 128 ? (int)MOST_WARPS : 8;
 }
 
-/* A block's warps are (key groups, head tiles), the head tiles innermost, and after them those that copy. All of the
- * key groups form the query, and the first `readers` of them read keys. */
+/* The warps of a block, in this order:
+ *   key_groups x head_tiles   consumers, head tiles innermost. All form the query. The first `consumers` key groups
+ *                             read keys.
+ *   producers                 copy the cache to shared memory. */
 struct mma_plan {
     int width;
-    int head_groups; /* blocks, or clusters of them, that a query token's heads are shared out among */
-    int head_tiles;  /* of a block */
+    int head_groups; /* groups of a query token's heads; blocks of one group share its keys */
+    int head_tiles;  /* of 16 heads, of a block */
     int key_groups, consumers, producers;
     cluster_cut cut;
     stage_ring ring;
-    int query_parts;
-    bool pairs; /* neighbours of the output are written as one word */
+    int query_slices;
+    bool pairs; /* two neighbours of the output are written as one word */
     int shared; /* bytes */
     divider by_tile;
 };
@@ -63,37 +65,43 @@ inline int head_tiles_of(const copes_tpa_problem &problem)
     return (int)divide_up(problem.h, WARP_HEADS);
 }
 
-/* Warps and stages. Every slot of the ring has one key group and one copier for good, so that each sees all its phases:
- * their numbers are powers of 2 and divide the number of slots. */
+/* Plans the warps and stages of a block. Returns why shared memory or warps do not suffice; nullptr: they do.
+ *
+ * The numbers of key groups and of producers are powers of 2 which divide the number of slots. So one key group and
+ * one producer have a slot throughout, and see every phase of its mbarriers. */
 template <typename T>
-inline bool plan_block(const gpu_device &device, const copes_tpa_problem &problem, int head_groups, mma_plan *plan)
+inline const char *plan_block(const gpu_device &device, const copes_tpa_problem &problem, int head_groups,
+                              mma_plan *plan)
 {
     const int64_t size = problem.d > problem.e ? problem.d : problem.e;
     plan->width = size <= 64 ? 64 : size <= 128 ? 128 : 256;
     const int warps = most_warps(plan->width);
     plan->head_groups = head_groups;
     plan->head_tiles = head_tiles_of(problem) / head_groups;
-    plan->query_parts = parts_of_query<T>(problem.lse.data != nullptr);
+    plan->query_slices = slices_of_query<T>(problem.lse.data != nullptr);
     plan->ring = ring_of<T>(problem, plan->width);
     const int before = BARRIER_BYTES + 2 * STATE_BYTES,
-              fixed = before + plan->head_tiles * query_bytes(plan->width, plan->query_parts);
+              fixed = before + plan->head_tiles * query_bytes(plan->width, plan->query_slices);
     const int stages = (device.shared_memory - fixed) / plan->ring.bytes;
-    if (plan->head_tiles >= warps || stages < 2)
-        return false;
+    if (plan->head_tiles >= warps)
+        return "a block has too few warps for its heads";
+    if (stages < 2)
+        return "a block's shared memory does not hold two stages of the cache beside the query";
     plan->ring.stages = largest_power(stages < MOST_STAGES ? stages : MOST_STAGES);
     const int groups = warps * 3 / 4 / plan->head_tiles;
     plan->key_groups = largest_power(groups < plan->ring.stages ? groups : plan->ring.stages);
     const int producers = warps - plan->head_tiles * plan->key_groups;
-    plan->producers = largest_power(producers < MOST_COPIERS ? producers : MOST_COPIERS);
+    plan->producers = largest_power(producers < MOST_PRODUCERS ? producers : MOST_PRODUCERS);
     if (plan->producers > plan->ring.stages)
         plan->producers = plan->ring.stages;
     const int staging = fixed + plan->ring.stages * plan->ring.bytes;
     const int merging = before + block_outputs_bytes(plan->width, plan->key_groups, plan->head_tiles);
     plan->shared = staging > merging ? staging : merging;
-    return plan->shared <= device.shared_memory;
+    return plan->shared <= device.shared_memory ? nullptr
+                                                : "a block's shared memory does not hold the outputs of its warps";
 }
 
-/* Cuts a problem for blocks as planned. Returns what that costs. */
+/* Cuts a problem for blocks that plan_block has planned. Returns the cost of the cut. */
 template <typename T>
 inline double plan_blocks(const gpu_device &device, const copes_tpa_problem &problem, mma_plan *plan)
 {
@@ -103,14 +111,14 @@ inline double plan_blocks(const gpu_device &device, const copes_tpa_problem &pro
         (double)(problem.b * problem.n * plan->head_groups),
         (double)device.multiprocessors,
         bytes,
-        /* measured: 26 clocks a key at two head tiles of 128 features and rank 1, where its bytes take 35 */
-        (is_single<T> ? 3.5 : 0.625) * plan->head_tiles * plan->width * ranks / bytes,
-        plan->ring.stages > plan->key_groups ? 1 : 1.3,
-        20.0 * plan->head_tiles, /* measured: some 700 clocks a tile */
+        (is_f32<T> ? fitted::MMA_F32_BYTES_OF_FEATURE : fitted::MMA_BYTES_OF_FEATURE) * plan->head_tiles * plan->width *
+            ranks / bytes,
+        plan->ring.stages > plan->key_groups ? 1 : fitted::MMA_SLOWDOWN_WITHOUT_SPARE_STAGE,
+        fitted::MMA_KEYS_OF_TILE * plan->head_tiles,
         problem.m,
         (int64_t)plan->key_groups * stage,
     };
-    const double price = choose_cut(device, problem, cost, UNIT, &plan->cut);
+    const double price = choose_cut(device, problem, cost, ALIGNMENT, &plan->cut);
     const int64_t stages = divide_up(plan->cut.cache.part / plan->cut.cluster, stage);
     plan->by_tile = divider(plan->head_tiles);
     plan->consumers = plan->key_groups;

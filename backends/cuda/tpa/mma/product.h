@@ -1,5 +1,12 @@
-/* The two matrix products of tpa_decode for a warp: its 16 heads' query times a stage's rows of bk, and its weights
- * times the rows of bv; and coefficients in the order of their results. 16-bit storage here, float32 below. */
+/* The two matrix products of tpa_mma, for a warp: its 16 heads' query times a stage's rows of bk, and its weights
+ * times the rows of bv. 16-bit storage is here, float32 below.
+ * Registers of lane 4 g + t (h, i: 0 or 1):
+ *                         16-bit                            float32
+ *   scores[j][2 h + i]    head g + 8 h, key 8 j + 2t + i    the same
+ *   outputs[j][2 h + i]   head g + 8 h,                     head g + 8 h,
+ *                         feature 8 j + 2t + i              feature 32 (j / 4) + j % 4 + 8t + 4 i
+ *   coefficients          as the scores                     as the scores
+ * So the scores of two tiles of 8 keys are the operand A of the second product, without any exchange. */
 #ifndef COPES_BACKENDS_CUDA_TPA_MMA_PRODUCT_H
 #define COPES_BACKENDS_CUDA_TPA_MMA_PRODUCT_H
 
@@ -8,12 +15,12 @@
 namespace COPES_GPU::tpa::mma
 {
 
-/* Where a warp is at work: its heads, from `first` on, how many features a value has, and its lane's part of the
- * addresses of matrices. */
+/* A warp's heads, from `first` on, the features of a value, and the lane's place. For ldmatrix, lane l names row
+ * `at` of matrix 2 far + near. */
 struct warp_place {
     int first, heads, features;
     int lane, g, t;
-    int far, near, at; /* which row of which of four matrices the lane addresses */
+    int far, near, at; /* far = l / 16, near = l / 8 % 2, at = l % 8 */
 };
 
 DEVICE warp_place place_of_warp(int first, int heads, int features)
@@ -24,17 +31,18 @@ DEVICE warp_place place_of_warp(int first, int heads, int features)
 
 template <typename T, int WIDTH> struct tensor_product {
     static constexpr int TILES = keys_of_stage(WIDTH * 2) / 8, ROW = WIDTH * 2;
-    typedef float scores[TILES][4];      /* of heads g, g, g + 8, g + 8 and keys 2t, 2t + 1 of each 8 */
-    typedef float outputs[WIDTH / 8][4]; /* of the same heads and features 2t, 2t + 1 of each 8 */
+    typedef float scores[TILES][4];
+    typedef float outputs[WIDTH / 8][4];
 
-    /* Coefficients of 16 keys from `key` on, in pairs of keys. */
+    /* Reads the coefficients of 16 keys from `key` on. Word 2 k + h has head g + 8 h and keys 8 k + 2t, 8 k + 2t +
+     * 1. */
     static __device__ __forceinline__ void read_coefficients(uint32_t (&a)[4], const warp_place &w, uint32_t piece,
                                                              int key, int rank, int r)
     {
         if (as_matrices<T>(w.heads, rank)) {
             const int chunk = ((key + w.far * 8 + w.at) * w.heads + w.first) / 8 + w.near;
             ldmatrix_x4_trans(a, piece + 16 * scattered(chunk));
-            if (w.first + 8 >= w.heads) /* those of no head belong to the next key */
+            if (w.first + 8 >= w.heads) /* past the last head are coefficients of the next key */
                 a[1] = a[3] = 0;
             return;
         }
@@ -56,7 +64,8 @@ template <typename T, int WIDTH> struct tensor_product {
         }
     }
 
-    /* The largest of a lane's coefficients of all ranks. Whether two of a word are of one rank does not matter. */
+    /* The largest of a lane's coefficients of all ranks. An even number of ranks is read as words of two ranks,
+     * since their order does not matter. */
     static __device__ __forceinline__ float largest_coefficient(const warp_place &w, uint32_t piece, int rank)
     {
         uint32_t most = 0;
@@ -82,7 +91,7 @@ template <typename T, int WIDTH> struct tensor_product {
         return fmaxf(both[0], both[1]);
     }
 
-    /* dot += the first two parts of the query times a stage's rows; each part has sums of its own, so that fewer
+    /* dot += the first two slices of the query times a stage's rows. Each slice has sums of its own, so that fewer
      * products wait for one another. */
     static __device__ __forceinline__ void multiply_keys(scores &dot, const warp_place &w,
                                                          const warp_query<T, WIDTH> &q, uint32_t rows)
@@ -93,7 +102,7 @@ template <typename T, int WIDTH> struct tensor_product {
         for (int i = 0; i < WIDTH / 16; i++) {
             uint32_t a[2][4];
             ld_shared(a[0], q.piece(i));
-            ld_shared(a[1], q.piece(i) + PART_BYTES);
+            ld_shared(a[1], q.piece(i) + SLICE_BYTES);
 #pragma unroll
             for (int k = 0; k < TILES; k += 2) {
                 uint32_t m[4];
@@ -109,7 +118,7 @@ template <typename T, int WIDTH> struct tensor_product {
             dot[i / 4][i % 4] += rest[i / 4][i % 4];
     }
 
-    /* The same for the third part. */
+    /* The same for the third slice. */
     static __device__ __forceinline__ void multiply_keys_by_rest(scores &dot, const warp_place &w,
                                                                  const warp_query<T, WIDTH> &q, uint32_t rows)
     {
@@ -117,7 +126,7 @@ template <typename T, int WIDTH> struct tensor_product {
 #pragma unroll
         for (int i = 0; i < WIDTH / 16; i++) {
             uint32_t a[4];
-            ld_shared(a, q.piece(i) + 2 * PART_BYTES);
+            ld_shared(a, q.piece(i) + 2 * SLICE_BYTES);
 #pragma unroll
             for (int k = 0; k < TILES; k += 2) {
                 uint32_t m[4];
@@ -156,13 +165,13 @@ template <typename T, int WIDTH> struct tensor_product {
     }
 };
 
-/* float32 in three parts of bf16, good to 2^-24. A lane reads 16 bytes of a row at once, and features take their places
- * in the operands accordingly. Tensor cores cut their sums off instead of rounding them, so only short ones are left to
- * them. */
+/* float32 in three slices of bf16, good to 2^-24. A lane reads 16 bytes of a row at once, and features take their
+ * places in the operands accordingly. Tensor cores truncate their sums instead of rounding them. So a sum of tensor
+ * cores has only the terms of one product of 16 features or 16 keys. */
 template <int WIDTH> struct tensor_product<f32, WIDTH> {
     static constexpr int TILES = keys_of_stage(WIDTH * 4) / 8, ROW = WIDTH * 4;
     typedef float scores[TILES][4];
-    typedef float outputs[WIDTH / 8][4]; /* o[4 j + i]: features 32 j + 8t + i and 4 more */
+    typedef float outputs[WIDTH / 8][4];
 
     static __device__ __forceinline__ void coefficients(scores &x, const warp_place &w, uint32_t piece, int rank, int r)
     {
@@ -174,27 +183,27 @@ template <int WIDTH> struct tensor_product<f32, WIDTH> {
         }
     }
 
-    /* What is left of a number beside its high part. An infinity leaves nothing. */
+    /* The rest of a number beside its high slice. The rest of an infinity is 0. */
     static __device__ __forceinline__ uint32_t rest_of(uint32_t word, uint32_t high)
     {
         return high == word ? 0 : __float_as_uint(__uint_as_float(word) - __uint_as_float(high));
     }
 
-    /* Two numbers in three parts of 8 bits, each part a pair of bf16. */
-    static __device__ __forceinline__ void split(uint32_t x, uint32_t y, uint32_t (&parts)[3])
+    /* Splits two numbers into three slices of 8 bits. Each word of slices has a pair of bf16. */
+    static __device__ __forceinline__ void split(uint32_t x, uint32_t y, uint32_t (&slices)[3])
     {
 #pragma unroll
         for (int i = 0; i < 3; i++) {
-            parts[i] = __byte_perm(x, y, 0x7632);
+            slices[i] = __byte_perm(x, y, 0x7632);
             x = rest_of(x, x & 0xffff0000u);
             y = rest_of(y, y & 0xffff0000u);
         }
     }
 
-    /* sum += a b. Low parts come first, so that what tensor cores cut off is cut off once. What is left out is below
-     * 2^-24. */
-    static __device__ __forceinline__ void multiply_parts(float (&sum)[4], const uint32_t (&a)[3][4],
-                                                          const uint32_t (&b)[2][3])
+    /* sum += a b. Products of low slices come first, so that the large ones are truncated once. The products left
+     * out are below 2^-24. */
+    static __device__ __forceinline__ void multiply_slices(float (&sum)[4], const uint32_t (&a)[3][4],
+                                                           const uint32_t (&b)[2][3])
     {
         float product[4] = {};
 #pragma unroll
@@ -214,14 +223,14 @@ template <int WIDTH> struct tensor_product<f32, WIDTH> {
         for (int j = 0; j < WIDTH / 16; j++) {
             uint32_t a[3][4];
             for (int i = 0; i < 3; i++)
-                ld_shared(a[i], q.piece(j) + i * PART_BYTES);
+                ld_shared(a[i], q.piece(j) + i * SLICE_BYTES);
 #pragma unroll
             for (int k = 0; k < TILES; k++) {
                 uint32_t m[4], b[2][3];
                 ld_shared(m, row + k * 8 * ROW + j / 2 * 128 + ((j % 2 * 64) ^ swizzle));
                 split(m[0], m[1], b[0]);
                 split(m[2], m[3], b[1]);
-                multiply_parts(dot[k], a, b);
+                multiply_slices(dot[k], a, b);
             }
         }
     }
@@ -236,8 +245,8 @@ template <int WIDTH> struct tensor_product<f32, WIDTH> {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float rest[2] = {weights[k + i / 2][i % 2 * 2], weights[k + i / 2][i % 2 * 2 + 1]};
-                for (int part = 0; part < 3; part++)
-                    a[part][i] = take_pair<bf16>(rest);
+                for (int slice = 0; slice < 3; slice++)
+                    a[slice][i] = take_pair<bf16>(rest);
             }
 #pragma unroll
             for (int j = 0; j < WIDTH / 32; j++) {
@@ -254,7 +263,7 @@ template <int WIDTH> struct tensor_product<f32, WIDTH> {
                     uint32_t b[2][3];
                     split(m[0][i], m[1][i], b[0]);
                     split(m[2][i], m[3][i], b[1]);
-                    multiply_parts(o[4 * j + i], a, b);
+                    multiply_slices(o[4 * j + i], a, b);
                 }
             }
         }

@@ -1,9 +1,10 @@
-/* The cache on its way through shared memory: stages of some keys' factors, filled by asynchronous copies a few stages
- * ahead.
- *
- * Rows of bk and bv become rows of WIDTH features in 16-byte chunks, permuted by the key, so that what a warp reads at
- * once never meets in a bank. ak and av are one piece in memory, and stay one; where a head's coefficients are read as
- * matrices their chunks are permuted too. What lies past the last key, or past D or E, is filled with zeros. */
+/* The stages of tpa_mma: a stage is the factors of 16 or 32 keys in shared memory. Asynchronous copies fill it.
+ *   what      in a stage                           layout
+ *   ak, av    keys x heads x ranks, contiguous     as in memory; where ldmatrix reads them (as_matrices), chunks of 16
+ *                                                  bytes are permuted (scattered)
+ *   bk, bv    for each rank: keys rows of WIDTH    the chunks of a row are permuted by its key (swizzle_of), so that
+ *             features                             the lanes of a read meet in no bank
+ * Places past the last key, and features past D or E, are filled with zeros. */
 #ifndef COPES_BACKENDS_CUDA_TPA_MMA_STAGE_H
 #define COPES_BACKENDS_CUDA_TPA_MMA_STAGE_H
 
@@ -20,39 +21,39 @@ using namespace ptx;
 
 enum { WARP_HEADS = 16 };
 
-/* Keys of a stage, which a warp takes at once, for rows of so many bytes. */
+/* Keys of a stage whose rows have `row` bytes. A warp multiplies all of them at once. */
 __host__ __device__ constexpr int keys_of_stage(int row)
 {
     return row <= 256 ? 32 : 16;
 }
 
-/* What the chunks of a key's rows are permuted with: 8 keys' chunks differ, and so do those of a quarter of a warp that
- * reads 4 chunks of 2 keys in turn, or 2 chunks of every second key. */
+/* The number that a key's chunk numbers are XORed with. It differs among 8 keys. In a quarter of a warp it also
+ * separates the reads of 4 chunks of 2 keys, and of 2 chunks of every second key. */
 DEVICE int swizzle_of(int key)
 {
     return (key ^ (key & 1) << 2) & 7;
 }
 
-/* A ring of `stages` stages, a power of 2 of them, and where a stage's parts begin, in bytes; keys' coefficients are at
- * 0. */
+/* A ring of `stages` slots, a power of 2, and the offsets of its contents in bytes. ak begins at 0. */
 struct stage_ring {
     int stages, bytes;
     int av, bk, bv;
 };
 
-/* Can coefficients be read as 8 x 8 matrices: of 16 bits, with whole eights of heads and one rank? */
+/* Can ldmatrix read the coefficients? They must be of 16 bits and rank 1, and the heads whole eights. */
 template <typename T> DEVICE bool as_matrices(int heads, int rank)
 {
     return sizeof(T) == 2 && rank == 1 && heads % 8 == 0;
 }
 
-/* Chunks of a piece of coefficients with 4 or more chunks a key, so that those of one head spread over the banks. */
+/* The place of a chunk of coefficients, where a key has 4 chunks or more. It spreads the chunks of one head over the
+ * banks. */
 DEVICE int scattered(int chunk)
 {
     return chunk ^ (chunk >> 3 & 7) ^ (chunk >> 6 & 1);
 }
 
-/* Coefficients of a stage's keys, `row` bytes each, of which `count` keys exist. */
+/* Copies the coefficients of a stage, `row` bytes a key. Only `count` of the keys exist. */
 DEVICE void copy_coefficients(uint32_t to, const char *from, int row, int keys, int count, bool scatter)
 {
     const int lane = threadIdx.x % 32;
@@ -66,34 +67,34 @@ DEVICE void copy_coefficients(uint32_t to, const char *from, int row, int keys, 
     }
 }
 
-/* One rank's rows of a stage's keys. A lane has the same chunk of every row that it copies. */
+/* Copies a stage's rows of one rank. A lane copies the same chunk of all its rows. */
 template <int ROW, int KEYS>
-DEVICE void copy_features(uint32_t to, const char *from, int64_t key_step, int width, int count)
+DEVICE void copy_features(uint32_t to, const char *from, int64_t key_stride, int width, int count)
 {
-    constexpr int chunks = ROW / 16, step = chunks < 32 ? 32 / chunks : 1;
+    constexpr int chunks = ROW / 16, rows = chunks < 32 ? 32 / chunks : 1;
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int chunk = lane % chunks; chunk < chunks; chunk += 32) {
         const int first = lane / chunks;
-        const char *row = from + first * key_step + chunk * 16;
+        const char *row = from + first * key_stride + chunk * 16;
         const bool whole = count == KEYS && chunk * 16 < width;
         const int last = chunk * 16 < width ? count : 0;
 #pragma unroll 8
-        for (int i = 0; i < KEYS / step; i++) {
-            const int key = first + i * step;
+        for (int i = 0; i < KEYS / rows; i++) {
+            const int key = first + i * rows;
             const uint32_t place = to + key * ROW + 16 * (chunk ^ swizzle_of(key));
             if (whole)
                 cp_async_16<true>(place, row);
             else
                 cp_async_16_zfill(place, row, key < last ? 16 : 0);
-            row += step * key_step;
+            row += rows * key_stride;
         }
     }
 }
 
-/* Copies the cache, a stage after another: the work of a warp, or of some in turn. */
+/* Copies the cache, stage after stage: the work of one warp, or of several alternately. */
 template <typename T, int WIDTH> struct cache_producer {
-    const char *ak, *av, *bk, *bv; /* the next key's */
+    const char *ak, *av, *bk, *bv; /* of the next key */
 
     __device__ __forceinline__ cache_producer(const copes_tpa_problem &problem, int64_t b, int64_t key)
     {
@@ -103,7 +104,7 @@ template <typename T, int WIDTH> struct cache_producer {
         ak = at(problem.ak), av = at(problem.av), bk = at(problem.bk), bv = at(problem.bv);
     }
 
-    /* Fills a stage with the next `count` keys and goes on by `stages` stages. */
+    /* Fills a slot with the next `count` keys, and goes on by `stages` stages. */
     __device__ __forceinline__ void fill(const copes_tpa_problem &problem, const stage_ring &ring, uint32_t stage,
                                          int count, int stages)
     {
@@ -117,9 +118,9 @@ template <typename T, int WIDTH> struct cache_producer {
         for (int r = 0; r < rv; r++)
             copy_features<row, keys>(stage + ring.bv + r * keys * row, bv + r * problem.bv.stride[2] * size,
                                      problem.bv.stride[1] * size, (int)problem.e * size, count);
-        const int64_t step = stages * keys * size;
-        ak += step * problem.ak.stride[1], av += step * problem.av.stride[1];
-        bk += step * problem.bk.stride[1], bv += step * problem.bv.stride[1];
+        const int64_t ahead = stages * keys * size;
+        ak += ahead * problem.ak.stride[1], av += ahead * problem.av.stride[1];
+        bk += ahead * problem.bk.stride[1], bv += ahead * problem.bv.stride[1];
     }
 };
 

@@ -1,7 +1,7 @@
-/* A warp's share of tpa_decode on tensor cores: 16 heads, a stage's keys at a time. Scores are the query times the rows
- * of bk, outputs gain the weights times the rows of bv, rank by rank, and coefficients scale the results where they
- * lie: a lane's scores are a lane's weights, so nothing crosses lanes but a row's maximum, and that only while it
- * grows. Weights of 16-bit storage are rounded to it, which costs less than rounding the output does. */
+/* A consumer warp of tpa_mma: 16 heads, a stage at a time. For each rank, scores gain the query times bk, times ak,
+ * and outputs gain the weights times av, times bv. So neither keys nor values are formed. Scores of a lane become
+ * weights of the same lane (product.h has the registers). Lanes exchange only the maximum of a row, and only while
+ * it grows. Weights of 16-bit storage are rounded to it, which costs less accuracy than rounding the output does. */
 #ifndef COPES_BACKENDS_CUDA_TPA_MMA_WARP_H
 #define COPES_BACKENDS_CUDA_TPA_MMA_WARP_H
 
@@ -11,7 +11,7 @@
 namespace COPES_GPU::tpa::mma
 {
 
-/* What a warp has gathered of its 16 heads. */
+/* The outputs so far of a warp's 16 heads, and the state of their rows. */
 template <typename T, int WIDTH> struct warp_outputs {
     typedef tensor_product<T, WIDTH> product;
     typename product::outputs o;
@@ -33,7 +33,7 @@ template <typename T, int WIDTH> struct warp_outputs {
     }
 };
 
-/* Scores of a stage, of whose keys `count` exist. */
+/* Computes the scores of a stage. `count` of its keys exist; scores of the others are -infinity. */
 template <typename T, int WIDTH>
 DEVICE void score_stage(typename tensor_product<T, WIDTH>::scores &s, const copes_tpa_problem &problem,
                         const stage_ring &ring, uint32_t stage, int count, const warp_place &w,
@@ -48,14 +48,14 @@ DEVICE void score_stage(typename tensor_product<T, WIDTH>::scores &s, const cope
     for (int r = 0; r < rk; r++) {
         typename product::scores dot = {}, k;
         const uint32_t rows = stage + ring.bk + r * bytes;
-        if constexpr (parts_of_query<T>(true) > parts_of_query<T>(false))
-            if (q.parts > 2)
+        if constexpr (slices_of_query<T>(true) > slices_of_query<T>(false))
+            if (q.slices > 2)
                 product::multiply_keys_by_rest(dot, w, q, rows);
         product::multiply_keys(dot, w, q, rows);
         product::coefficients(k, w, stage, rk, r);
 #pragma unroll
         for (int i = 0; i < scores; i++) {
-            const float x = is_half<T> ? dot[i / 4][i % 4] * q.unit[i % 4 / 2] : dot[i / 4][i % 4];
+            const float x = is_f16<T> ? dot[i / 4][i % 4] * q.descale[i % 4 / 2] : dot[i / 4][i % 4];
             s[i / 4][i % 4] = fmaf(x, k[i / 4][i % 4], s[i / 4][i % 4]);
         }
     }
@@ -66,7 +66,7 @@ DEVICE void score_stage(typename tensor_product<T, WIDTH>::scores &s, const cope
                 s[i / 4][i % 4] = -INFINITY;
 }
 
-/* Attention of a warp's heads over a stage. */
+/* Attends with a warp's heads to a stage. */
 template <typename T, int WIDTH>
 DEVICE void attend(const copes_tpa_problem &problem, const stage_ring &ring, uint32_t stage, int count,
                    const warp_place &w, const warp_query<T, WIDTH> &q, warp_outputs<T, WIDTH> &out)
@@ -79,10 +79,10 @@ DEVICE void attend(const copes_tpa_problem &problem, const stage_ring &ring, uin
     float by[2];
     if (out.weights.raise(s, by))
         out.shrink(by);
-    if constexpr (is_half<T>)
+    if constexpr (is_f16<T>)
         if (out.weights.make_room(product::largest_coefficient(w, stage + ring.av, rv), by))
             out.shrink(by);
-    out.weights.exponentiate(s, problem.weight_unit);
+    out.weights.exponentiate(s, problem.weight_scale);
     for (int r = 0; r < rv; r++) {
         product::coefficients(v, w, stage + ring.av, rv, r);
 #pragma unroll

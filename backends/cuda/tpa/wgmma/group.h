@@ -1,6 +1,11 @@
-/* A warpgroup's share of tpa_decode on Hopper's tensor cores: 32 heads, a stage's keys at a time. Of the 64 rows of its
- * products each head has two, which a thread holds side by side: those of the query's high and low parts, whose scores are
- * to be added; then the weights' parts. Keys and values are read from shared memory once for all. */
+/* A warpgroup of tpa_wgmma in 16-bit storage: 32 heads, a stage at a time. A product has 64 rows, two for each head.
+ * A lane has both, so that it adds them without an exchange. Tensor cores read keys and values from shared memory
+ * once for all heads. Registers of lane 4 g + t of warp w (h, i: 0 or 1):
+ *   product   row 16 w + g + 8 h of the result             c[4 j + 2 h + i]
+ *   scores    slice h of the query of head 8 w + g         key 8 j + 2t + i
+ *   outputs   slice h of the weights of head 8 w + g       feature 8 j + 2t + i
+ * A third slice of the query has rows of its own in a second matrix (query.h), whose products are added to the same
+ * registers. */
 #ifndef COPES_BACKENDS_CUDA_TPA_WGMMA_GROUP_H
 #define COPES_BACKENDS_CUDA_TPA_WGMMA_GROUP_H
 
@@ -12,7 +17,7 @@
 namespace COPES_GPU::tpa::wgmma
 {
 
-/* What a lane has gathered of its head: o[4 j + i] + o[4 j + 2 + i] is feature 8 j + 2t + i. */
+/* The outputs so far of a lane's head. o[4 j + i] + o[4 j + 2 + i] is feature 8 j + 2t + i. */
 template <typename T, int WIDTH> struct group_outputs {
     float o[WIDTH / 2];
     row_weights<T, quad_rows<1>> weights;
@@ -33,10 +38,12 @@ template <typename T, int WIDTH> struct group_outputs {
     }
 };
 
-/* Of a lane's head: four keys of every 16, 2t, 2t + 1, 2t + 8 and 2t + 9. */
+/* Numbers of a lane's head, [m][2 k + i] of key 16 m + 8 k + 2t + i. */
 typedef float group_keys[BOX_KEYS / 16][4];
 
-/* The coefficients of the lane's head for the keys of a stage, whose rows of 64 bytes come with their chunks permuted. */
+/* Reads the coefficients of the lane's head for the keys of a stage. A row of 32 heads has 64 bytes, and its chunks
+ * are permuted (CU_TENSOR_MAP_SWIZZLE_64B). Each 8 x 8 matrix has 8 keys and the warp's 8 heads, and comes
+ * transposed. */
 template <typename T> DEVICE void read_coefficients(group_keys &x, const group_place &w, uint32_t piece)
 {
     const int row = w.lane;
@@ -49,16 +56,17 @@ template <typename T> DEVICE void read_coefficients(group_keys &x, const group_p
     }
 }
 
-/* Scores of a stage, of whose keys `count` are the block's; query: the tile's matrix, unit: of its scores. */
-template <typename T, int WIDTH, int PARTS>
-DEVICE void score_stage(group_keys &s, uint32_t stage, int count, const group_place &w, uint32_t query, float unit)
+/* Computes the scores of a stage. `count` of its keys are the block's; scores of the others are -infinity. query:
+ * the tile's matrix. descale: the factor of f16's scores. */
+template <typename T, int WIDTH, int SLICES>
+DEVICE void score_stage(group_keys &s, uint32_t stage, int count, const group_place &w, uint32_t query, float descale)
 {
-    constexpr int pieces = WIDTH / 16, last = (PARTS - 1) * pieces - 1;
+    constexpr int pieces = WIDTH / 16, last = (SLICES - 1) * pieces - 1;
     const matrix_descriptor a(query, 16), b(stage, 16);
     float dot[BOX_KEYS / 2];
     wgmma_fence();
 #pragma unroll
-    for (int i = last; i >= 0; i--) { /* third parts first, as they are small */
+    for (int i = last; i >= 0; i--) { /* third slices first */
         const int piece = i % pieces, column = piece % 4 * 32;
         wgmma_abt(dot, a.at(i / 4 * QUERY_PIECE + column), b.at(piece / 4 * FEATURE_PIECE + column), i < last, T{});
     }
@@ -68,7 +76,7 @@ DEVICE void score_stage(group_keys &s, uint32_t stage, int count, const group_pl
 #pragma unroll
     for (int i = 0; i < BOX_KEYS / 4; i++) {
         const float sum = dot[i / 2 * 4 + i % 2] + dot[i / 2 * 4 + 2 + i % 2];
-        s[i / 4][i % 4] = (is_half<T> ? sum * unit : sum) * k[i / 4][i % 4];
+        s[i / 4][i % 4] = (is_f16<T> ? sum * descale : sum) * k[i / 4][i % 4];
     }
     if (count < BOX_KEYS) {
 #pragma unroll
@@ -78,7 +86,8 @@ DEVICE void score_stage(group_keys &s, uint32_t stage, int count, const group_pl
     }
 }
 
-/* o += weights, in two parts, times the stage's rows of bv. */
+/* o += the weights, in two slices, times the stage's rows of bv. Slice h of key 16 m + 8 k + 2t + i is in word 2 k +
+ * h of a[m]. */
 template <typename T, int WIDTH>
 DEVICE void multiply_values(float (&o)[WIDTH / 2], const group_keys &weights, uint32_t values)
 {
@@ -97,20 +106,21 @@ DEVICE void multiply_values(float (&o)[WIDTH / 2], const group_keys &weights, ui
     wgmma_commit_and_wait(o);
 }
 
-/* Attention of the group's heads over a stage, of whose keys `count` are the block's; the next one is `next` slots on. */
-template <typename T, int WIDTH, int PARTS>
+/* Attends with the group's heads to a stage. count: keys of the stage that are the block's. next: slots to the
+ * group's next stage. */
+template <typename T, int WIDTH, int SLICES>
 DEVICE void attend_stage(slot_reader &reader, int next, int tiles, int count, const group_place &w, uint32_t query,
-                         float unit, float weight_unit, group_outputs<T, WIDTH> &out)
+                         float descale, float weight_scale, group_outputs<T, WIDTH> &out)
 {
     const stage_layout<T, WIDTH, false> layout = {tiles};
     group_keys s, v;
     float by[1];
     const uint32_t keys = reader.enter(), values = keys + layout.half();
-    score_stage<T, WIDTH, PARTS>(s, keys, count, w, query, unit);
+    score_stage<T, WIDTH, SLICES>(s, keys, count, w, query, descale);
     if (out.weights.raise(s, by))
         out.shrink(by);
     read_coefficients<T>(v, w, values + layout.heads());
-    if (is_half<T>) {
+    if (is_f16<T>) {
         float top = 0;
 #pragma unroll
         for (int i = 0; i < BOX_KEYS / 4; i++)
@@ -118,7 +128,7 @@ DEVICE void attend_stage(slot_reader &reader, int next, int tiles, int count, co
         if (out.weights.make_room(top, by))
             out.shrink(by);
     }
-    out.weights.exponentiate(s, weight_unit);
+    out.weights.exponentiate(s, weight_scale);
 #pragma unroll
     for (int i = 0; i < BOX_KEYS / 4; i++)
         v[i / 4][i % 4] *= s[i / 4][i % 4];

@@ -1,6 +1,8 @@
-/* The query of tpa_decode as a matrix in shared memory for Hopper's tensor cores: two rows a head, of its high and its low
- * parts; and, for bfloat16 where lse is wanted, a second matrix of third parts and zeros. What float32 has of its own is in
- * tpa_wgmma_single_query.h. */
+/* The query of 16-bit storage as a matrix in shared memory for Hopper's tensor cores. For float32 see
+ * float32/query.h.
+ * A piece is 64 rows of 64 features, of 128 bytes each. Row 16 w + g + 8 h is slice h of head 8 w + g of the tile
+ * (w: 0 to 3). The 16-byte chunks of a row are permuted as CU_TENSOR_MAP_SWIZZLE_128B permutes them. bf16 with lse
+ * has as many pieces again after these. They have the third slice where h is 0, and zeros where h is 1. */
 #ifndef COPES_BACKENDS_CUDA_TPA_WGMMA_QUERY_H
 #define COPES_BACKENDS_CUDA_TPA_WGMMA_QUERY_H
 
@@ -10,20 +12,20 @@ namespace COPES_GPU::tpa::wgmma
 {
 
 inline constexpr int GROUPS = 2, CONSUMERS = GROUPS * 128;
-inline constexpr int EXCHANGE = 4 * TILE_HEADS * 4; /* bytes where a group's warps leave each other numbers */
-inline constexpr int QUERY_PIECE = 64 * 128;        /* of 64 rows and 64 features */
+inline constexpr int EXCHANGE = 4 * TILE_HEADS * 4; /* bytes where a group's warps exchange numbers */
+inline constexpr int QUERY_PIECE = 64 * 128;        /* bytes of 64 rows of 64 features */
 template <typename T, int WIDTH> inline constexpr int FEATURE_ROW = WIDTH * (int)sizeof(T) + 16; /* of a rank of bq */
 
-/* The query's factors, aq (B, N, H, R) and bq (B, N, R, D): strides are in bytes. All that a block reads of its arguments
- * before it asks memory for them. */
+/* The query's factors aq (B, N, H, R) and bq (B, N, R, D), with strides in bytes. A block reads no other argument
+ * before it asks for them. */
 struct query_source {
     const char *aq, *bq;
     int32_t aq_batch, aq_token, aq_head, aq_rank, bq_batch, bq_token, bq_rank;
     int32_t ranks, features, heads;
     score_scale scale;
-    bool vectors; /* bq may be read in whole vectors */
+    bool vectors; /* bq can be read in whole vectors */
 
-    /* The factors of head `head`, or of the last. */
+    /* aq of head `head`. Heads past the last read the last head's. */
     __device__ __forceinline__ const char *of_head(int b, int n, int head) const
     {
         const int own = head < heads ? head : heads - 1;
@@ -33,24 +35,24 @@ struct query_source {
 
 #if COPES_SM90A
 
-/* Where a lane of a warpgroup stands: lane 4 g + t of its warp. In 16-bit storage it has head 8 warp + g of the tile. In
- * float32 its group has a place for weights. */
+/* A lane's place in its warpgroup: it is lane 4 g + t of its warp. In 16-bit storage its head is 8 warp + g of the
+ * tile. `exchange` and, in float32, `weights` are the group's places in shared memory. */
 struct group_place {
     int lane, g, t, warp, group, tile;
     uint32_t exchange, weights;
 
-    __device__ __forceinline__ int head() const /* of the block's */
+    __device__ __forceinline__ int head() const /* among the block's */
     {
         return tile * TILE_HEADS + warp * 8 + g;
     }
 };
 
-/* 16 bytes of neighbours that may lie at any element's address. */
+/* Reads 16 bytes of neighbours at an address that is aligned to an element alone. */
 template <typename T> DEVICE uint4 gather(const char *from)
 {
     uint32_t words[4];
     for (int i = 0; i < 4; i++) {
-        if constexpr (is_single<T>) {
+        if constexpr (is_f32<T>) {
             words[i] = reinterpret_cast<const uint32_t *>(from)[i];
         } else {
             const uint16_t *x = reinterpret_cast<const uint16_t *>(from);
@@ -60,8 +62,8 @@ template <typename T> DEVICE uint4 gather(const char *from)
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* Starts to copy bq, of which shared memory has rows of FEATURE_ROW bytes, so that chunks spread over the banks; ranks up
- * to a multiple of 16, those past the last 0. The work of all groups. */
+/* Starts to copy bq to shared memory: a row of FEATURE_ROW bytes a rank. The padding of rows spreads chunks over the
+ * banks. Zeros fill the ranks up to a multiple of 16. All consumers take part. */
 template <typename T, int WIDTH> DEVICE void copy_features(const query_source &query, int b, int n, uint32_t to)
 {
     constexpr int length = vector_length<T>, chunks = WIDTH / length;
@@ -80,7 +82,8 @@ template <typename T, int WIDTH> DEVICE void copy_features(const query_source &q
     }
 }
 
-/* What a lane has of aq, of its head: ranks 2t, 2t + 1, 2t + 8, 2t + 9 of the 16 from `rank` on. */
+/* A lane's aq of its head, as words of the operand A: ranks 2t and 2t + 1, and 2t + 8 and 2t + 9, of the 16 from
+ * `rank` on. */
 struct query_ranks {
     uint32_t low, high;
 
@@ -90,7 +93,7 @@ struct query_ranks {
         const char *from = query.of_head(b, n, head);
         uint32_t x[4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) { /* always at a rank that exists, so that no read waits for a branch */
+        for (int i = 0; i < 4; i++) { /* at a rank that exists, so that no read waits for a branch */
             const int r = rank + 2 * t + i / 2 * 8 + i % 2;
             const int64_t place = (int64_t)(r < query.ranks ? r : query.ranks - 1) * query.aq_rank;
             x[i] = *reinterpret_cast<const uint16_t *>(from + place);
@@ -100,14 +103,15 @@ struct query_ranks {
     }
 };
 
-/* Forms a lane's head from aq's ranks, the first 16 of which come to it at once, and bq in shared memory. */
-template <typename T, int WIDTH, int PARTS> struct query_former {
-    static constexpr int PIECES = WIDTH / 32; /* of 16 features, of half a row */
-    typedef float features[2 * PIECES][4];    /* of them 2t, 2t + 1 of each 8 */
+/* Forms the query of a lane's head from aq and from bq in shared memory. The constructor reads the first 16 ranks of
+ * aq. */
+template <typename T, int WIDTH, int SLICES> struct query_former {
+    static constexpr int PIECES = WIDTH / 32; /* of 16 features, in half a row */
+    typedef float features[2 * PIECES][4];    /* [j][i]: feature 8 j + 2t + i of a half, if i < 2 */
     const query_source &query;
     const int b, n, head;
     const group_place &w;
-    const uint32_t bq, to; /* where the tile's matrix is to be, in shared memory */
+    const uint32_t bq, to; /* `to`: the tile's matrix, in shared memory */
     query_ranks first;
 
     /* Starts to read the factors. */
@@ -119,7 +123,7 @@ template <typename T, int WIDTH, int PARTS> struct query_former {
         first = query_ranks(query, b, n, head, w.t, 0);
     }
 
-    /* Half of a row, in units of log 2. */
+    /* Forms half of a row. Scores are then logarithms to base 2. */
     __device__ __forceinline__ void form(features &q, int half) const
     {
         const uint32_t row = bq + w.lane % 16 * FEATURE_ROW<T, WIDTH> + w.lane / 16 * 16 + half * WIDTH;
@@ -143,31 +147,31 @@ template <typename T, int WIDTH, int PARTS> struct query_former {
         }
 #pragma unroll
         for (int i = 0; i < 2 * PIECES; i++)
-            for (int k = 0; k < 2; k++) /* past the last feature an infinity would have made NaN of bq's zeros */
+            for (int k = 0; k < 2; k++) /* past the last feature, bq's zeros times an infinity are NaN */
                 q[i][k] = half * (WIDTH / 2) + 8 * i < query.features ? query.scale.apply(q[i][k]) : 0;
     }
 
-    /* Leaves half of a row, times `factor`, in parts. */
+    /* Stores half of a row, times `factor`, in slices. */
     __device__ __forceinline__ void store(features &q, int half, float factor) const
     {
-        constexpr int chunks = 2 * PIECES, halves = 8 / chunks; /* of a half; in a piece */
+        constexpr int chunks = 2 * PIECES, halves = 8 / chunks; /* chunks of a half of a row; such halves in a piece */
         const uint32_t row = to + half / halves * QUERY_PIECE + (16 * w.warp + w.g) * 128 + w.t * 4;
 #pragma unroll
         for (int i = 0; i < chunks; i++) {
             const uint32_t at = row + ((half % halves * chunks + i) ^ w.g) * 16;
             float pair[2] = {q[i][0], q[i][1]};
-            for (int k = 0; is_half<T> && k < 2; k++)
+            for (int k = 0; is_f16<T> && k < 2; k++)
                 pair[k] *= factor;
             st_shared_32(at, take_pair<T>(pair));
             st_shared_32(at + 1024, take_pair<T>(pair));
-            if (PARTS > 2) {
+            if (SLICES > 2) {
                 st_shared_32(at + WIDTH / 64 * QUERY_PIECE, take_pair<T>(pair));
                 st_shared_32(at + WIDTH / 64 * QUERY_PIECE + 1024, 0);
             }
         }
     }
 
-    /* The lane's largest. */
+    /* The lane's largest magnitude. */
     static __device__ __forceinline__ float largest_of(const features &q)
     {
         float top = 0;
@@ -177,12 +181,12 @@ template <typename T, int WIDTH, int PARTS> struct query_former {
         return top;
     }
 
-    /* The row's, of which its lanes have formed some, and another group the rest if both form it. */
-    __device__ __forceinline__ float largest_of_row(float top, bool alike) const
+    /* The row's largest. The quad has formed a row or, where groups have the same heads, half of one. */
+    __device__ __forceinline__ float largest_of_row(float top, bool same_heads) const
     {
         top = fmaxf(top, shuffle_xor(top, 1));
         top = fmaxf(top, shuffle_xor(top, 2));
-        if (!alike)
+        if (!same_heads)
             return top;
         const uint32_t place = w.exchange + (8 * w.warp + w.g) * 4;
         st_shared_32(place, __float_as_uint(top));
@@ -190,31 +194,31 @@ template <typename T, int WIDTH, int PARTS> struct query_former {
         return fmaxf(top, __uint_as_float(ld_shared_32(place + (w.group == 0 ? EXCHANGE : -EXCHANGE))));
     }
 
-    /* Forms the tile; `alike`: half of its features, and the other group the rest. Returns the unit of the scores that come
-     * of it. */
-    __device__ __forceinline__ float run(bool alike) const
+    /* Forms the tile, or half of its features if the other group has the same heads. Returns the factor of its
+     * scores. */
+    __device__ __forceinline__ float run(bool same_heads) const
     {
-        const int begin = alike ? w.group : 0, end = alike ? w.group + 1 : 2;
+        const int begin = same_heads ? w.group : 0, end = same_heads ? w.group + 1 : 2;
         features q;
-        float unit = 1, inverse = 1;
-        if (is_half<T>) { /* brings the row into its range */
+        float descale = 1, inverse = 1;
+        if (is_f16<T>) { /* divides the row by a power of 2, so that f16 holds it */
             float top = 0;
 #pragma unroll 1
             for (int half = begin; half < end; half++) {
                 form(q, half);
                 top = fmaxf(top, largest_of(q));
             }
-            const uint32_t exponent = query_exponent(largest_of_row(top, alike));
-            unit = __uint_as_float(exponent << 23);
+            const uint32_t exponent = query_exponent(largest_of_row(top, same_heads));
+            descale = __uint_as_float(exponent << 23);
             inverse = __uint_as_float((254 - exponent) << 23);
         }
 #pragma unroll 1
         for (int half = begin; half < end; half++) {
-            if (!is_half<T> || !alike) /* else it is there */
+            if (!is_f16<T> || !same_heads) /* else q still has it */
                 form(q, half);
             store(q, half, inverse);
         }
-        return unit;
+        return descale;
     }
 };
 

@@ -1,10 +1,11 @@
-/* What the warpgroups of a cluster's blocks have gathered of their rows, that is heads, becomes the outputs: the groups of a
- * block that have the same rows merge theirs, each block sends every other one its part of the rows that this one is to
- * finish, and finishes its own once all parts of them have come. */
+/* How the rows (heads) of a cluster become outputs, in three steps:
+ *   1. The warpgroups of a block that have the same heads merge their rows in shared memory (gather_rows in wgmma.cu).
+ *   2. Each block sends to every other block its rows of those that the other finishes (send_rows).
+ *   3. Each block merges and finishes its share of the rows, once they have come from all blocks (finish_rows). */
 #ifndef COPES_BACKENDS_CUDA_TPA_WGMMA_ROWS_H
 #define COPES_BACKENDS_CUDA_TPA_WGMMA_ROWS_H
 
-#include "backends/cuda/tpa/float32/group.h"
+#include "backends/cuda/tpa/wgmma/group.h"
 #include "backends/gpu/tpa/output.h"
 
 #if COPES_SM90A
@@ -12,20 +13,20 @@
 namespace COPES_GPU::tpa::wgmma
 {
 
-/* A row in shared memory: its sums and its state; rows spread over the banks. */
+/* A row in shared memory: sums over some of the keys, and their state. The padding spreads rows over the banks. */
 template <int WIDTH> struct gathered_row {
     float o[WIDTH];
     row_state state;
     float pad[6];
 };
 
-/* A lane's part of its tile's rows, which is of one of them: what its group has gathered. */
-template <typename T, int WIDTH> struct row_part {
+/* A lane's values of its row: o[j] is features 8 j + 2t and 8 j + 2t + 1. */
+template <typename T, int WIDTH> struct row_partial {
     const group_place &w;
     row_state state;
-    float2 o[WIDTH / 8]; /* features 2t and 2t + 1 of each 8 */
+    float2 o[WIDTH / 8];
 
-    __device__ __forceinline__ row_part(const group_place &place, const group_outputs<T, WIDTH> &out) : w(place)
+    __device__ __forceinline__ row_partial(const group_place &place, const group_outputs<T, WIDTH> &out) : w(place)
     {
         state = out.weights.state(0);
         state.sum += shuffle_xor(state.sum, 1);
@@ -45,7 +46,7 @@ template <typename T, int WIDTH> struct row_part {
             reinterpret_cast<float2 *>(row.o)[4 * i + w.t] = o[i];
     }
 
-    /* Takes in what another group has left of the row. */
+    /* Merges what the other group has stored of the row. */
     __device__ __forceinline__ void add(const gathered_row<WIDTH> *rows)
     {
         const gathered_row<WIDTH> &row = rows[8 * w.warp + w.g];
@@ -55,79 +56,23 @@ template <typename T, int WIDTH> struct row_part {
             const float2 x = reinterpret_cast<const float2 *>(row.o)[4 * i + w.t];
             o[i] = make_float2(by.of(o[i].x, x.x), by.of(o[i].y, x.y));
         }
-        __syncwarp(); /* all its lanes have read the row's state */
+        __syncwarp(); /* all lanes have read the row's state */
     }
 };
 
-/* In float32 a lane has two features of each 64, of every fourth pair of rows. */
-template <int WIDTH> struct row_part<f32, WIDTH> {
-    static constexpr int ROWS = group_rows::COUNT, TILES = WIDTH / 64;
-    const group_place &w;
-    row_state state[ROWS];
-    float2 o[ROWS][TILES];
-
-    __device__ __forceinline__ row_part(const group_place &place, group_outputs<f32, WIDTH> &out) : w(place)
-    {
-        group_rows{w}.add(out.weights.sum);
-#pragma unroll
-        for (int row = 0; row < ROWS; row++) {
-            const int i = row / 2 * 4 + row % 2;
-            state[row] = out.weights.state(row);
-            for (int k = 0; k < TILES; k++)
-                o[row][k] = make_float2(out.o[k][i], out.o[k][i + 2]);
-        }
-    }
-
-    template <typename Row> __device__ __forceinline__ Row &row_of(Row *rows, int row) const
-    {
-        return rows[row / 2 * 8 + 2 * w.t + row % 2];
-    }
-
-    __device__ __forceinline__ int place(int k) const
-    {
-        return 32 * k + 8 * w.warp + w.g;
-    }
-
-    __device__ __forceinline__ void store(gathered_row<WIDTH> *rows) const
-    {
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            gathered_row<WIDTH> &row = row_of(rows, i);
-            if (w.warp == 0 && w.g == 0)
-                row.state = state[i];
-            for (int k = 0; k < TILES; k++)
-                reinterpret_cast<float2 *>(row.o)[place(k)] = o[i][k];
-        }
-    }
-
-    __device__ __forceinline__ void add(const gathered_row<WIDTH> *rows)
-    {
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            const gathered_row<WIDTH> &row = row_of(rows, i);
-            const row_factors by(state[i], row.state);
-            for (int k = 0; k < TILES; k++) {
-                const float2 x = reinterpret_cast<const float2 *>(row.o)[place(k)];
-                o[i][k] = make_float2(by.of(o[i][k].x, x.x), by.of(o[i][k].y, x.y));
-            }
-        }
-        warpgroup_sync(w.group); /* all its lanes have read the rows' states */
-    }
-};
-
-/* How the blocks of a cluster share out their rows: `share` of them each, as far as there are rows. */
+/* How the blocks of a cluster share their rows: block i finishes up to `share` of them from i * share on. */
 struct row_shares {
     int rows, blocks, share;
 
-    /* Rows of a block. */
-    __device__ __forceinline__ int of(int rank) const
+    /* The number of rows of a block. */
+    __device__ __forceinline__ int of(int block) const
     {
-        const int left = rows - rank * share;
+        const int left = rows - block * share;
         return left < 0 ? 0 : left < share ? left : share;
     }
 };
 
-/* Sends the other blocks their shares: a thread for each block. */
+/* Sends the other blocks their shares: one thread for each block. */
 template <int WIDTH> DEVICE void send_rows(const row_shares &shares, uint32_t rows, uint32_t received, uint32_t barrier)
 {
     constexpr int size = (int)sizeof(gathered_row<WIDTH>);
@@ -137,44 +82,45 @@ template <int WIDTH> DEVICE void send_rows(const row_shares &shares, uint32_t ro
                               barrier, to);
 }
 
-/* Four features of a row of the block's share: their parts, of which it has one itself. */
-template <int WIDTH> struct received_parts {
+/* Four features of a row in each block of the cluster. The block's own are in its rows, and the others' have been
+ * received. */
+template <int WIDTH> struct received_partials {
     const gathered_row<WIDTH> *own, *received;
-    int rank, share, feature;
+    int block, share, feature;
 
-    __device__ __forceinline__ const gathered_row<WIDTH> &row_of(int part) const
+    __device__ __forceinline__ const gathered_row<WIDTH> &row_of(int of) const
     {
-        return part == rank ? *own : received[part * share];
+        return of == block ? *own : received[of * share];
     }
-    __device__ __forceinline__ row_state state(int part, int) const
+    __device__ __forceinline__ row_state state(int of, int) const
     {
-        return row_of(part).state;
+        return row_of(of).state;
     }
-    __device__ __forceinline__ float4 sums(int part) const
+    __device__ __forceinline__ float4 sums(int of) const
     {
-        return *reinterpret_cast<const float4 *>(row_of(part).o + feature);
+        return *reinterpret_cast<const float4 *>(row_of(of).o + feature);
     }
 };
 
-/* Finishes the block's share of the rows, of which the others' parts have come: the work of all groups. A warp that has
- * nothing else to do goes through it beforehand, without parts and without results, so that the instructions are near when
- * they are needed. */
+/* Finishes the block's share of the rows: the work of all consumers. warm_up: the producer, which has nothing else
+ * to do, runs the same code before, without inputs and outputs. So the instructions are in the caches when the
+ * consumers need them. */
 template <typename T, int WIDTH>
 DEVICE void finish_rows(const copes_tpa_problem &problem, const output_place &to, const row_shares &shares,
-                        const gathered_row<WIDTH> *rows, const gathered_row<WIDTH> *received, bool rehearsal)
+                        const gathered_row<WIDTH> *rows, const gathered_row<WIDTH> *received, bool warm_up)
 {
-    constexpr int items = WIDTH / 4, nowhere = 1 << 16; /* of a row; past its last feature */
-    const int rank = rehearsal ? 0 : (int)cluster_rank(), first = rank * shares.share, count = shares.of(rank);
+    constexpr int items = WIDTH / 4, past_last = 1 << 16; /* of a row; a feature that no row has */
+    const int block = warm_up ? 0 : (int)cluster_rank(), first = block * shares.share, count = shares.of(block);
     const int blocks = shares.blocks;
     for (int item = threadIdx.x % CONSUMERS; item < count * items; item += CONSUMERS) {
         const int row = item / items, feature = item % items * 4, head = to.head + first + row;
         if (head >= problem.h)
             continue;
-        const received_parts<WIDTH> parts = {rows + first + row, received + row, rank, shares.share, feature};
-        const int there = rehearsal ? 0 : blocks;
+        const received_partials<WIDTH> partials = {rows + first + row, received + row, block, shares.share, feature};
+        const int there = warm_up ? 0 : blocks;
         const output_item<1> out =
-            blocks <= 4 ? merge_item<4, 1>(parts, blocks, there) : merge_item<8, 1>(parts, blocks, there);
-        const int place = rehearsal ? nowhere : feature, features[4] = {place, place + 1, place + 2, place + 3};
+            blocks <= 4 ? merge_item<4, 1>(partials, blocks, there) : merge_item<8, 1>(partials, blocks, there);
+        const int place = warm_up ? past_last : feature, features[4] = {place, place + 1, place + 2, place + 3};
         put_output<T, 4>(problem, to, head, features, out.row[0], out.o);
     }
 }
