@@ -31,7 +31,9 @@ typedef struct copes_plan {
     bool cooperative;    /* GPU: all blocks run at once */
     int refused;         /* refusals */
     copes_refusal refusal[COPES_PLAN_REFUSALS];
-    void (*run)(void);                                   /* the backend's own, of whatever type it has there */
+    const char *first;                                   /* the kernel that runs before it, likewise; NULL: none */
+    void (*run_first)(void);                             /* the backend's own, of whatever type it has there */
+    void (*run)(void);                                   /* likewise */
     alignas(16) unsigned char tiling[COPES_PLAN_TILING]; /* likewise */
 } copes_plan;
 

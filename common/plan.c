@@ -50,6 +50,8 @@ void copes_plan_text(const copes_plan *plan, DLDevice device, char *text, size_t
     else
         add_launch(&to, plan);
     add(&to, "workspace: %" PRId64 " bytes\n", plan->workspace);
+    if (plan->first != NULL)
+        add(&to, "before it: %s\n", plan->first);
     for (int i = 0; i < plan->refused; i++)
         add(&to, "refused: %s, as %s\n", plan->refusal[i].variant, plan->refusal[i].reason);
 }

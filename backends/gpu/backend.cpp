@@ -185,6 +185,8 @@ static copes_status plan(const void *state, const copes_problem *problem, copes_
 static copes_status enqueue_plan(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan,
                                  void *workspace)
 {
+    if (plan.run_first != nullptr)
+        COPES_TRY(reinterpret_cast<plan_run>(plan.run_first)(queue, problem, plan, workspace));
     return reinterpret_cast<plan_run>(plan.run)(queue, problem, plan, workspace);
 }
 

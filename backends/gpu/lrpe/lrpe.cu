@@ -39,10 +39,9 @@ static copes_lrpe_problem with_heads_as_entries(copes_lrpe_problem problem)
     return problem;
 }
 
-template <typename T> copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
+template <typename T>
+static copes_status plan_rows_of(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
-    if (problem.grad_theta.data != nullptr)
-        return copes_fail(COPES_ERROR_UNSUPPORTED, "lrpe_backward: grad_theta is given; GPUs do not compute it yet");
     if (problem.softmax == COPES_OVER_SEQUENCE)
         return sequence::plan<T>(device, problem, false, plan);
     const copes_lrpe_problem sharing = with_heads_as_entries(problem);
@@ -52,6 +51,28 @@ template <typename T> copes_status plan(const gpu_device &device, const copes_lr
         plan_encoding<T, encoding::half>(device, sharing, plan);
     else
         plan_encoding<T, encoding::interleaved>(device, sharing, plan);
+    return COPES_OK;
+}
+
+static copes_status run_nothing(const gpu_queue &, const copes_problem &, const copes_plan &, void *)
+{
+    return COPES_OK;
+}
+
+/* The gradient of theta alone reads what is left of x where its activation is none. */
+template <typename T> copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
+{
+    if (problem.grad_theta.data == nullptr)
+        return plan_rows_of<T>(device, problem, plan);
+    copes_lrpe_problem rows = problem;
+    rows.grad_theta = {};
+    if (problem.act == COPES_ACT_NONE)
+        rows.x = {};
+    COPES_TRY(plan_theta<T>(problem, plan));
+    if (problem.b * problem.n * problem.h * problem.d > 0)
+        return plan_rows_of<T>(device, rows, plan);
+    set_launch(plan, 1, 1, 0);
+    take(plan, plan->first, run_nothing);
     return COPES_OK;
 }
 

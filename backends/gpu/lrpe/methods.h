@@ -26,6 +26,9 @@ bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, cop
 /* any.cu: every problem. */
 template <typename T> void plan_any(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
 
+/* theta.cu: what runs first where the gradient of theta is asked for. */
+template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan);
+
 void list_tokens(variant_list *list);
 void list_batch(variant_list *list);
 void list_any(variant_list *list);

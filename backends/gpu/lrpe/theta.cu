@@ -1,0 +1,171 @@
+/* The gradient of theta: for each element the sum over all rows that it turns, of a position times the derivative by the angle. It
+ * runs before the gradient of x, which may replace the gradient of the result. A block has up to 32 elements of theta side by side
+ * and goes over the rows with all of its warps, so that every sum is made in one order: the bits are the same each time. Each row
+ * is read once more than the gradient of x reads it, and few blocks share the work where theta has one row. */
+#include "backends/gpu/lrpe/any_row.h"
+
+namespace COPES_GPU::lrpe
+{
+
+enum { WARPS = 16 }; /* of a block */
+
+/* The elements of theta that a block has: columns first .. of a row, in dimension j of a theta for each. */
+struct theta_place {
+    int64_t row, first;
+    int j;
+};
+
+/* How theta is cut. */
+struct theta_tiling {
+    copes_lrpe_problem problem;
+    int64_t columns, groups; /* columns of theta, and of 32 of them */
+    int rows, sets;          /* sets: thetas of a head, one or one for each dimension */
+    bool scalar;             /* one column turns all angles */
+};
+
+DEVICE theta_place find_theta(const theta_tiling &tiling)
+{
+    const int64_t row = blockIdx.x / tiling.groups;
+    return {row % tiling.rows, blockIdx.x % tiling.groups * LANES, (int)(row / tiling.rows)};
+}
+
+/* A position as a number; 0 for a token outside the grid. */
+DEVICE float position_value(const copes_lrpe_problem &problem, int64_t b, int64_t token, int dimension)
+{
+    int64_t rest = token - problem.prefix;
+    if (rest < 0 || rest >= problem.length)
+        return 0;
+    token_position position = {0, 0};
+    if (problem.positions.data != nullptr)
+        position = read_position(problem, b, token, dimension);
+    for (int j = problem.grid_rank - 1; j > dimension; j--)
+        rest = problem.counted ? rest / problem.grid[j] : 0;
+    const uint64_t along = problem.counted ? (uint64_t)(rest % problem.grid[dimension]) : 0;
+    return (float)(int64_t)((uint64_t)position.whole + (uint64_t)problem.offset[dimension] + along) + position.real;
+}
+
+/* The activation's value of a row's feature; `lse` comes of softmax over the sequence. */
+template <typename T> DEVICE float activated(const any_row<T> &row, const row_softmax &statistics, int64_t feature)
+{
+    const copes_lrpe_problem &problem = row.problem;
+    if (feature < 0)
+        return 0;
+    const float x = row.read(problem.x, feature);
+    if (problem.softmax == COPES_OVER_FEATURES)
+        return statistics.of(x);
+    if (problem.softmax == COPES_OVER_SEQUENCE)
+        return softmax_term(x, read_scalar(static_cast<const f32 *>(problem.lse.data) + row.b * problem.lse.stride[0] +
+                                           row.h * problem.lse.stride[1] + feature * problem.lse.stride[2]));
+    return activate(problem.act, x);
+}
+
+/* The derivative by angle k of a row. */
+template <typename T> DEVICE float angle_derivative(const any_row<T> &row, const row_softmax &statistics, int64_t k)
+{
+    const any_unit unit = find_any_unit(row, k);
+    const float y = activated(row, statistics, unit.plain[0]);
+    if (row.problem.variant == COPES_LRPE_COSINE) {
+        const float along = row.read(row.problem.src, unit.encoded[0]),
+                    across = row.read(row.problem.src, unit.encoded[1]);
+        return y * (across * unit.rotations[0].cosine - along * unit.rotations[0].sine);
+    }
+    float g[2][1];
+    read_gradient(row, unit, g);
+    return g[1][0] * y - g[0][0] * activated(row, statistics, unit.plain[1]);
+}
+
+/* Adds what a row gives to the thread's element of theta: column e of dimension j, or of all dimensions. */
+template <typename T>
+DEVICE void add_row(const theta_tiling &tiling, const theta_place &place, const any_row<T> &row, int lane,
+                    long_sum &sum)
+{
+    const copes_lrpe_problem &problem = row.problem;
+    const row_softmax statistics =
+        problem.softmax == COPES_OVER_FEATURES ? find_softmax(row, problem.x, lane) : row_softmax{0, 0};
+    const int first = problem.mixed ? place.j : 0, end = problem.mixed ? place.j + 1 : problem.grid_rank;
+    for (int j = first; j < end; j++) {
+        const copes_segment &segment = problem.segment[j];
+        const float position = (float)problem.theta_sign * position_value(problem, row.b, row.n, j);
+        int64_t k = tiling.scalar ? segment.begin + lane : segment.begin + place.first + lane - segment.theta_begin;
+        for (bool more = k >= segment.begin; more && k < segment.end; more = tiling.scalar, k += LANES)
+            sum.add(position * angle_derivative(row, statistics, k));
+    }
+}
+
+template <typename T> __global__ void LAUNCH_BOUNDS(LANES *WARPS, 1) lrpe_theta(GPU_PARAMETER theta_tiling argument)
+{
+    __shared__ float sums[WARPS][LANES];
+    const theta_tiling &tiling = first_argument(argument);
+    const copes_lrpe_problem &problem = tiling.problem;
+    const theta_place place = find_theta(tiling);
+    const int lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES;
+    const int64_t heads = tiling.rows == 1 ? problem.h : 1, rows = problem.b * problem.n * heads;
+    long_sum sum;
+    for (int64_t i = warp; i < rows; i += WARPS) {
+        any_row<T> row = {problem,
+                          i / heads / problem.n,
+                          i / heads % problem.n,
+                          tiling.rows == 1 ? i % heads : place.row,
+                          {},
+                          false,
+                          false,
+                          true};
+        add_row(tiling, place, row, lane, sum);
+    }
+    sums[warp][lane] = sum.sum;
+    __syncthreads();
+    if (warp > 0)
+        return;
+    float total = 0;
+    for (int i = 0; i < WARPS; i++)
+        total += sums[i][lane];
+    if (tiling.scalar)
+        total = sum_of_lanes(total, LANES);
+    const int64_t e = place.first + lane;
+    if (e < tiling.columns)
+        write_scalar(static_cast<f32 *>(problem.grad_theta.data) + place.row * problem.grad_theta.stride[0] +
+                         e * problem.grad_theta.stride[1] + place.j * problem.grad_theta.stride[2],
+                     total);
+}
+
+/* A theta that has one row for all heads has a stride of 0; every column of it is one that the first dimension turns by, but
+ * for sections. */
+static theta_tiling cut_theta(const copes_lrpe_problem &problem)
+{
+    const copes_view &view = problem.grad_theta;
+    const bool sectioned = problem.segment[problem.grid_rank - 1].theta_begin > 0;
+    theta_tiling tiling = {problem, 0, 0, 0, 0, view.stride[1] == 0};
+    tiling.columns = sectioned ? problem.k : tiling.scalar ? problem.segment[0].end > 0 : problem.segment[0].end;
+    tiling.groups = (tiling.columns + LANES - 1) / LANES;
+    tiling.rows = view.stride[0] == 0 ? 1 : (int)problem.h;
+    tiling.sets = problem.mixed ? problem.grid_rank : 1;
+    return tiling;
+}
+
+template <typename T>
+static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &, void *)
+{
+    const theta_tiling tiling = cut_theta(problem.lrpe);
+    const int64_t blocks = tiling.groups * tiling.rows * tiling.sets;
+    return blocks == 0 ? COPES_OK : launch(queue, lrpe_theta<T>, (unsigned)blocks, LANES * WARPS, 0, tiling);
+}
+
+template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan)
+{
+    const theta_tiling tiling = cut_theta(problem);
+    if (problem.softmax == COPES_OVER_SEQUENCE && problem.lse.data == nullptr)
+        return copes_fail(
+            COPES_ERROR_UNSUPPORTED,
+            "lrpe_backward: lse is NULL; for grad_theta after softmax over the sequence GPUs need the forward's");
+    if ((double)tiling.groups * (double)problem.h * tiling.sets > INT32_MAX)
+        return copes_fail(COPES_ERROR_SIZE, "lrpe_backward: grad_theta has more elements than a launch takes");
+    plan->first = variant_name<"lrpe_theta", type_name<T>>::text;
+    plan->run_first = reinterpret_cast<void (*)()>(run<T>);
+    return COPES_OK;
+}
+
+template copes_status plan_theta<f32>(const copes_lrpe_problem &, copes_plan *);
+template copes_status plan_theta<f16>(const copes_lrpe_problem &, copes_plan *);
+template copes_status plan_theta<bf16>(const copes_lrpe_problem &, copes_plan *);
+
+} // namespace COPES_GPU::lrpe
