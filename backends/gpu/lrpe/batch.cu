@@ -59,7 +59,7 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
     const uint32_t entry = (uint32_t)place.entry * tiling.next_group + threadIdx.z * tiling.next_entry;
     const bool exists = entry < (uint32_t)tiling.shape.b;
     place.entry = exists ? (int)entry : 0;
-    const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, tiling.shape.units, (int)threadIdx.x);
+    const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, 0, tiling.shape.units, (int)threadIdx.x);
     const int left = min(tiling.rotations.tokens, tiling.shape.n - place.token) - 1; /* the block's last token */
     const T *const src_row = first_row<const T>(src, place), *const x_row = first_row<const T>(x, place);
     row_words<T, E, A, BACKWARD> words[SHARES];

@@ -10,7 +10,8 @@ namespace COPES_GPU::lrpe
 template <typename T, encoding E, activation A>
 static void plan_rows(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
-    if (!plan_tokens<T, E, A>(device, problem, plan) && !plan_batch<T, E, A>(device, problem, plan))
+    if (!plan_tokens<T, E, A>(device, problem, plan) && !plan_batch<T, E, A>(device, problem, plan) &&
+        !plan_heads<T, E>(device, problem, plan))
         plan_any<T>(device, problem, plan);
 }
 
@@ -31,7 +32,7 @@ static void plan_encoding(const gpu_device &device, const copes_lrpe_problem &pr
 static copes_lrpe_problem with_heads_as_entries(copes_lrpe_problem problem)
 {
     constexpr int64_t ENOUGH = 4;
-    if (problem.theta.stride[0] != 0 || problem.h < ENOUGH || !is_on_grid(problem))
+    if (problem.theta.stride[0] != 0 || problem.h < ENOUGH || !is_on_grid(problem) || !is_undecorated(problem))
         return problem;
     for (copes_view *view : {&problem.src, &problem.x, &problem.dst})
         std::swap(view->stride[0], view->stride[2]);
@@ -84,6 +85,7 @@ void list_variants(variant_list *list)
 {
     list_tokens(list);
     list_batch(list);
+    list_heads(list);
     list_any(list);
 }
 

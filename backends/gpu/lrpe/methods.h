@@ -23,6 +23,10 @@ bool plan_tokens(const gpu_device &device, const copes_lrpe_problem &problem, co
 template <typename T, encoding E, activation A>
 bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
 
+/* heads.cu: in whole vectors, where heads share angles, of any positions, without an activation. */
+template <typename T, encoding E>
+bool plan_heads(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
+
 /* any.cu: every problem. */
 template <typename T> void plan_any(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
 
@@ -31,6 +35,7 @@ template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem,
 
 void list_tokens(variant_list *list);
 void list_batch(variant_list *list);
+void list_heads(variant_list *list);
 void list_any(variant_list *list);
 
 } // namespace COPES_GPU::lrpe

@@ -22,10 +22,10 @@ struct unit_places {
     bool there, second, rotated;
 };
 
-template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int units, int unit)
+template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int begin, int units, int unit)
 {
     const bool there = unit < units;
-    const places_of<int> at = find_places<E, V>(d, k, 0, there ? unit : 0, true);
+    const places_of<int> at = find_places<E, V>(d, k, begin, there ? unit : 0, true);
     const bool second = at.plain[1] >= 0;
     unit_places result = {{at.plain[0], second ? at.plain[1] : at.plain[0]}, {}, there, second, at.rotated};
     result.encoded[0] = at.encoded[0];

@@ -193,7 +193,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, (least_blocks<T, E, A, BACKWARD>))
     block_place place = find_block(tiling.order);
     place.token *= rounds * together;
     const int left = tiling.shape.n - place.token - 1; /* tokens after the block's first */
-    const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, tiling.shape.units, (int)threadIdx.x);
+    const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, 0, tiling.shape.units, (int)threadIdx.x);
     int token = (int)threadIdx.y, token_ahead = token; /* from the block's first */
     row_walk<const T> src_rows(src, place, token, together), x_rows(x, place, token, together);
     row_walk<T> dst_rows(dst, place, token, together);
