@@ -73,10 +73,10 @@ DEVICE void add_batch(open_column (&columns)[COLUMNS], const float (&x)[BATCH][2
 }
 
 /* Goes through a thread's tokens: calls `take` for each batch, and `close` at the end of each chunk. */
-template <typename T, int V, encoding E, role R, typename Take, typename Close>
-DEVICE void for_tokens(const slab_thread<T, V, E, R> &s, Take take, Close close)
+template <typename T, int V, encoding E, role R, bool ANYWHERE, typename Take, typename Close>
+DEVICE void for_tokens(const slab_thread<T, V, E, R, ANYWHERE> &s, Take take, Close close)
 {
-    token_walk<T, V, E, R> walk(s);
+    token_walk<T, V, E, R, ANYWHERE> walk(s);
     while (walk.more()) {
         walk.open_chunk();
 #pragma unroll 1
@@ -89,8 +89,8 @@ DEVICE void for_tokens(const slab_thread<T, V, E, R> &s, Take take, Close close)
     }
 }
 
-template <typename T, int V, encoding E, role R, int COLUMNS>
-DEVICE void read_columns(const slab_thread<T, V, E, R> &s, column (&columns)[COLUMNS])
+template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+DEVICE void read_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, column (&columns)[COLUMNS])
 {
     open_column open[COLUMNS];
 #pragma unroll
@@ -127,8 +127,8 @@ DEVICE void finish_token(const finished_column (&columns)[COLUMNS], float (&valu
     }
 }
 
-template <typename T, int V, encoding E, role R, int COLUMNS>
-DEVICE void write_columns(const slab_thread<T, V, E, R> &s, const finished_column (&columns)[COLUMNS])
+template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+DEVICE void write_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const finished_column (&columns)[COLUMNS])
 {
     constexpr bool BACKWARD = R != role::forward;
     strip<T, V, BACKWARD ? plain_vectors<E> : 2> result(s.problem.dst, s.place.b, s.place.h,
@@ -194,8 +194,9 @@ DEVICE void merge_blocks(slab_memory<T, V> &memory, const slab_place &place, col
         columns[i] = memory.half[0][i * UNITS + place.tile_unit];
 }
 
-template <typename T, int V, encoding E, role R>
-__global__ void LAUNCH_BOUNDS(THREADS, 2)
+/* ANYWHERE needs more registers, and is rare. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE>
+__global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
     sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, int64_t units, uint32_t tiles, uint32_t blocks)
 {
     const copes_lrpe_problem &problem = first_argument(argument);
@@ -205,7 +206,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, 2)
     find_angle_steps<T, V>(memory, problem, place);
     const places_of<int64_t> at =
         find_places<E, V>(problem.d, problem.k, problem.begin, place.unit, place.unit < units);
-    const slab_thread<T, V, E, R> s(problem, memory, place, at);
+    const slab_thread<T, V, E, R, ANYWHERE> s(problem, memory, place, at);
 
     column columns[COLUMNS];
     finished_column finished[COLUMNS];
@@ -234,13 +235,14 @@ int blocks_of_slab(const gpu_device &device, const copes_lrpe_problem &problem, 
 }
 
 inline constexpr variant_word columns_name = "sequence_columns";
-inline constexpr variant_word unit_names[] = {"scalar", "vector"};
+inline constexpr variant_word unit_names[] = {"scalar", "vector", "anywhere"};
 inline constexpr variant_word encoding_names[] = {"half", "interleaved", "cosine"};
 inline constexpr variant_word role_names[] = {"forward", "backward", "given"};
 
-template <typename T, int V, encoding E, role R>
+template <typename T, int V, encoding E, role R, bool ANYWHERE>
 inline constexpr const char *columns_variant =
-    variant_name<columns_name, type_name<T>, unit_names[V > 1], encoding_names[(int)E], role_names[(int)R]>::text;
+    variant_name<columns_name, type_name<T>, unit_names[ANYWHERE ? 2 : V > 1], encoding_names[(int)E],
+                 role_names[(int)R]>::text;
 
 /* The kernel's arguments. */
 struct columns_arguments {
@@ -249,15 +251,15 @@ struct columns_arguments {
     uint32_t tiles, blocks;
 };
 
-template <typename T, int V, encoding E, role R>
+template <typename T, int V, encoding E, role R, bool ANYWHERE>
 static copes_status run_columns(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
     const columns_arguments &all = tiling_of<columns_arguments>(plan);
-    return launch_ex(queue, {.cluster = plan.cluster}, sequence_columns<T, V, E, R>, grid_of(plan), block_of(plan), 0,
-                     all.problem, all.units, all.tiles, all.blocks);
+    return launch_ex(queue, {.cluster = plan.cluster}, sequence_columns<T, V, E, R, ANYWHERE>, grid_of(plan),
+                     block_of(plan), 0, all.problem, all.units, all.tiles, all.blocks);
 }
 
-template <typename T, int V, encoding E>
+template <typename T, int V, encoding E, bool ANYWHERE>
 static copes_status take_columns(const gpu_device &device, const copes_lrpe_problem &problem, bool given,
                                  copes_plan *plan)
 {
@@ -271,11 +273,11 @@ static copes_status take_columns(const gpu_device &device, const copes_lrpe_prob
     plan->cluster = blocks;
     set_tiling(plan, columns_arguments{problem, units, (uint32_t)tiles, (uint32_t)blocks});
     if (!problem.backward)
-        take(plan, columns_variant<T, V, E, role::forward>, run_columns<T, V, E, role::forward>);
+        take(plan, columns_variant<T, V, E, role::forward, ANYWHERE>, run_columns<T, V, E, role::forward, ANYWHERE>);
     else if (!given)
-        take(plan, columns_variant<T, V, E, role::backward>, run_columns<T, V, E, role::backward>);
-    else if constexpr (E == encoding::half) /* act passes softmax alone as rotate with pairing half */
-        take(plan, columns_variant<T, V, E, role::given>, run_columns<T, V, E, role::given>);
+        take(plan, columns_variant<T, V, E, role::backward, ANYWHERE>, run_columns<T, V, E, role::backward, ANYWHERE>);
+    else if constexpr (E == encoding::half && !ANYWHERE) /* act passes softmax alone as rotate with pairing half */
+        take(plan, columns_variant<T, V, E, role::given, false>, run_columns<T, V, E, role::given, false>);
     return COPES_OK;
 }
 
@@ -290,8 +292,10 @@ static copes_status plan_encoding(const gpu_device &device, const copes_lrpe_pro
                          in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
                          in_vectors<T>(problem.x, plain, 4) &&
                          in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
-    return vectors ? take_columns<T, V, E>(device, problem, given, plan)
-                   : take_columns<T, 1, E>(device, problem, given, plan);
+    if (!is_on_grid(problem) || problem.amplitude != 1)
+        return take_columns<T, 1, E, true>(device, problem, given, plan);
+    return vectors ? take_columns<T, V, E, false>(device, problem, given, plan)
+                   : take_columns<T, 1, E, false>(device, problem, given, plan);
 }
 
 template <typename T>
@@ -303,25 +307,26 @@ copes_status plan_columns(const gpu_device &device, const copes_lrpe_problem &pr
                                               : plan_encoding<T, encoding::interleaved>(device, problem, given, plan);
 }
 
-template <typename T, int V, encoding E> static void list_roles(variant_list *list)
+template <typename T, int V, encoding E, bool ANYWHERE> static void list_roles(variant_list *list)
 {
-    list->add(columns_variant<T, V, E, role::forward>);
-    list->add(columns_variant<T, V, E, role::backward>);
-    if constexpr (E == encoding::half)
-        list->add(columns_variant<T, V, E, role::given>);
+    list->add(columns_variant<T, V, E, role::forward, ANYWHERE>);
+    list->add(columns_variant<T, V, E, role::backward, ANYWHERE>);
+    if constexpr (E == encoding::half && !ANYWHERE)
+        list->add(columns_variant<T, V, E, role::given, false>);
 }
 
-template <typename T, int V> static void list_encodings(variant_list *list)
+template <typename T, int V, bool ANYWHERE> static void list_encodings(variant_list *list)
 {
-    list_roles<T, V, encoding::half>(list);
-    list_roles<T, V, encoding::interleaved>(list);
-    list_roles<T, V, encoding::cosine>(list);
+    list_roles<T, V, encoding::half, ANYWHERE>(list);
+    list_roles<T, V, encoding::interleaved, ANYWHERE>(list);
+    list_roles<T, V, encoding::cosine, ANYWHERE>(list);
 }
 
 template <typename T> void list_columns(variant_list *list)
 {
-    list_encodings<T, 1>(list);
-    list_encodings<T, unit_angles<T>>(list);
+    list_encodings<T, 1, false>(list);
+    list_encodings<T, unit_angles<T>, false>(list);
+    list_encodings<T, 1, true>(list);
 }
 
 #define INSTANTIATE(T)                                                                                                 \

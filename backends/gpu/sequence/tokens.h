@@ -81,8 +81,7 @@ DEVICE slab_place find_place(const copes_lrpe_problem &problem, uint32_t tiles, 
  * instructions. */
 DEVICE bool in_line(const copes_lrpe_problem &problem)
 {
-    return is_on_grid(problem) && problem.amplitude == 1 && problem.grid_rank == 1 && problem.prefix == 0 &&
-           problem.length >= problem.n;
+    return problem.grid_rank == 1 && problem.prefix == 0 && problem.length >= problem.n;
 }
 
 /* The place of a unit's angle i among the advances of a token. */
@@ -109,22 +108,22 @@ DEVICE void find_angle_steps(slab_memory<T, V> &memory, const copes_lrpe_problem
     __syncthreads();
 }
 
-/* The rotations of a thread's unit at a token. */
-template <typename T, int V>
+/* The rotations of a thread's unit at a token. ANYWHERE: positions do not hang on a grid alone, or there is an amplitude. */
+template <typename T, int V, bool ANYWHERE>
 DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place,
                            int64_t token, rotation (&rotations)[V])
 {
+    if constexpr (ANYWHERE) {
+        for (int i = 0; i < V; i++)
+            rotations[i] = find_any_rotation(problem, place.b, token, place.h, place.unit * V + i);
+        return;
+    }
     /* An angle that belongs to no dimension has step 0. */
     const angle_step *const steps = memory.angle_steps + place.tile_unit * V;
     if (in_line(problem)) {
 #pragma unroll
         for (int i = 0; i < V; i++)
             rotations[i] = rotation_at<true>(steps[i], (int32_t)(problem.offset[0] + token));
-        return;
-    }
-    if (!is_on_grid(problem) || problem.amplitude != 1) {
-        for (int i = 0; i < V; i++)
-            rotations[i] = find_any_rotation(problem, place.b, token, place.h, place.unit * V + i);
         return;
     }
     int32_t position[COPES_MAX_GRID] = {0, 0, 0, 0};
@@ -138,7 +137,7 @@ DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_pro
 }
 
 /* A thread's slab of a problem. */
-template <typename T, int V, encoding E, role R> struct slab_thread {
+template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thread {
     static constexpr int PLAIN = plain_vectors<E>, COLUMNS = PLAIN * V;
     static constexpr bool BACKWARD = R != role::forward;
     const copes_lrpe_problem &problem;
@@ -155,7 +154,7 @@ template <typename T, int V, encoding E, role R> struct slab_thread {
         : problem(problem), memory(memory), place(place), at(at),
           tokens((problem.n - place.first + place.token_stride - 1) / place.token_stride),
           kept(R == role::backward && problem.lse.data != nullptr), rotated(E == encoding::cosine || at.rotated),
-          line(in_line(problem))
+          line(!ANYWHERE && in_line(problem))
     {
     }
     __device__ __forceinline__ float *lse_of(int column) const
@@ -166,17 +165,17 @@ template <typename T, int V, encoding E, role R> struct slab_thread {
 };
 
 /* Goes through a thread's tokens in batches. While one batch is used, the next one is being read. */
-template <typename T, int V, encoding E, role R> struct token_walk {
+template <typename T, int V, encoding E, role R, bool ANYWHERE> struct token_walk {
     static constexpr int PLAIN = plain_vectors<E>, BATCH = batch_of<E, R>;
     static constexpr bool BACKWARD = R != role::forward;
-    const slab_thread<T, V, E, R> &s;
+    const slab_thread<T, V, E, R, ANYWHERE> &s;
     int64_t left; /* tokens that no batch has had yet */
     strip<T, V, PLAIN> x;
     strip<T, V, 2> g;
     raw<T, V> words[BATCH][PLAIN], wide[BATCH][2];
     rotation first[V]; /* of the chunk's first token */
 
-    __device__ __forceinline__ explicit token_walk(const slab_thread<T, V, E, R> &s)
+    __device__ __forceinline__ explicit token_walk(const slab_thread<T, V, E, R, ANYWHERE> &s)
         : s(s), left(s.tokens), x(BACKWARD ? s.problem.x : s.problem.src, s.place.b, s.place.h, s.at.plain,
                                   s.place.first, s.place.token_stride),
           g(s.problem.src, s.place.b, s.place.h, s.at.encoded, s.place.first, s.place.token_stride)
@@ -214,13 +213,13 @@ template <typename T, int V, encoding E, role R> struct token_walk {
     __device__ __forceinline__ void open_chunk()
     {
         if (s.line && s.rotated)
-            find_rotations<T, V>(s.memory, s.problem, s.place, token(0), first);
+            find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(0), first);
     }
     /* The rotations of the chunk's token j, which is the t-th token that is left. */
     __device__ __forceinline__ void rotations_of(int j, int t, rotation (&rotations)[V]) const
     {
         if (!s.line)
-            return find_rotations<T, V>(s.memory, s.problem, s.place, token(t), rotations);
+            return find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(t), rotations);
 #pragma unroll
         for (int i = 0; i < V; i++)
             rotations[i] = first[i] * s.memory.advances[j][advance_place<T, V>(s.place.tile_unit, i)];
