@@ -134,14 +134,16 @@ static real amplitude_of(const encoding *c)
     return c->op->amplitude != 0 ? (real)c->op->amplitude : 1;
 }
 
-/* The amplitude times a cos - b sin, with b's sign folded into sin. */
+/* The amplitude times a cos - b sin, with b's sign folded into sin. Below the smallest normal number a and b have the ulp of that,
+ * which the amplitude multiplies. */
 static oracle_number turned(const encoding *c, oracle_number a, real cosine, oracle_number b, real sine)
 {
     real factor = amplitude_of(c), sum = a.value * cosine + b.value * sine;
     int by_row = c->op->act == COPES_ACT_SOFTMAX && !c->backward;
     real term = by_row ? oracle_larger(a.term, b.term)
                        : oracle_larger(oracle_larger(a.term * fabsl(cosine), b.term * fabsl(sine)), fabsl(sum));
-    return (oracle_number){factor * sum, fabsl(factor) * term, fabsl(factor) * hypotl(a.value, b.value)};
+    return (oracle_number){factor * sum, fabsl(factor) * oracle_larger(term, c->tiny),
+                           fabsl(factor) * hypotl(a.value, b.value)};
 }
 
 /* Rotates a head in place; `direction` is 1, or -1 for the transpose. */
