@@ -44,7 +44,7 @@ static void print_slots(const char *title, const copes_slot_info *const *slots, 
 {
     for (int i = 0; i < capacity; i++)
         if (slots[i] != NULL)
-            printf("  %s %-10s %-26s %s%s\n", title, slots[i]->name, slots[i]->shape, slots[i]->summary,
+            printf("  %s %-10s %-30s %s%s\n", title, slots[i]->name, slots[i]->shape, slots[i]->summary,
                    slots[i]->optional != 0 ? " (optional)" : "");
 }
 
