@@ -99,6 +99,7 @@ static void plan(const copes_call *call, copes_problem *out)
     const copes_lrpe_shape *shape = &call->lrpe;
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
     const bool backward = call->info->backward;
+    const double amplitude = attributes->amplitude != 0 ? attributes->amplitude : 1;
     const copes_tensor *src = &call->in[backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
     copes_lrpe_problem *problem = &out->lrpe;
     *problem = (copes_lrpe_problem){
@@ -113,9 +114,11 @@ static void plan(const copes_call *call, copes_problem *out)
         .n = shape->n,
         .h = shape->h,
         .d = shape->d,
+        .e = shape->e,
         .k = shape->k,
         .begin = attributes->rotary_begin,
-        .amplitude = attributes->amplitude != 0 ? (float)attributes->amplitude : 1,
+        .amplitude = (float)amplitude,
+        .amplitude_as_double = amplitude,
         .theta_sign = attributes->inverse != 0 ? -1 : 1,
         .prefix = attributes->prefix,
         .src = view_of(src),

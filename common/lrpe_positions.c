@@ -104,9 +104,8 @@ static copes_status check_range(const copes_call *call, const copes_lrpe_shape *
     static const int64_t limit = INT64_C(1) << 31; /* exclusive, either way */
     for (int j = shape->grid_rank; j < COPES_MAX_GRID; j++)
         if (call->op->lrpe.offset[j] != 0)
-            return copes_fail(COPES_ERROR_ATTRIBUTE,
-                              "%s: offset[%d] is %lld; with positions of %d dimensions it must be 0", call->info->name,
-                              j, (long long)call->op->lrpe.offset[j], shape->grid_rank);
+            return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: offset[%d] is %lld; with %d-d positions it must be 0",
+                              call->info->name, j, (long long)call->op->lrpe.offset[j], shape->grid_rank);
     for (int j = 0; j < shape->grid_rank && !copes_present(&call->in[COPES_LRPE_POSITIONS]); j++) {
         const int64_t offset = call->op->lrpe.offset[j], length = shape->grid[j];
         if (offset <= -limit || offset >= limit || (length > 0 && offset > limit - length))
@@ -133,8 +132,10 @@ static copes_status check_padding(const copes_call *call, const copes_lrpe_shape
 {
     if (call->op->lrpe.pad_theta == 0 || (shape->grid_rank == 1 && !shape->sectioned))
         return COPES_OK;
-    return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: pad_theta is 1; with %s it must be 0", call->info->name,
-                      shape->sectioned ? "sections" : "more than one dimension of positions");
+    if (shape->sectioned)
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: pad_theta is 1; with sections it must be 0", call->info->name);
+    return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: pad_theta is 1; with %d-d positions it must be 0", call->info->name,
+                      shape->grid_rank);
 }
 
 static copes_status check_sections(const copes_call *call, copes_lrpe_shape *shape)
@@ -152,10 +153,10 @@ static copes_status check_sections(const copes_call *call, copes_lrpe_shape *sha
         return check_padding(call, shape);
     char text[COPES_SHAPE_TEXT];
     return copes_fail(COPES_ERROR_ATTRIBUTE,
-                      "%s: sections is %s; with %d dimensions and %lld angles it must be %d lengths of 0 or more "
-                      "that sum to %lld",
+                      "%s: sections is %s; with %d-d positions it must have 0 or more angles for each dimension, which "
+                      "sum to %lld",
                       call->info->name, copes_shape_text(COPES_MAX_GRID, attributes->sections, text), shape->grid_rank,
-                      (long long)shape->k, shape->grid_rank, (long long)shape->k);
+                      (long long)shape->k);
 }
 
 /* How many angles theta may have. One that is short by mistake would leave features unturned without a word, so in one
@@ -177,7 +178,7 @@ static copes_status check_width(const copes_call *call, const copes_lrpe_shape *
     const int64_t least = m > 1 ? (k + m - 1) / m : 1;
     if (e < least || e > k)
         return copes_fail(COPES_ERROR_SHAPE,
-                          "%s: theta has shape %s; with %lld angles and %d dimensions E must be %lld to %lld",
+                          "%s: theta has shape %s; with %lld angles and %d-d positions E must be %lld to %lld",
                           call->info->name, copes_shape_text(theta->rank, theta->shape, text), (long long)k, m,
                           (long long)least, (long long)k);
     return COPES_OK;
@@ -193,7 +194,8 @@ static copes_status check_mixed_theta(const copes_call *call, copes_lrpe_shape *
     if (shape->sectioned || call->op->lrpe.pad_theta != 0)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: %s; with a theta of rank 3 it must be 0", call->info->name,
                           shape->sectioned ? "sections is given" : "pad_theta is 1");
-    return copes_check_shape(call, theta, 3, wanted, "(m, H, K) or (m, 1, K) of as many dimensions as positions have");
+    return copes_check_shape(call, theta, 3, wanted,
+                             "(m, H, K) or (m, 1, K) with as many rows of angles as positions have dimensions");
 }
 
 copes_status copes_lrpe_check_theta(const copes_call *call, copes_lrpe_shape *shape)
@@ -209,7 +211,7 @@ copes_status copes_lrpe_check_theta(const copes_call *call, copes_lrpe_shape *sh
         return check_mixed_theta(call, shape);
     if (theta->rank != 2 || (theta->shape[0] != 1 && theta->shape[0] != shape->h))
         return copes_fail(COPES_ERROR_SHAPE,
-                          "%s: theta has shape %s; with %lld heads it must be (%lld, E) or (1, E), or of rank 3", op,
+                          "%s: theta has shape %s; with %lld heads it must be (%lld, E), (1, E) or of rank 3", op,
                           copes_shape_text(theta->rank, theta->shape, text), (long long)shape->h, (long long)shape->h);
     shape->e = theta->shape[1];
     if (shape->sectioned && shape->e != shape->k)

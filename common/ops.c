@@ -3,8 +3,7 @@
 
 #define X_LRPE COPES_SLOT_INFO("x", "(B, N, H, D) or (B, N, D)", 0, "features")
 #define THETA                                                                                                          \
-    COPES_SLOT_INFO("theta", "(H, E), (1, E), (H, 1), (m, H, K) or (m, 1, K)", 0,                                      \
-                    "radians per position, float32, float16 or bfloat16")
+    COPES_SLOT_INFO("theta", "(H or 1, E) or (m, H or 1, K)", 0, "radians per position, float32, float16 or bfloat16")
 #define POSITIONS                                                                                                      \
     COPES_SLOT_INFO("positions", "(N), (B, N) or (m, B, N)", 1, "positions in place of a grid: int32, int64 or float32")
 #define OFFSETS COPES_SLOT_INFO("offsets", "(B)", 1, "added to the positions of each batch entry, on a line")
@@ -68,7 +67,8 @@ static const copes_op_info ops[] = {
                [COPES_LRPE_LSE] =
                    COPES_SLOT_INFO("lse", "(B, H, D)", 1, "the forward's, for softmax over the sequence")},
         .out = {[COPES_LRPE_OUT] = COPES_SLOT_INFO("grad_x", "as x", 0, "gradient of x; rotate: may be grad_o"),
-                [COPES_LRPE_GRAD_THETA] = COPES_SLOT_INFO("grad_theta", "as theta", 1, "gradient of theta, float32")},
+                [COPES_LRPE_GRAD_THETA] =
+                    COPES_SLOT_INFO("grad_theta", "as theta", 1, "gradient of theta, float32, or float64 where x is")},
         .attribute_count = COPES_LRPE_ATTRIBUTES,
         .attributes = copes_lrpe_attribute_table,
     },

@@ -52,10 +52,12 @@ typedef struct copes_lrpe_problem {
     int backward;
     copes_dtype dtype, theta_dtype;
     int64_t b, n, h, d;
+    int64_t e;       /* columns of theta */
     int64_t k;       /* angles of a head; rotate turns 2k features. Angles past the last segment are 0 */
     int64_t begin;   /* rotate: the first feature that turns */
-    float amplitude; /* factor of features that turn */
-    int theta_sign;  /* factor of theta: -1 for inverse */
+    float amplitude; /* factor of features that turn, for float32 arithmetic */
+    double amplitude_as_double;
+    int theta_sign; /* factor of theta: -1 for inverse */
     /* Positions are coordinates of a grid, where tokens count along one, and what a tensor has, where there is one. */
     bool counted;
     int64_t prefix; /* tokens before the grid */

@@ -111,42 +111,63 @@ def lse_of_sequence(x):
                               for i in range(b) for j in range(h) for k in range(d)])
 
 
-def angles(theta, token, head, count, length, grid, offset, prefix, sections, pad_theta):
-    """The angles of a token and head, as docs/operators.md has them."""
-    if not prefix <= token < prefix + length:
-        return [0.0] * count
-    rest, position = token - prefix, []
+def on_grid(place, grid):
+    """Row-major coordinates; None outside the grid."""
+    if not 0 <= place < math.prod(grid):
+        return None
+    position = []
     for size in reversed(grid):
-        position.insert(0, rest % size)
-        rest //= size
-    position = [p + o for p, o in zip(position, (*offset, 0, 0, 0, 0))]
-    turns = [theta.at(head if theta.shape[0] > 1 else 0, e) for e in range(theta.shape[1])]
+        position.insert(0, place % size)
+        place //= size
+    return position
+
+
+def given(positions, batch, token):
+    """What a tensor (N), (B, N) or (m, B, N) has for a token."""
+    index = (batch, token)[2 - min(len(positions.shape), 2):]
+    return [positions.at(*index)] if len(positions.shape) < 3 else [positions.at(j, *index) for j in range(positions.shape[0])]
+
+
+def angles(theta, position, head, count, sections, pad_theta):
+    """The angles of a head at a position, as docs/operators.md has them."""
+    if position is None:
+        return [0.0] * count
+    head = head if theta.shape[-2] > 1 else 0
+    if len(theta.shape) == 3:
+        return [sum(p * theta.at(j, head, i) for j, p in enumerate(position)) for i in range(count)]
+    turns = [theta.at(head, e) for e in range(theta.shape[1])]
     if sections:
         of = [j for j, size in enumerate(sections) for _ in range(size)]
         return [position[of[i]] * turns[i] for i in range(count)]
-    if len(grid) == 1 and len(turns) == 1 and not pad_theta:
+    if len(position) == 1 and len(turns) == 1 and not pad_theta:
         turns = turns * count
     phi = [p * t for p in position for t in turns]
     return (phi + [0.0] * count)[:count]
 
 
 def lrpe(x, theta, variant, act="none", dim=-1, pairing="half", grid=None, offset=(), prefix=0, suffix=0, sections=(),
-         rotary_dim=0, pad_theta=False):
+         rotary_dim=0, pad_theta=False, rotary_begin=0, amplitude=0, inverse=False, positions=None, offsets=None):
     b, n, h, d = x.shape
     y = globals()["act"](x, act, dim)
     length = n - prefix - suffix
-    rotary_dim = rotary_dim or d
+    rotary_dim = rotary_dim or d - rotary_begin
+    factor, sign = amplitude or 1, -1 if inverse else 1
     count = d if variant == "cosine" else rotary_dim // 2
     values = []
     for i, t, j in itertools.product(range(b), range(n), range(h)):
-        phi = angles(theta, t, j, count, length, grid or [length], offset, prefix, sections, pad_theta)
+        position = given(positions, i, t) if positions else on_grid(t - prefix, grid or [length])
+        if position is not None:
+            position = [p + o + (offsets.at(i) if offsets else 0) for p, o in zip(position, (*offset, 0, 0, 0, 0))]
+        phi = [sign * p for p in angles(theta, position, j, count, sections, pad_theta)]
         features = [y.at(i, t, j, k) for k in range(d)]
         if variant == "cosine":
-            values += [v * math.cos(p) for v, p in zip(features, phi)] + [v * math.sin(p) for v, p in zip(features, phi)]
+            values += [factor * v * math.cos(p) for v, p in zip(features, phi)]
+            values += [factor * v * math.sin(p) for v, p in zip(features, phi)]
             continue
         for k, p in enumerate(phi):
             first, second = (k, k + count) if pairing == "half" else (2 * k, 2 * k + 1)
-            u, v = features[first], features[second]
+            first, second = rotary_begin + first, rotary_begin + second
+            u, v = factor * features[first], factor * features[second]
             features[first] = u * math.cos(p) - v * math.sin(p)
             features[second] = u * math.sin(p) + v * math.cos(p)
         values += features
@@ -176,7 +197,7 @@ def tpa(aq, bq, ak, bk, av, bv, kv_len=None, scale=0, scale_q=0, scale_k=0, scal
 
 
 def gradient(function, x, grad_o, step=1e-5):
-    """Of sum(function(x) grad_o), by central differences."""
+    """Of sum(function(x) grad_o) by x, by central differences."""
     def loss(at, value):
         moved = x.like(x.values[:at] + [value] + x.values[at + 1:])
         return sum(o * g for o, g in zip(function(moved).values, grad_o.values, strict=True))

@@ -109,6 +109,11 @@ static void take_lrpe(reader *from, copes_lrpe_attributes *lrpe)
         lrpe->rotary_dim = take_number(from);
     if (given & 64)
         lrpe->pad_theta = take(from) % 3;
+    if (given & 128) {
+        lrpe->rotary_begin = take_number(from);
+        lrpe->amplitude = take_real(from);
+        lrpe->inverse = take(from) % 3;
+    }
 }
 
 static void take_op(reader *from, copes_op *op)

@@ -82,6 +82,6 @@ copes_status call_run(call_case *call);
 /* Asserts on a status and the whole message that came with it. */
 void expect_refusal(copes_status status, copes_status wanted, const char *message);
 
-static const DLDataType float32 = {kDLFloat, 32, 1};
+static const DLDataType float32 = {kDLFloat, 32, 1}, int32 = {kDLInt, 32, 1};
 
 #endif

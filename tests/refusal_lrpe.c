@@ -24,3 +24,27 @@ void call_grid(call_case *call)
                                             .sections = {1, 3}};
     call_add(call, OUT + COPES_LRPE_OUT_LSE, float32, 3, lse);
 }
+
+/* Positions of two dimensions, and a theta for each. */
+void call_positions(call_case *call)
+{
+    static const int64_t positions[3] = {2, 2, 12}, each[3] = {2, 3, 4};
+    call_rotate(call);
+    call_add(call, COPES_LRPE_THETA, float32, 3, each);
+    call_add(call, COPES_LRPE_POSITIONS, int32, 3, positions);
+}
+
+void call_offsets(call_case *call)
+{
+    call_rotate(call);
+    call_add(call, COPES_LRPE_OFFSETS, int32, 1, shape);
+}
+
+void call_learning(call_case *call)
+{
+    call_rotate(call);
+    call->op.kind = COPES_LRPE_BACKWARD;
+    call_add(call, COPES_LRPE_POSITIONS, int32, 2, shape);
+    call_add(call, COPES_LRPE_GRAD_O, float32, 4, shape);
+    call_add(call, OUT + COPES_LRPE_GRAD_THETA, float32, 2, theta);
+}

@@ -10,4 +10,13 @@ void call_rotate(call_case *call);
 /* On a grid of 2 x 5 after a prefix of 1 and before a suffix of 1, with softmax over the sequence and its lse. */
 void call_grid(call_case *call);
 
+/* rotate with silu, by int32 positions of two dimensions and a theta for each of them, (2, 3, 4). */
+void call_positions(call_case *call);
+
+/* rotate with silu on a line, and an int32 offset for each batch entry. */
+void call_offsets(call_case *call);
+
+/* The backward of rotate with silu, by int32 positions (2, 12), with grad_theta. */
+void call_learning(call_case *call);
+
 #endif

@@ -30,16 +30,28 @@ const small_call small_calls[] = {
      {4, 2, [7] = 4}},
     {"rotate's gradient",
      {.kind = COPES_LRPE_BACKWARD, .lrpe = {.pairing = COPES_LRPE_INTERLEAVED}},
-     {[1] = {3, 8}, [2] = {2, 40, 3, 16}, [7] = {2, 40, 3, 16}},
-     {[1] = 2, [2] = 4, [7] = 4}},
+     {[1] = {3, 8}, [4] = {2, 40, 3, 16}, [7] = {2, 40, 3, 16}},
+     {[1] = 2, [4] = 4, [7] = 4}},
+    {"rotate by positions of two dimensions",
+     {.kind = COPES_LRPE_FORWARD, .lrpe = {.rotary_begin = 4, .amplitude = 1.25, .inverse = 1}},
+     {{2, 40, 3, 16}, {2, 3, 6}, {2, 2, 40}, [7] = {2, 40, 3, 16}},
+     {4, 3, 3, [7] = 4}},
+    {"theta's gradient",
+     {.kind = COPES_LRPE_BACKWARD, .lrpe = {.act = COPES_ACT_SILU}},
+     {{2, 40, 3, 16}, {1, 8}, {2, 40}, [4] = {2, 40, 3, 16}, [7] = {2, 40, 3, 16}, [8] = {1, 8}},
+     {4, 2, 2, [4] = 4, [7] = 4, [8] = 2}},
+    {"theta's gradient after softmax over the sequence",
+     {.kind = COPES_LRPE_BACKWARD, .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = -3}},
+     {{2, 40, 3, 16}, {3, 16}, [3] = {2}, [4] = {2, 40, 3, 32}, [7] = {2, 40, 3, 16}, [8] = {3, 16}},
+     {4, 2, [3] = 1, [4] = 4, [7] = 4, [8] = 2}},
     {"rotate after softmax over the sequence",
      {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = -3}},
      {{2, 40, 3, 16}, {3, 8}, [7] = {2, 40, 3, 16}, [8] = {2, 3, 16}},
      {4, 2, [7] = 4, [8] = 3}},
     {"cosine's gradient",
      {.kind = COPES_LRPE_BACKWARD, .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = -3}},
-     {{2, 40, 3, 16}, {3, 16}, {2, 40, 3, 32}, [7] = {2, 40, 3, 16}},
-     {4, 2, 4, [7] = 4}},
+     {{2, 40, 3, 16}, {3, 16}, [4] = {2, 40, 3, 32}, [7] = {2, 40, 3, 16}},
+     {4, 2, [4] = 4, [7] = 4}},
     {"wide rows",
      {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX}},
      {{1, 2, 1, 60000}, {1, 1}, [7] = {1, 2, 1, 60000}},
@@ -81,10 +93,11 @@ static void fill_element(DLDataType type, uint64_t random, unsigned char *to)
     memcpy(to, type.bits == 64 ? (const void *)&bits : type.bits == 32 ? (const void *)&word : &half, type.bits / 8);
 }
 
-/* Its theta is float32 whatever the other tensors are. */
-static bool is_lrpe(const small_call *call)
+/* Theta and positions are float32 whatever the other tensors are. */
+static bool makes_angles(const small_call *call, int slot)
 {
-    return call->op.kind == COPES_LRPE_FORWARD || call->op.kind == COPES_LRPE_BACKWARD;
+    const bool lrpe = call->op.kind == COPES_LRPE_FORWARD || call->op.kind == COPES_LRPE_BACKWARD;
+    return lrpe && (slot == COPES_LRPE_THETA || slot == COPES_LRPE_POSITIONS || slot == COPES_LRPE_OFFSETS);
 }
 
 void small_call_fill(const small_call *call, DLDataType type, small_tensors *to)
@@ -94,12 +107,12 @@ void small_call_fill(const small_call *call, DLDataType type, small_tensors *to)
     memcpy(to->shapes, call->shapes, sizeof to->shapes);
     to->args = (copes_args){.in = {NULL}};
     for (int i = 0; i < SMALL_TENSORS; i++) {
-        const bool theta = is_lrpe(call) && i == COPES_LRPE_THETA, lse = i == 8 && type.bits < 32;
+        const bool summed = i == 8 && type.bits < 32; /* lse, or theta's gradient */
         DLTensor *tensor = &to->tensors[i];
         *tensor = (DLTensor){.data = to->memory[i],
                              .device = {kDLCPU, 0},
                              .ndim = call->ranks[i],
-                             .dtype = theta || lse ? single : type,
+                             .dtype = makes_angles(call, i) || summed ? single : type,
                              .shape = to->shapes[i]};
         int64_t count = call->ranks[i] > 0;
         for (int j = 0; j < call->ranks[i]; j++)

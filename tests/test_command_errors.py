@@ -81,7 +81,7 @@ class Refusals(CommandTest):
                         "2,2")
         self.refuse_run(1, at + ": act_forward: dim is 4; .*", "act", "--act", "silu", "--dim", 4)
         write(self.input, x=Tensor((3,), [1, 2, 3], "I64"))
-        self.refuse_run(1, at + ": act_forward: x has type int32; .*", "act")
+        self.refuse_run(1, at + ": act_forward: x has type int64; .*", "act")
 
     def test_tensors_that_lack(self):
         at = re.escape(str(self.input))
@@ -132,8 +132,8 @@ class Refusals(CommandTest):
 class Lists(CommandTest):
     def test_help_has_exactly_the_flags(self):
         common = {"in", "out", "act", "dim", "layout", "backward", "device"}
-        lrpe = common | {"pairing", "grid", "offset", "prefix", "suffix", "sections", "rotary-dim", "pad-theta", "lse",
-                         "theta-base"}
+        lrpe = common | {"pairing", "grid", "offset", "prefix", "suffix", "sections", "rotary-dim", "rotary-begin", "amplitude", "inverse", "pad-theta",
+                         "lse", "grad-theta", "theta-base"}
         tpa = {"in", "out", "scale", "scale-q", "scale-k", "scale-v", "causal", "lse", "device"}
         for op, flags in (("act", common), ("lrpe_rotate", lrpe), ("lrpe_cosine", lrpe), ("tpa_decode", tpa)):
             done = copes("run", op, "--help")

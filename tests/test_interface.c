@@ -18,14 +18,21 @@ static const struct {
     const char *kind, *name;
     int slot; /* those of outputs from COPES_MAX_INPUTS */
 } members[] = {
-    MEMBER(act_forward, x),       MEMBER(act_forward, o),        MEMBER(act_backward, x),
-    MEMBER(act_backward, grad_o), MEMBER(act_backward, o),       MEMBER(act_backward, grad_x),
-    MEMBER(lrpe_forward, x),      MEMBER(lrpe_forward, theta),   MEMBER(lrpe_forward, o),
-    MEMBER(lrpe_forward, lse),    MEMBER(lrpe_backward, x),      MEMBER(lrpe_backward, theta),
-    MEMBER(lrpe_backward, lse),   MEMBER(lrpe_backward, grad_o), MEMBER(lrpe_backward, grad_x),
-    MEMBER(tpa_decode, aq),       MEMBER(tpa_decode, bq),        MEMBER(tpa_decode, ak),
-    MEMBER(tpa_decode, bk),       MEMBER(tpa_decode, av),        MEMBER(tpa_decode, bv),
-    MEMBER(tpa_decode, kv_len),   MEMBER(tpa_decode, o),         MEMBER(tpa_decode, lse),
+    MEMBER(act_forward, x),           MEMBER(act_forward, o),
+    MEMBER(act_backward, x),          MEMBER(act_backward, grad_o),
+    MEMBER(act_backward, o),          MEMBER(act_backward, grad_x),
+    MEMBER(lrpe_forward, x),          MEMBER(lrpe_forward, theta),
+    MEMBER(lrpe_forward, positions),  MEMBER(lrpe_forward, offsets),
+    MEMBER(lrpe_forward, o),          MEMBER(lrpe_forward, lse),
+    MEMBER(lrpe_backward, x),         MEMBER(lrpe_backward, theta),
+    MEMBER(lrpe_backward, positions), MEMBER(lrpe_backward, offsets),
+    MEMBER(lrpe_backward, grad_o),    MEMBER(lrpe_backward, lse),
+    MEMBER(lrpe_backward, grad_x),    MEMBER(lrpe_backward, grad_theta),
+    MEMBER(tpa_decode, aq),           MEMBER(tpa_decode, bq),
+    MEMBER(tpa_decode, ak),           MEMBER(tpa_decode, bk),
+    MEMBER(tpa_decode, av),           MEMBER(tpa_decode, bv),
+    MEMBER(tpa_decode, kv_len),       MEMBER(tpa_decode, o),
+    MEMBER(tpa_decode, lse),
 };
 
 enum { MEMBERS = sizeof members / sizeof members[0] };

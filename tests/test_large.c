@@ -75,8 +75,12 @@ static void run(const copes_op *op, check_type type, copes_context *context, con
     copes_args args = {.in = {backward && op->act.act == COPES_ACT_SOFTMAX && !lrpe ? NULL : &x.tensor},
                        .out = {&out->tensor}};
     args.in[1] = lrpe ? &theta.tensor : backward ? &grad.tensor : NULL;
-    args.in[2] = lrpe && backward ? &grad.tensor : NULL;
-    args.in[2] = args.in[0] == NULL ? &x.tensor : args.in[2]; /* any o will do */
+    if (lrpe && backward) {
+        args.lrpe_backward.grad_o = &grad.tensor;
+    }
+    if (args.in[0] == NULL) {
+        args.act_backward.o = &x.tensor; /* any will do */
+    }
     size_t size;
     ck_assert_msg(copes_workspace_size(context, op, &args, &size) == COPES_OK, "%s", copes_last_error());
     void *workspace = malloc(size + 1);

@@ -1,13 +1,16 @@
 /* The oracle's angle reduction against one by big integers: pi by Machin's formula, and p theta modulo 2 pi by long
- * division, bit by bit. */
+ * division, bit by bit. Positions are integers of 64 bits, or float32 numbers. */
 #include "tests/oracle/oracle.h"
 #include "tests/suite.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
-enum { LIMBS = 11, FRACTION = 32 * (LIMBS - 1) }; /* one limb before the point, little end first */
+#define BOUND 2e-18L /* radians: 2^-61 turn */
+
+enum { LIMBS = 14, FRACTION = 32 * (LIMBS - 1) }; /* one limb before the point, little end first */
 
 typedef struct number {
     uint32_t limb[LIMBS];
@@ -85,15 +88,14 @@ static long double to_long_double(number a)
     return sum;
 }
 
-/* p theta modulo 2 pi, from -pi to pi. */
-static long double reference_angle(int64_t p, float theta, number turn)
+__extension__ typedef unsigned __int128 wide;
+
+/* magnitude 2^exponent modulo 2 pi, from -pi to pi. */
+static long double reduce(wide magnitude, int exponent, number turn)
 {
-    int exponent;
-    int64_t product = p * (int64_t)ldexp(frexp((double)theta, &exponent), 24);
-    uint64_t magnitude = (uint64_t)(product < 0 ? -product : product);
-    int shift = exponent - 24 + FRACTION;
+    const int shift = exponent + FRACTION;
     number rest = {{0}};
-    for (int i = 63 + shift; i >= 0; i--) {
+    for (int i = 127 + shift; i >= 0; i--) {
         rest = add(rest, rest);
         rest.limb[0] |= i >= shift ? (uint32_t)(magnitude >> (i - shift) & 1) : 0;
         if (!less(rest, turn)) {
@@ -101,8 +103,32 @@ static long double reference_angle(int64_t p, float theta, number turn)
         }
     }
     int past_half = less(turn, add(rest, rest));
-    long double angle = past_half ? -to_long_double(subtract(turn, rest)) : to_long_double(rest);
-    return product < 0 ? -angle : angle;
+    return past_half ? -to_long_double(subtract(turn, rest)) : to_long_double(rest);
+}
+
+/* The magnitude of a value as an integer of 24 bits times 2^exponent. */
+static uint64_t magnitude_of(float value, int *exponent)
+{
+    const double part = frexp(fabs((double)value), exponent);
+    *exponent -= 24;
+    return (uint64_t)ldexp(part, 24);
+}
+
+/* p theta modulo 2 pi, from -pi to pi. */
+static long double reference_angle(int64_t p, float theta, number turn)
+{
+    int exponent;
+    const uint64_t integer = magnitude_of(theta, &exponent), size = p < 0 ? 0 - (uint64_t)p : (uint64_t)p;
+    const long double angle = reduce((wide)integer * size, exponent, turn);
+    return (p < 0) != (theta < 0) ? -angle : angle;
+}
+
+static long double reference_angle_of_float(float p, float theta, number turn)
+{
+    int exponent, more;
+    const uint64_t integer = magnitude_of(theta, &exponent), size = magnitude_of(p, &more);
+    const long double angle = reduce((wide)integer * size, exponent + more, turn);
+    return (p < 0) != (theta < 0) ? -angle : angle;
 }
 
 static uint64_t random_bits(uint64_t *state)
@@ -111,11 +137,32 @@ static uint64_t random_bits(uint64_t *state)
     return *state >> 32;
 }
 
+static long double between(long double angle, long double wanted, number turn)
+{
+    const long double error = fabsl(angle - wanted);
+    return fminl(error, fabsl(error - to_long_double(turn)));
+}
+
 static void expect_angle(int64_t p, float theta, number turn)
 {
-    long double error = fabsl(oracle_angle(p, theta) - reference_angle(p, theta, turn));
-    error = fminl(error, fabsl(error - to_long_double(turn)));
-    ck_assert_msg(error < 1e-18L, "p %lld theta %a: off by %Lg rad", (long long)p, (double)theta, error);
+    const long double error = between(oracle_angle(p, theta), reference_angle(p, theta, turn), turn);
+    ck_assert_msg(error < BOUND, "p %lld theta %a: off by %Lg rad", (long long)p, (double)theta, error);
+}
+
+static void expect_angle_of_float(float p, float theta, number turn)
+{
+    const long double error = between(oracle_angle_of_float(p, theta), reference_angle_of_float(p, theta, turn), turn);
+    ck_assert_msg(error < BOUND, "p %a theta %a: off by %Lg rad", (double)p, (double)theta, error);
+}
+
+/* Any finite float32, by its bits. */
+static float random_float(uint64_t *state)
+{
+    uint32_t bits = (uint32_t)random_bits(state);
+    float value;
+    bits = (bits >> 23 & 255) == 255 ? bits ^ 1U << 30 : bits;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
 START_TEST(known_digits_of_pi)
@@ -131,7 +178,22 @@ START_TEST(angles_at_any_position)
 {
     number turn = two_pi();
     uint64_t state = 1;
-    static const int64_t edges[] = {0, 1, -1, 2, 32767, 1000003, INT32_MAX, -(int64_t)INT32_MAX, 1 << 30};
+    static const int64_t edges[] = {0,
+                                    1,
+                                    -1,
+                                    2,
+                                    32767,
+                                    1000003,
+                                    INT32_MAX,
+                                    -(int64_t)INT32_MAX,
+                                    1 << 30,
+                                    INT64_C(1) << 31,
+                                    -(INT64_C(1) << 31) - 1,
+                                    (INT64_C(1) << 53) + 1,
+                                    INT64_C(1) << 62,
+                                    INT64_MAX,
+                                    -INT64_MAX,
+                                    INT64_MIN};
     static const float thetas[] = {1.0F,    0x1.921fb6p+1F, 0x1.921fb4p+2F, 1e-4F,    -0.1F,
                                    FLT_MAX, FLT_MIN,        0x1p-149F,      0x1p127F, 0x1.fffffep-1F};
     for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
@@ -144,9 +206,28 @@ START_TEST(angles_at_any_position)
         float theta =
             ldexpf(1 + (float)(random_bits(&state) & 0x7fffff) * 0x1p-23F, (int)(random_bits(&state) % 60) - 40);
         expect_angle(random_bits(&state) & 1 ? p : -p, i % 3 == 0 ? -theta : theta, turn);
+        expect_angle((int64_t)(random_bits(&state) << 32 | random_bits(&state)), random_float(&state), turn);
     }
     for (int exponent = -149; exponent < 128; exponent++) {
         expect_angle(INT32_MAX, ldexpf(1.999F, exponent), turn);
+        expect_angle(INT64_MAX, ldexpf(1.999F, exponent), turn);
+    }
+}
+END_TEST
+
+START_TEST(angles_at_float_positions)
+{
+    number turn = two_pi();
+    uint64_t state = 2;
+    static const float edges[] = {0,       1,       -0.5F,    0x1p-149F,     -0x1.fffffep-127F,
+                                  FLT_MIN, FLT_MAX, -FLT_MAX, 0x1.fffffep62F};
+    const size_t count = sizeof edges / sizeof *edges;
+    for (size_t i = 0; i < count * count; i++) {
+        expect_angle_of_float(edges[i / count], edges[i % count], turn);
+    }
+    for (int i = 0; i < 4000; i++) {
+        expect_angle_of_float(random_float(&state), random_float(&state), turn);
+        expect_angle_of_float((float)random_bits(&state) * 0x1p-16F, (float)random_bits(&state) * 0x1p-32F, turn);
     }
 }
 END_TEST
@@ -157,6 +238,10 @@ START_TEST(small_angles_are_the_product)
     ck_assert(oracle_angle(-7, 0x1p-140F) == -0x7p-140L);
     ck_assert(oracle_angle(0, 5.0F) == 0);
     ck_assert(isnan(oracle_angle(1, INFINITY)) && isnan(oracle_angle(0, NAN)));
+    ck_assert(oracle_angle_of_float(-0.25F, 0.75F) == -0.1875L);
+    ck_assert(oracle_angle_of_float(0x1p-149F, 0x1p-149F) == 0x1p-298L);
+    ck_assert(isnan(oracle_angle_of_float(INFINITY, 0)) && isnan(oracle_angle_of_float(NAN, 1)));
+    ck_assert(isnan(oracle_angle_of_float(0, NAN)));
 }
 END_TEST
 
@@ -167,6 +252,7 @@ int main(void)
     tcase_set_timeout(tests, 300);
     tcase_add_test(tests, known_digits_of_pi);
     tcase_add_test(tests, angles_at_any_position);
+    tcase_add_test(tests, angles_at_float_positions);
     tcase_add_test(tests, small_angles_are_the_product);
     suite_add_tcase(suite, tests);
     return suite_run(suite);

@@ -21,7 +21,7 @@ static void print_slots(const char *title, const copes_slot_info *const *slots, 
     for (int i = 0; i < capacity; i++) {
         if (slots[i] == NULL)
             continue;
-        printf("  %-9s %-10s %-30s %s%s\n", title, slots[i]->name, slots[i]->shape, slots[i]->summary,
+        printf("  %-9s %-12s %-30s %s%s\n", title, slots[i]->name, slots[i]->shape, slots[i]->summary,
                slots[i]->optional != 0 ? " (optional)" : "");
         title = "";
     }
@@ -37,7 +37,7 @@ static void print_attribute(const char *title, const copes_attribute_info *attri
         snprintf(type, sizeof type, "1 to %d integers", attribute->count);
     else
         snprintf(type, sizeof type, "%s", attribute->type == COPES_ATTRIBUTE_BOOL ? "0 or 1" : types[attribute->type]);
-    printf("  %-9s %-10s %-30s %s; default %s\n", title, attribute->name, type, attribute->summary,
+    printf("  %-9s %-12s %-30s %s; default %s\n", title, attribute->name, type, attribute->summary,
            attribute->fallback);
 }
 

@@ -75,12 +75,17 @@ void operators_list(char *text, size_t size)
     }
 }
 
-bool operators_flag(const copes_attribute_info *attribute, char flag[OPERATORS_NAME_SIZE])
+void operators_dashes(const char *name, char flag[OPERATORS_NAME_SIZE])
 {
-    snprintf(flag, OPERATORS_NAME_SIZE, "%s", attribute->name);
+    snprintf(flag, OPERATORS_NAME_SIZE, "%s", name);
     for (char *c = flag; *c != '\0'; c++)
         if (*c == '_')
             *c = '-';
+}
+
+bool operators_flag(const copes_attribute_info *attribute, char flag[OPERATORS_NAME_SIZE])
+{
+    operators_dashes(attribute->name, flag);
     return strcmp(attribute->name, "variant") != 0;
 }
 
@@ -89,6 +94,19 @@ int operators_slot(const copes_slot_info *const *slots, int capacity, const char
     for (int i = 0; i < capacity; i++)
         if (slots[i] != NULL && strcmp(slots[i]->name, name) == 0)
             return i;
+    return -1;
+}
+
+int operators_output(const copes_op_info *info, const char *flag)
+{
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
+        char own[OPERATORS_NAME_SIZE];
+        if (info->out[i] == NULL || info->out[i]->optional == 0)
+            continue;
+        operators_dashes(info->out[i]->name, own);
+        if (strcmp(own, flag) == 0)
+            return i;
+    }
     return -1;
 }
 

@@ -17,11 +17,17 @@ const copes_op_info *operators_find(const char *name, bool backward, copes_op *o
 /* All the names, with ", " between. */
 void operators_list(char *text, size_t size);
 
-/* An attribute's flag: its name with '-' for '_'. False for the variant, which the operator's name gives. */
+/* A name as a flag has it: with '-' for '_'. */
+void operators_dashes(const char *name, char flag[OPERATORS_NAME_SIZE]);
+
+/* An attribute's flag. False for the variant, which the operator's name gives. */
 bool operators_flag(const copes_attribute_info *attribute, char flag[OPERATORS_NAME_SIZE]);
 
 /* The index of the slot of this name, or -1. */
 int operators_slot(const copes_slot_info *const *slots, int capacity, const char *name);
+
+/* The index of the optional output of this flag, or -1. */
+int operators_output(const copes_op_info *info, const char *flag);
 
 /* Does either direction of the operator of this name take an input slot so named? */
 bool operators_takes(const char *name, const char *slot);

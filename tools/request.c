@@ -44,8 +44,20 @@ static void print_slots(const char *title, const copes_slot_info *const *slots, 
 {
     for (int i = 0; i < capacity; i++)
         if (slots[i] != NULL)
-            printf("  %s %-8s %-26s %s%s\n", title, slots[i]->name, slots[i]->shape, slots[i]->summary,
+            printf("  %s %-10s %-30s %s%s\n", title, slots[i]->name, slots[i]->shape, slots[i]->summary,
                    slots[i]->optional != 0 ? " (optional)" : "");
+}
+
+/* The flags of outputs that are written only where they are asked for. */
+static void print_outputs(const copes_op_info *info, const char *where)
+{
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
+        char flag[OPERATORS_NAME_SIZE];
+        if (info->out[i] == NULL || info->out[i]->optional == 0)
+            continue;
+        operators_dashes(info->out[i]->name, flag);
+        printf("  --%-36s also write %s%s\n", flag, info->out[i]->name, where);
+    }
 }
 
 static int print_help(const char *name)
@@ -64,9 +76,9 @@ static int print_help(const char *name)
     printf("Flags:\n");
     for (int i = 0; i < forward->attribute_count; i++)
         print_flag(forward->attributes[i]);
-    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
-        if (forward->out[i] != NULL && forward->out[i]->optional != 0)
-            printf("  --%-36s also write %s\n", forward->out[i]->name, forward->out[i]->name);
+    print_outputs(forward, backward != NULL ? ", without --backward" : "");
+    if (backward != NULL)
+        print_outputs(backward, ", with --backward");
     if (operators_takes(name, "theta"))
         printf("  %-38s where the file has no theta: X^(-i/E), as RoPE's\n", "--theta-base X");
     if (operators_takes(name, "x"))
@@ -153,8 +165,8 @@ static bool read_flag(arguments *walk, request *wish)
         wish->axes |= (uint32_t)(wish->info->attributes[i]->type == COPES_ATTRIBUTE_AXIS) << i;
         return set_attribute(walk, wish->info->attributes[i], &wish->op);
     }
-    const int output = operators_slot(wish->info->out, COPES_MAX_OUTPUTS, walk->flag);
-    if (output >= 0 && wish->info->out[output]->optional != 0) {
+    const int output = operators_output(wish->info, walk->flag);
+    if (output >= 0) {
         wish->wanted[output] = true;
         return arguments_no_value(walk);
     }

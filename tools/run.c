@@ -60,7 +60,7 @@ static void set_strides(const request *wish, tensor *slot)
     slot->view.strides = slot->stride;
 }
 
-/* Integers go to the library as 32 bits. */
+/* The library takes lengths of caches in 32 bits. */
 static int narrow(const safetensors_tensor *source, const char *path, tensor *slot)
 {
     const size_t count = source->size / sizeof(int64_t);
@@ -96,20 +96,33 @@ static int load(job *work, const safetensors_tensor *source, int index)
                             .shape = slot->shape};
     set_strides(&work->wish, slot);
     work->args.in[index] = &slot->view;
-    return source->dtype == SAFETENSORS_I64 ? narrow(source, work->wish.in, slot) : 0;
+    const bool narrowed = strcmp(source->name, "kv_len") == 0 && source->dtype == SAFETENSORS_I64;
+    return narrowed ? narrow(source, work->wish.in, slot) : 0;
 }
 
-/* Angles a head has in each dimension of its grid: K where sections share them out or the grid has one dimension, else
- * the least that makes K together. */
-static int64_t count_angles(const request *wish, int64_t features)
+/* Dimensions of positions: the grid's, or those that a tensor has. What is wrong with them the library says. */
+static int64_t count_dimensions(const job *work)
 {
-    const copes_lrpe_attributes *lrpe = &wish->op.lrpe;
-    int64_t rotary_dim = lrpe->rotary_dim > 0 && lrpe->rotary_dim < features ? lrpe->rotary_dim : features;
+    const int slot = operators_slot(work->wish.info->in, COPES_MAX_INPUTS, "positions");
+    const DLTensor *positions = slot >= 0 ? work->args.in[slot] : NULL;
+    const int64_t given = positions != NULL && positions->ndim == 3 ? positions->shape[0] : 1;
+    return positions == NULL ? work->wish.op.lrpe.grid_rank : given > 0 && given <= COPES_MAX_GRID ? given : 1;
+}
+
+/* Angles a head has in each dimension of its positions: K where sections share them out or there is one dimension, else
+ * the least that makes K together. */
+static int64_t count_angles(const job *work, int64_t features)
+{
+    const copes_lrpe_attributes *lrpe = &work->wish.op.lrpe;
+    const bool begins = lrpe->rotary_begin >= 0 && lrpe->rotary_begin < features;
+    const int64_t left = begins ? features - lrpe->rotary_begin : features;
+    const int64_t rotary_dim = lrpe->rotary_dim > 0 && lrpe->rotary_dim < left ? lrpe->rotary_dim : left;
     const int64_t angles = lrpe->variant == COPES_LRPE_COSINE ? features : rotary_dim / 2;
-    bool shared = lrpe->grid_rank > 1;
+    const int64_t dimensions = count_dimensions(work);
+    bool shared = dimensions > 1;
     for (int i = 0; i < COPES_MAX_GRID; i++)
         shared = shared && lrpe->sections[i] == 0;
-    const int64_t each = shared ? (angles + lrpe->grid_rank - 1) / lrpe->grid_rank : angles;
+    const int64_t each = shared ? (angles + dimensions - 1) / dimensions : angles;
     return each > 0 ? each : 1;
 }
 
@@ -122,7 +135,7 @@ static int make_theta(job *work, int index)
     if (lead->view.ndim == 0)
         return 0; /* the library says what is wrong with it */
     const bool doubled = wish->info->backward != 0 && wish->op.lrpe.variant == COPES_LRPE_COSINE;
-    const int64_t angles = count_angles(wish, lead->shape[lead->view.ndim - 1] / (doubled ? 2 : 1));
+    const int64_t angles = count_angles(work, lead->shape[lead->view.ndim - 1] / (doubled ? 2 : 1));
     float *theta = angles <= 1 << 24 ? malloc((size_t)angles * sizeof *theta) : NULL;
     if (theta == NULL)
         return complain(EXIT_FAILED, "no memory for a theta of %lld angles", (long long)angles);

@@ -85,7 +85,7 @@ static void angles_open(angles *a, const copes_lrpe_problem *problem, int64_t fi
                   .count = problem->k,
                   .stride = stride,
                   .split = problem->variant == COPES_LRPE_COSINE || problem->pairing == COPES_LRPE_HALF,
-                  .amplitude = problem->amplitude,
+                  .amplitude = (real)problem->amplitude_as_double,
                   .finite = true,
                   .small = true};
     a->cosine = memory;
@@ -107,29 +107,38 @@ static void angles_open(angles *a, const copes_lrpe_problem *problem, int64_t fi
 /* A token's position in a dimension: an integer, and what a float32 has beside it. */
 typedef struct token_position {
     int64_t whole;
-    float real; /* 0 where it is an integer below 2^63, which `whole` has then */
+    float real; /* 0 where it is an integer that `whole` has taken in */
 } token_position;
 
-/* The same of a position that a tensor has. */
-static inline token_position position_at(const copes_lrpe_problem *problem, int64_t b, int64_t token, int j)
+/* An integer and a float32, whose sum is one integer where it is one of 64 bits for sure. */
+static inline token_position sum_position(int64_t whole, float number)
+{
+    const int64_t limit = INT64_C(1) << 62;
+    if (fabsf(number) < 0x1p62f && truncf(number) == number && whole < limit && whole >= -limit)
+        return (token_position){whole + (int64_t)number, 0};
+    return (token_position){whole, number};
+}
+
+/* The sum of a place on a grid and what a tensor has there. */
+static inline token_position position_at(const copes_lrpe_problem *problem, int64_t b, int64_t token, int j,
+                                         int64_t place)
 {
     const copes_view *view = &problem->positions;
     const char *const at =
         (const char *)view->data + (j * view->stride[0] + b * view->stride[1] + token * view->stride[2]) *
                                        copes_dtype_size(problem->positions_dtype);
-    token_position position = {0, 0};
+    int64_t whole;
     int32_t narrow;
+    float number;
     switch (problem->positions_dtype) {
-    case COPES_I64: memcpy(&position.whole, at, sizeof position.whole); break;
+    case COPES_I64: memcpy(&whole, at, sizeof whole); break;
     case COPES_I32:
         memcpy(&narrow, at, sizeof narrow);
-        position.whole = narrow;
+        whole = narrow;
         break;
-    default: memcpy(&position.real, at, sizeof position.real);
+    default: memcpy(&number, at, sizeof number); return sum_position(place, number);
     }
-    if (fabsf(position.real) < 0x1p63f && truncf(position.real) == position.real)
-        position = (token_position){position.whole + (int64_t)position.real, 0};
-    return position;
+    return (token_position){(int64_t)((uint64_t)whole + (uint64_t)place), 0};
 }
 
 /* Does a batch entry have positions of its own? */
@@ -146,9 +155,9 @@ static inline bool find_positions(const copes_lrpe_problem *problem, int64_t b, 
     if (rest < 0 || rest >= problem->length)
         return false;
     for (int j = problem->grid_rank - 1; j >= 0; j--) {
-        position[j] = problem->positions.data != NULL ? position_at(problem, b, token, j) : (token_position){0, 0};
-        const int64_t along = problem->counted ? rest % problem->grid[j] : 0;
-        position[j].whole = (int64_t)((uint64_t)position[j].whole + (uint64_t)(problem->offset[j] + along));
+        const int64_t place = problem->offset[j] + (problem->counted ? rest % problem->grid[j] : 0);
+        position[j] =
+            problem->positions.data != NULL ? position_at(problem, b, token, j, place) : (token_position){place, 0};
         rest = problem->counted ? rest / problem->grid[j] : 0;
     }
     return true;

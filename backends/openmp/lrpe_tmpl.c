@@ -7,12 +7,13 @@
 #include "backends/openmp/template.h"
 #include "backends/openmp/theta_gradient.h"
 
-/* Rows of a block, if there are so many: as many as keep in L1. */
+/* Rows of a block, if there are so many: as many as keep in L1; at least one. */
 static int64_t most_rows(const copes_lrpe_problem *problem, int64_t rows)
 {
     enum { FEATURES = 2048 };
     const int64_t most = FEATURES / (problem->d > 0 ? problem->d : 1);
-    return most < 1 ? 1 : most < rows ? most : rows;
+    const int64_t fitting = most < rows ? most : rows;
+    return fitting < 1 ? 1 : fitting;
 }
 
 /* How the rows of a block lie: along the heads of a token, or along the tokens of a head where those are closer in
@@ -300,12 +301,17 @@ static void run_heads(const copes_worker *worker, const void *argument)
 
 void TEMPLATE(lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run)
 {
+    const bool learns = problem->grad_theta.data != NULL;
+    if (learns && (problem->b == 0 || problem->n == 0 || problem->h == 0 || problem->d == 0)) {
+        const theta_sums nothing = theta_sums_of(problem, 0);
+        theta_sums_finish(&nothing, problem);
+        return;
+    }
     if (problem->softmax == COPES_OVER_SEQUENCE) {
         TEMPLATE(lrpe_sequence)(problem, run);
         return;
     }
     heads_job job = {.problem = problem, .run = run, .shape = shape_of(problem)};
-    const bool learns = problem->grad_theta.data != NULL;
     job.tokens = learns ? job.shape.tokens : tokens_of_task(problem, &job.shape, run->threads);
     job.blocks = (problem->n + job.tokens - 1) / job.tokens;
     job.share = learns || entries_have_positions(problem) ? 1 : batch_share(problem, job.blocks, run->threads);

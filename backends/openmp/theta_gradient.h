@@ -99,17 +99,14 @@ static double column_sum(const theta_sums *sums, const copes_lrpe_problem *probl
     return sum;
 }
 
-/* Adds everything up. Every column of theta is one that the first dimension turns by, but for sections. */
+/* Adds everything up. A column that turns nothing has a gradient of 0. */
 static void theta_sums_finish(const theta_sums *sums, const copes_lrpe_problem *problem)
 {
     const copes_view *view = &problem->grad_theta;
-    const bool shared = view->stride[0] == 0, sectioned = problem->segment[problem->grid_rank - 1].theta_begin > 0;
-    const int64_t width = sectioned              ? problem->k
-                          : view->stride[1] == 0 ? problem->segment[0].end > 0
-                                                 : problem->segment[0].end;
+    const bool shared = view->stride[0] == 0;
     for (int64_t row = 0; row < (shared ? 1 : problem->h); row++)
         for (int set = 0; set < (int)sums->sets; set++)
-            for (int64_t e = 0; e < width; e++) {
+            for (int64_t e = 0; e < problem->e; e++) {
                 real *const to =
                     (real *)view->data + row * view->stride[0] + e * view->stride[1] + set * view->stride[2];
                 *to = (real)column_sum(sums, problem, row, shared ? problem->h : 1, set,

@@ -40,7 +40,7 @@ static double slack(check_bound bound, check_type type, double term, double turn
         return 2 * check_ulp(type, term);
     }
     if (rule == ORACLE_BY_SUM)
-        return relative * term + phase_part(type, turn);
+        return relative * term + check_ulp(arithmetic, 0) + phase_part(type, turn);
     return relative * term + 4 * check_ulp(arithmetic, 0) + phase_part(type, turn);
 }
 

@@ -17,6 +17,10 @@
  *                2 ulp of the storage type there. The terms of an output are its keys'; tests/oracle/tpa.c has what a sum
  *                of ranks counts for in them. A key's weight is as far off as its score: a score whose size is above 1
  *                multiplies the term by that size
+ *   grad_theta   1e-6 (f64: 1e-14) of the sum of the sizes of its terms, |p| |c| (|y| + what y's bound is relative to) times
+ *                the gradients of the two features. A term has the errors of y and of the gradient of y, a few 2^-24 of those; the
+ *                sum is one of doubles. The smallest normal number is added to both factors, below which 1e-6 of it is 8 of the
+ *                smallest number
  *   lse          1e-6 (f64: 1e-14) of the largest of 1, the largest score, the logarithm of the sum and, in tpa_decode, the
  *                mean of the sizes of the scores by their weights, as d lse = sum of weight d score
  *   storage      f16 and bf16 (but attention): the result must be what rounding, to nearest even, makes of a number within

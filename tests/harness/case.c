@@ -1,6 +1,7 @@
 /* Cases as text, lists of them, and the table of families. */
 #include "tests/harness/case.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,16 +64,24 @@ unsigned check_repeats_of(const check_case *c, int slot)
     return c->repeats[slot] | (check_layout_of(c, slot) == CHECK_BROADCAST);
 }
 
+void check_set_amplitude(check_case *c, double amplitude)
+{
+    c->op.lrpe.amplitude = check_round(c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32, amplitude);
+}
+
 bool check_makes_sense(const check_case *c)
 {
     const bool huge =
         c->fill == CHECK_LARGE || c->fill == CHECK_FINITE || c->fill == CHECK_SPECIAL || c->fill == CHECK_EVERY;
     const bool infinite = c->fill == CHECK_MASKED || c->fill == CHECK_LATE;
+    const bool enlarged = huge && fabs(c->op.lrpe.amplitude) > 1 && c->type != CHECK_F16; /* of lrpe */
     switch (c->op.kind) {
     case COPES_ACT_BACKWARD: return c->op.act.act != COPES_ACT_SOFTMAX || !huge || c->type == CHECK_F16;
-    case COPES_LRPE_BACKWARD: return c->op.lrpe.act <= COPES_ACT_RELU || !(huge || infinite) || c->type == CHECK_F16;
+    case COPES_LRPE_BACKWARD:
+        return !enlarged &&
+               ((c->op.lrpe.act <= COPES_ACT_RELU && !c->grad_theta) || !(huge || infinite) || c->type == CHECK_F16);
+    case COPES_LRPE_FORWARD: return !enlarged;
     case COPES_ACT_FORWARD:
-    case COPES_LRPE_FORWARD:
     case COPES_TPA_DECODE: break;
     }
     return true;

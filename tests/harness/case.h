@@ -89,8 +89,11 @@ check_layout check_layout_of(const check_case *c, int slot);
 /* The axes of an input along which all entries are the same, a bit each: those of the case and of its layout. */
 unsigned check_repeats_of(const check_case *c, int slot);
 
+/* As the arithmetic of the case's type has it. */
+void check_set_amplitude(check_case *c, double amplitude);
+
 /* False where the bounds say nothing about such values: a sum that leaves the range of the arithmetic, only to come back
- * in a gradient. */
+ * in a gradient, or a term that an amplitude takes out of it. */
 bool check_makes_sense(const check_case *c);
 
 enum { CHECK_CASE_TEXT = 512 };

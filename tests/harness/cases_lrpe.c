@@ -290,6 +290,16 @@ static const sketch positioned[] = {
      .position_type = CHECK_F32,
      .positions = CHECK_FAR,
      .angles = CHECK_ANY_ANGLE},
+    {.b = 1,
+     .h = 2,
+     .d = 16,
+     .grid = {23},
+     .position_rank = 3,
+     .dimensions = 2,
+     .position_type = CHECK_F32,
+     .positions = CHECK_FAR,
+     .angles = CHECK_ANY_ANGLE,
+     .offset = {INT64_MAX, INT64_MIN}},
     {.b = 2,
      .h = 2,
      .d = 16,
@@ -340,7 +350,7 @@ static const sketch positioned[] = {
      .prefix = 1,
      .suffix = 2,
      .angles = CHECK_ANY_ANGLE},
-    {.b = 2, .h = 2, .d = 24, .grid = {6}, .rotary_begin = 8, .rotary_dim = 16, .amplitude = 1.25, .lse = true},
+    {.b = 2, .h = 2, .d = 24, .grid = {6}, .rotary_begin = 8, .rotary_dim = 16, .amplitude = 1.1, .lse = true},
     {.b = 2,
      .h = 2,
      .d = 26,
@@ -430,6 +440,7 @@ static const sketch positioned[] = {
      .position_type = CHECK_I32,
      .positions = CHECK_SCATTERED},
     {.b = 0, .h = 2, .d = 16, .grid = {4}, .learns = true, .lse = true},
+    {.b = 2, .h = 1, .d = 16, .grid = {0}, .learns = true, .lse = true},
     {.b = 2,
      .h = 2,
      .d = 16,
@@ -570,7 +581,6 @@ static check_case drawn(const sketch *s, copes_lrpe_variant variant)
     shape[c.rank - 1] = d;
     memcpy(c.shape, shape, sizeof shape);
     c.op.lrpe.rotary_begin = variant == COPES_LRPE_ROTATE ? s->rotary_begin : 0;
-    c.op.lrpe.amplitude = s->amplitude;
     c.op.lrpe.inverse = s->inverse;
     set_angles(&c, s, variant == COPES_LRPE_COSINE ? d : (rotary == 0 ? d - s->rotary_begin : rotary) / 2);
     c.position_rank = s->position_rank;
@@ -593,6 +603,7 @@ static void add(case_list *list, const sketch *s, check_case c, copes_act act, i
 {
     c.op.lrpe.act = act;
     c.op.lrpe.dim = dim;
+    check_set_amplitude(&c, s->amplitude);
     c.lse = s->lse && act == COPES_ACT_SOFTMAX && dim == -3;
     c.seed = list->count + 1;
     if (check_makes_sense(&c)) {
@@ -722,6 +733,38 @@ static void draw_grid(sketch *s, uint64_t *state)
     s->pad = check_random(state) & 1;
 }
 
+/* Positions of a tensor in place of the grid, or beside a line. */
+static void draw_positions(sketch *s, uint64_t *state)
+{
+    static const check_type types[] = {CHECK_I32, CHECK_I64, CHECK_F32};
+    s->position_type = types[check_below(state, 3)];
+    s->positions =
+        (check_positions)check_below(state, s->position_type == CHECK_F32 ? CHECK_POSITIONS : CHECK_FRACTION);
+    if (s->grid_rank <= 1 && check_random(state) & 1) {
+        s->offsets = true;
+        return;
+    }
+    s->position_rank = 1 + (int)check_below(state, 3);
+    s->dimensions = s->position_rank == 3 ? 1 + (int)check_below(state, 4) : 1;
+    s->grid_rank = 0;
+    s->grid[0] = 1 + check_below(state, 60);
+    s->prefix = s->suffix = 0;
+    for (int j = s->dimensions; j < COPES_MAX_GRID; j++)
+        s->offset[j] = 0;
+    s->width = s->dimensions > 1 ? -s->dimensions : s->width;
+}
+
+static void draw_factors(sketch *s, uint64_t *state)
+{
+    static const double amplitudes[] = {0, 0, 1.1, -0.5, 3, 1e-3};
+    s->amplitude = amplitudes[check_below(state, sizeof amplitudes / sizeof *amplitudes)];
+    s->inverse = check_below(state, 4) == 0;
+    s->learns = check_below(state, 3) == 0;
+    s->rotary_begin = check_below(state, 3) == 0 ? check_below(state, s->d - s->rotary_dim + 1) : 0;
+    s->rotary_dim = s->rotary_dim == 0 && s->rotary_begin > 0 ? (s->d - s->rotary_begin) / 2 * 2 : s->rotary_dim;
+    s->rotary_begin = s->rotary_dim == 0 ? 0 : s->rotary_begin;
+}
+
 static check_case random_case(uint64_t seed, copes_lrpe_variant variant)
 {
     uint64_t state = seed;
@@ -730,6 +773,12 @@ static check_case random_case(uint64_t seed, copes_lrpe_variant variant)
     s.rank = s.h == 1 ? 3 : 4;
     s.rotary_dim = check_below(&state, 3) == 0 ? check_below(&state, s.d / 2 + 1) * 2 : 0;
     draw_grid(&s, &state);
+    if (check_random(&state) & 1)
+        draw_positions(&s, &state);
+    s.each = check_below(&state, 4) == 0;
+    s.sections = s.sections && !s.each;
+    s.width = s.each ? 0 : s.width;
+    draw_factors(&s, &state);
     s.interleaved = check_random(&state) & 1;
     s.shared = check_random(&state) & 1;
     s.theta_type = (check_type)check_below(&state, 3);
@@ -743,6 +792,8 @@ static check_case random_case(uint64_t seed, copes_lrpe_variant variant)
     c.op.kind = check_random(&state) & 1 ? COPES_LRPE_FORWARD : COPES_LRPE_BACKWARD;
     c.op.lrpe.act = (copes_act)check_below(&state, 5);
     c.op.lrpe.dim = check_random(&state) & 1 ? -3 : -1;
+    c.grad_theta = s.learns && c.op.kind == COPES_LRPE_BACKWARD;
+    check_set_amplitude(&c, s.amplitude);
     c.lse = check_random(&state) & 1 && c.op.lrpe.act == COPES_ACT_SOFTMAX && c.op.lrpe.dim == -3;
     c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
     c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;

@@ -2,6 +2,7 @@
  * the other way round. */
 #include "tests/oracle/internal.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,6 +14,7 @@ typedef struct encoding {
     int64_t angles;         /* K */
     int64_t length;         /* tokens in the grid */
     int backward;
+    real tiny;        /* oracle_args has it */
     oracle_axis axis; /* of softmax */
 } encoding;
 
@@ -24,7 +26,8 @@ static encoding describe(const copes_op *op, const oracle_args *args)
                   .positions = args->in[COPES_LRPE_POSITIONS],
                   .offsets = args->in[COPES_LRPE_OFFSETS],
                   .positions_are_real = args->positions_are_real,
-                  .backward = op->kind == COPES_LRPE_BACKWARD};
+                  .backward = op->kind == COPES_LRPE_BACKWARD,
+                  .tiny = (real)args->tiny};
     c.b = wide->shape[0];
     c.n = wide->shape[1];
     c.h = wide->rank == 4 ? wide->shape[2] : 1;
@@ -128,17 +131,19 @@ static real angle_of(const encoding *c, int64_t b, int64_t token, int64_t head, 
 
 static real amplitude_of(const encoding *c)
 {
-    return c->op->amplitude != 0 ? (real)(float)c->op->amplitude : 1;
+    return c->op->amplitude != 0 ? (real)c->op->amplitude : 1;
 }
 
-/* a cos - b sin, with b's sign folded into sin. */
+/* The amplitude times a cos - b sin, with b's sign folded into sin. Below the smallest normal number a and b have the ulp of that,
+ * which the amplitude multiplies. */
 static oracle_number turned(const encoding *c, oracle_number a, real cosine, oracle_number b, real sine)
 {
-    oracle_number r = {a.value * cosine + b.value * sine, 0, hypotl(a.value, b.value)};
+    real factor = amplitude_of(c), sum = a.value * cosine + b.value * sine;
     int by_row = c->op->act == COPES_ACT_SOFTMAX && !c->backward;
-    r.term = by_row ? oracle_larger(a.term, b.term)
-                    : oracle_larger(oracle_larger(a.term * fabsl(cosine), b.term * fabsl(sine)), fabsl(r.value));
-    return r;
+    real term = by_row ? oracle_larger(a.term, b.term)
+                       : oracle_larger(oracle_larger(a.term * fabsl(cosine), b.term * fabsl(sine)), fabsl(sum));
+    return (oracle_number){factor * sum, fabsl(factor) * oracle_larger(term, c->tiny),
+                           fabsl(factor) * hypotl(a.value, b.value)};
 }
 
 /* Rotates a head in place; `direction` is 1, or -1 for the transpose. */
@@ -146,8 +151,7 @@ static void rotate_head(const encoding *c, int64_t b, int64_t token, int64_t hea
 {
     y += c->op->rotary_begin;
     for (int64_t i = 0; i < c->angles; i++) {
-        real angle = direction * angle_of(c, b, token, head, i), factor = amplitude_of(c);
-        real cosine = factor * cosl(angle), sine = factor * sinl(angle);
+        real angle = direction * angle_of(c, b, token, head, i), cosine = cosl(angle), sine = sinl(angle);
         oracle_number *first = c->op->pairing == COPES_LRPE_HALF ? y + i : y + 2 * i;
         oracle_number *second = c->op->pairing == COPES_LRPE_HALF ? y + i + c->angles : first + 1;
         oracle_number one = *first, other = *second;
@@ -161,9 +165,9 @@ static void cosine_head(const encoding *c, int64_t b, int64_t token, int64_t hea
 {
     oracle_number nothing = {0, 0, 0};
     for (int64_t i = 0; i < c->d; i++) {
-        real angle = angle_of(c, b, token, head, i), factor = amplitude_of(c);
-        o[i] = turned(c, y[i], factor * cosl(angle), nothing, 0);
-        o[i + c->d] = turned(c, y[i], factor * sinl(angle), nothing, 0);
+        real angle = angle_of(c, b, token, head, i);
+        o[i] = turned(c, y[i], cosl(angle), nothing, 0);
+        o[i + c->d] = turned(c, y[i], sinl(angle), nothing, 0);
     }
 }
 
@@ -171,8 +175,8 @@ static void cosine_head_transpose(const encoding *c, int64_t b, int64_t token, i
                                   oracle_number *y)
 {
     for (int64_t i = 0; i < c->d; i++) {
-        real angle = angle_of(c, b, token, head, i), factor = amplitude_of(c);
-        y[i] = turned(c, o[i], factor * cosl(angle), o[i + c->d], factor * sinl(angle));
+        real angle = angle_of(c, b, token, head, i);
+        y[i] = turned(c, o[i], cosl(angle), o[i + c->d], sinl(angle));
     }
 }
 
@@ -242,25 +246,26 @@ static void activation_backward(const encoding *c, const oracle_args *args, orac
     oracle_softmax_gradient(c->axis, y, g);
 }
 
-/* By angle i of a row: its derivative, and the sizes of the derivative's terms and of an error of the phase. */
+/* By angle i of a row: its derivative, and the sizes of the derivative's terms and of an error of the phase. What is below the
+ * smallest normal number counts as that: its error is not relative to itself. So does the product, of doubles for every type. */
 static oracle_number derivative_by_angle(const encoding *c, real angle, int64_t i, const double *grad_o,
                                          const oracle_number *y)
 {
     real factor = amplitude_of(c), cosine = factor * cosl(angle), sine = factor * sinl(angle);
     if (c->op->variant == COPES_LRPE_COSINE) {
-        real along = (real)grad_o[i], across = (real)grad_o[i + c->d], size = fabsl(y[i].value) + y[i].term;
+        real along = (real)grad_o[i], across = (real)grad_o[i + c->d], size = fabsl(y[i].value) + y[i].term + c->tiny;
         return (oracle_number){y[i].value * (across * cosine - along * sine),
-                               size * (fabsl(across * cosine) + fabsl(along * sine)),
+                               size * (fabsl(across * cosine) + fabsl(along * sine) + c->tiny) + (real)DBL_MIN,
                                size * fabsl(factor) * (fabsl(across) + fabsl(along))};
     }
     int64_t half = c->op->pairing == COPES_LRPE_HALF, first = c->op->rotary_begin + (half ? i : 2 * i);
     int64_t second = half ? first + c->angles : first + 1;
     oracle_number a = y[first], b = y[second];
     real turned_a = a.value * cosine - b.value * sine, turned_b = a.value * sine + b.value * cosine;
-    real size = fabsl(factor) * (fabsl(a.value) + fabsl(b.value) + a.term + b.term);
-    real gradients = fabsl((real)grad_o[first]) + fabsl((real)grad_o[second]);
-    return (oracle_number){(real)grad_o[second] * turned_a - (real)grad_o[first] * turned_b, size * gradients,
-                           size * gradients};
+    real size = fabsl(a.value) + fabsl(b.value) + a.term + b.term + c->tiny;
+    real gradients = fabsl(factor) * (fabsl((real)grad_o[first]) + fabsl((real)grad_o[second]));
+    return (oracle_number){(real)grad_o[second] * turned_a - (real)grad_o[first] * turned_b,
+                           size * (gradients + c->tiny) + (real)DBL_MIN, size * gradients};
 }
 
 /* The gradient of theta. */

@@ -20,7 +20,7 @@ typedef struct oracle_args {
     oracle_tensor *out[COPES_MAX_OUTPUTS];
     int positions_are_real; /* lrpe: float32, and not integers */
     double tiny; /* the smallest normal number of the arithmetic that is judged: factors below it may count as 0 to an
-                  * infinity */
+                  * infinity, and have no relative accuracy */
 } oracle_args;
 
 /* What `term` of an output means. */

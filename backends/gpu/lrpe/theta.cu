@@ -128,14 +128,11 @@ template <typename T> __global__ void LAUNCH_BOUNDS(LANES *WARPS, 1) lrpe_theta(
                      total);
 }
 
-/* A theta that has one row for all heads has a stride of 0; every column of it is one that the first dimension turns by, but
- * for sections. */
+/* A theta that has one row for all heads has a stride of 0. A column that turns nothing has a gradient of 0. */
 static theta_tiling cut_theta(const copes_lrpe_problem &problem)
 {
     const copes_view &view = problem.grad_theta;
-    const bool sectioned = problem.segment[problem.grid_rank - 1].theta_begin > 0;
-    theta_tiling tiling = {problem, 0, 0, 0, 0, view.stride[1] == 0};
-    tiling.columns = sectioned ? problem.k : tiling.scalar ? problem.segment[0].end > 0 : problem.segment[0].end;
+    theta_tiling tiling = {problem, problem.e, 0, 0, 0, view.stride[1] == 0};
     tiling.groups = (tiling.columns + LANES - 1) / LANES;
     tiling.rows = view.stride[0] == 0 ? 1 : (int)problem.h;
     tiling.sets = problem.mixed ? problem.grid_rank : 1;

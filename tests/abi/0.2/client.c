@@ -111,6 +111,59 @@ static void try_lrpe(copes_context *context)
     expect_near(lse, wanted, H * D, "lse");
 }
 
+/* Positions of a tensor or from an offset on turn alike, and the inverse turns back, by twice the length. */
+static void try_positions(copes_context *context)
+{
+    static int64_t far[] = {4000, 4001, 4002}, line[] = {B, N}, one[] = {B};
+    static int32_t offsets[B] = {96};
+    DLTensor x_view = view(x, 4, wide), theta_view = view(theta, 2, angles), saved_view = view(saved, 4, wide);
+    DLTensor o_view = view(o, 4, wide), far_view = view(NULL, 2, line), offsets_view = view(NULL, 1, one);
+    far_view.data = far;
+    far_view.dtype = (DLDataType){kDLInt, 64, 1};
+    offsets_view.data = offsets;
+    offsets_view.dtype = (DLDataType){kDLInt, 32, 1};
+    copes_args args = {.lrpe_forward = {.x = &x_view, .theta = &theta_view, .positions = &far_view, .o = &saved_view}};
+    copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.offset = {96}}};
+    run(context, &op, &args, "rotate by positions");
+    args.lrpe_forward.positions = NULL;
+    args.lrpe_forward.offsets = &offsets_view;
+    args.lrpe_forward.o = &o_view;
+    op.lrpe.offset[0] = 4000;
+    run(context, &op, &args, "rotate from an offset on");
+    expect_near(o, saved, COUNT, "the same positions");
+    args.lrpe_forward.x = &saved_view;
+    op.lrpe.inverse = 1;
+    op.lrpe.amplitude = 2;
+    run(context, &op, &args, "rotate back");
+    for (int i = 0; i < COUNT; i++)
+        wanted[i] = 2 * x[i];
+    expect_near(o, wanted, COUNT, "turned back, twice as long");
+}
+
+/* Of one pair, the last two features. */
+static void try_theta_gradient(copes_context *context)
+{
+    static float rate[1] = {0.5F}, slope[1];
+    int64_t single[] = {1, 1};
+    double sum = 0;
+    DLTensor x_view = view(x, 4, wide), g_view = view(g, 4, wide), o_view = view(o, 4, wide);
+    DLTensor theta_view = view(rate, 2, single), slope_view = view(slope, 2, single);
+    const copes_op op = {.kind = COPES_LRPE_BACKWARD, .lrpe = {.rotary_begin = D - 2}};
+    const copes_args args = {.lrpe_backward = {.x = &x_view,
+                                               .theta = &theta_view,
+                                               .grad_o = &g_view,
+                                               .grad_x = &o_view,
+                                               .grad_theta = &slope_view}};
+    run(context, &op, &args, "theta's gradient");
+    for (int i = 0; i < N * H; i++) {
+        const float *y = x + i * D + D - 2, *grad = g + i * D + D - 2;
+        const double p = i / H, cosine = cos(p / 2), sine = sin(p / 2);
+        sum += p * (grad[1] * (y[0] * cosine - y[1] * sine) - grad[0] * (y[0] * sine + y[1] * cosine));
+    }
+    wanted[0] = (float)sum;
+    expect_near(slope, wanted, 1, "theta's gradient");
+}
+
 /* With values that are all 1, o is 1 whatever the keys. */
 static void try_tpa(copes_context *context)
 {
@@ -165,7 +218,8 @@ static void try_tables(void)
         expect(strcmp(copes_op_at(i)->name, names[i]) == 0 && (size_t)copes_op_at(i)->kind == i + 1, names[i]);
     const copes_op_info *lrpe = copes_op_at(2);
     expect(strcmp(lrpe->family, "lrpe") == 0 && lrpe->backward == 0 && lrpe->inplace == 1, "lrpe_forward's row");
-    expect(strcmp(lrpe->in[1]->name, "theta") == 0 && lrpe->in[2] == NULL && lrpe->out[1]->optional == 1, "its slots");
+    expect(strcmp(lrpe->in[1]->name, "theta") == 0 && lrpe->in[2]->optional == 1 && lrpe->out[1]->optional == 1,
+           "its slots");
     int found = 0;
     for (int i = 0; i < lrpe->attribute_count; i++) {
         const copes_attribute_info *each = lrpe->attributes[i];
@@ -195,6 +249,8 @@ int main(void)
         return 1;
     try_act(context);
     try_lrpe(context);
+    try_positions(context);
+    try_theta_gradient(context);
     try_tpa(context);
     try_refusals(context);
     try_tables();

@@ -163,58 +163,71 @@ typedef struct copes_act_backward_slots {
 } copes_act_backward_slots;
 
 /* Linearized relative positional encoding (Qin et al. 2023), of which RoPE (Su et al. 2021) is the variant rotate, over
- * a grid of 1 to 4 dimensions.
+ * positions of 1 to 4 dimensions: those of a grid, or any that a tensor has.
  *
  * COPES_LRPE_FORWARD
- *   in   x        (B, N, H, D), or (B, N, D) with H = 1; type T
- *        theta    (H, E), (1, E) or (H, 1); float32, float16 or bfloat16: radians per position
- *   out  o        rotate: x's shape, may be x itself; cosine: (B, N, H, 2D), or (B, N, 2D); T
- *        lse      optional, softmax over the sequence only: (B, H, D), log sum exp of x over N, which is -inf for a
- *                 column of -inf; float32 (float64 if T is)
+ *   in   x         (B, N, H, D), or (B, N, D) with H = 1; type T
+ *        theta     (H, E), (1, E) or (H, 1), or (m, H, K) or (m, 1, K); float32, float16 or bfloat16: radians per position
+ *        positions optional, (N), (B, N) or (m, B, N), m of 1 to 4; int32, int64 or float32, in device memory: in place of a
+ *                  grid, prefix and suffix
+ *        offsets   optional, (B), as positions: added to all positions of a batch entry on a line (one dimension, no positions)
+ *   out  o         rotate: x's shape, may be x itself; cosine: (B, N, H, 2D), or (B, N, 2D); T
+ *        lse       optional, softmax over the sequence only: (B, H, D), log sum exp of x over N, which is -inf for a
+ *                  column of -inf; float32 (float64 if T is)
  *
  * COPES_LRPE_BACKWARD
- *   in   theta    as above
- *        grad_o   o's shape, T
- *        x        the forward's input; required unless act is none
- *        lse      optional, softmax over the sequence only: the forward's; computed anew when absent
- *   out  grad_x   x's shape, T; rotate: may be grad_o itself
+ *   in   theta, positions, offsets  as above
+ *        grad_o    o's shape, T
+ *        x         the forward's input; required unless act is none and grad_theta is absent
+ *        lse       optional, softmax over the sequence only: the forward's; computed anew when absent
+ *   out  grad_x    x's shape, T; rotate: may be grad_o itself
+ *        grad_theta optional, theta's shape; float32 (float64 if T is): summed over all that shares an element of theta
  *
  * First the activation: none, relu, sigmoid, silu, or softmax over the features (dim -1) or over all N tokens (dim -3).
- * N = prefix + prod(grid) + suffix; prefix and suffix tokens have angle 0. Token t has s = t - prefix, unravelled
- * row-major over the grid to (s_1 .. s_m), and the position p_j = offset_j + s_j, with |p_j| < 2^31. The K angles of
- * head h (K = D for cosine, rotary_dim / 2 for rotate) are
- *     phi = concat_j(p_j theta_h)[0:K]      m E >= K if m > 1; if m = 1, E = K, or E = 1 serves all K
+ *
+ * Then every token has a position in each of m dimensions. On a grid, N = prefix + prod(grid) + suffix; prefix and suffix
+ * tokens have angle 0, and token t has s = t - prefix, unravelled row-major over the grid to (s_1 .. s_m), and the position
+ * p_j = offset_j + s_j (+ offsets[b]), with |offset_j + s_j| < 2^31. With positions, p_j = positions[j, b, t] + offset_j; of
+ * integers the sum is taken modulo 2^64. The K angles of head h (K = D for cosine, rotary_dim / 2 for rotate) are
+ *     phi = concat_j(p_j theta_h)[0:K]      theta (H, E): m E >= K if m > 1; if m = 1, E = K, or E = 1 serves all K
  *                                           with pad_theta: m = 1, E <= K, and angles past E are 0
  *     phi_i = p_j theta_h[i]                with sections: i in section j, E = K
- * taken modulo a turn exactly: (p theta / 2 pi) is formed in fixed point from theta's float32 value, to 2^-30 turn at
- * every position. A theta that is not finite gives NaN.
- *   cosine  o = concat(y cos phi, y sin phi), y = act(x)
- *   rotate  pairs (a, b) of features become (a cos phi - b sin phi, a sin phi + b cos phi). Pair k is features
- *           (k, k + rotary_dim / 2) for pairing half, (2k, 2k + 1) for interleaved; features at and past rotary_dim are y.
- * Backward is the transpose, then the activation's gradient. */
+ *     phi_i = sum_j p_j theta[j, h, i]      theta (m, H, K)
+ * and their opposites with inverse. They are taken modulo a turn exactly: (p theta / 2 pi) is formed in fixed point from
+ * theta's float32 value, to 2^-30 turn for every int64 and every float32 position. A theta or a position that is not finite
+ * gives NaN.
+ *   cosine  o = concat(c y cos phi, c y sin phi), y = act(x), c the amplitude
+ *   rotate  pairs (a, b) of features become c (a cos phi - b sin phi, a sin phi + b cos phi). Of the features rotary_begin to
+ *           rotary_begin + rotary_dim - 1, pair k is (k, k + rotary_dim / 2) for pairing half, (2k, 2k + 1) for interleaved;
+ *           the others are y.
+ * Backward is the transpose, then the activation's gradient. grad_theta is the sum of p_j d: for rotate d = g_b y_a - g_a y_b
+ * of a pair, g the gradient of y; for cosine d = c y (grad_o_sin cos phi - grad_o_cos sin phi); -d with inverse. */
 typedef struct copes_lrpe_attributes {
     copes_lrpe_variant variant;
     copes_lrpe_pairing pairing; /* rotate only; cosine: half */
     copes_act act;
     int32_t dim;       /* softmax's axis in (B, N, H, D), also at rank 3: -1 or 0 the features, -3 the sequence */
-    int32_t grid_rank; /* m; 0: one dimension of length N - prefix - suffix */
+    int32_t grid_rank; /* m; 0: one dimension of length N - prefix - suffix, or with positions theirs */
     int32_t pad_theta; /* 1: one dimension without sections, E of 1 to K, angles past E are 0 */
     int64_t grid[COPES_MAX_GRID];     /* its lengths, the last one fastest */
-    int64_t offset[COPES_MAX_GRID];   /* the position of the grid's first token, per dimension */
+    int64_t offset[COPES_MAX_GRID];   /* added to the positions in each dimension */
     int64_t prefix, suffix;           /* tokens before and after the grid */
-    int64_t sections[COPES_MAX_GRID]; /* angles of each grid dimension, summing to K; all 0: none */
-    int64_t rotary_dim;               /* rotate only: features that turn, even; 0: D */
-    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 36];
+    int64_t sections[COPES_MAX_GRID]; /* angles of each dimension, summing to K; all 0: none */
+    int64_t rotary_dim;               /* rotate only: features that turn, even; 0: D - rotary_begin */
+    int64_t rotary_begin;             /* rotate only: the first feature that turns */
+    double amplitude;                 /* c, finite; 0: 1 */
+    int32_t inverse;                  /* 1: turns by -phi */
+    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 41];
 } copes_lrpe_attributes;
 
 typedef struct copes_lrpe_forward_slots {
-    DLTensor *x, *theta, *reserved_in[COPES_MAX_INPUTS - 2];
+    DLTensor *x, *theta, *positions, *offsets, *reserved_in[COPES_MAX_INPUTS - 4];
     DLTensor *o, *lse, *reserved_out[COPES_MAX_OUTPUTS - 2];
 } copes_lrpe_forward_slots;
 
 typedef struct copes_lrpe_backward_slots {
-    DLTensor *x, *theta, *grad_o, *lse, *reserved_in[COPES_MAX_INPUTS - 4];
-    DLTensor *grad_x, *reserved_out[COPES_MAX_OUTPUTS - 1];
+    DLTensor *x, *theta, *positions, *offsets, *grad_o, *lse, *reserved_in[COPES_MAX_INPUTS - 6];
+    DLTensor *grad_x, *grad_theta, *reserved_out[COPES_MAX_OUTPUTS - 2];
 } copes_lrpe_backward_slots;
 
 /* COPES_TPA_DECODE: attention of a few query tokens over a tensor-product (factored) key and value cache (Zhang et al.
@@ -403,9 +416,14 @@ COPES_API copes_status copes_explain(copes_context *context, const copes_op *op,
 
 /* The names that "variant: NAME" can have on devices of this type: copies up to `capacity` of them, of static storage, to
  * `names` and returns how many there are; 0 without such a backend.
- * In the environment of copes_context_create, COPES_GPU_ARCH=80 lets a GPU's planners choose as on compute capability 8.0 (of
- * the device's and this the lesser), and COPES_GPU_VARIANT=NAME, a variant's name up to its "<", makes them refuse all others
- * that they can: for tests, and to find out what a faster kernel gains. */
+ * Three variables in the environment of copes_context_create change how calls are planned for GPUs: for tests, and to find out
+ * what a faster kernel gains.
+ * - COPES_GPU_ARCH=80: as on compute capability 8.0 (of the device's and this one, the lesser).
+ * - COPES_GPU_VARIANT=NAME, a variant's name up to its "<": all others that can be refused are. COPES_GPU_VARIANT=-A,-B: A and B
+ *   are.
+ * - COPES_GPU_MODEL=capability=90,multiprocessors=132,shared_memory=232448: for a device that need not be there, whose blocks
+ *   have so many bytes of shared memory, and clusters up to 8 blocks, or N by ",clusters=N". It is the only device. Its contexts
+ *   plan calls (copes_workspace_size, copes_explain) and refuse to run them (UNSUPPORTED). */
 COPES_API size_t copes_variants(DLDeviceType type, const char **names, size_t capacity);
 
 #ifdef __cplusplus

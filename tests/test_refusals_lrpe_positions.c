@@ -1,0 +1,358 @@
+/* Every refusal of what lrpe has beside a grid: positions and offsets, a theta for each dimension, theta's gradient, and the
+ * attributes amplitude, inverse and rotary_begin. */
+#include "tests/refusal_lrpe.h"
+#include "tests/suite.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    X = COPES_LRPE_X,
+    THETA = COPES_LRPE_THETA,
+    POSITIONS = COPES_LRPE_POSITIONS,
+    OFFSETS = COPES_LRPE_OFFSETS,
+    GRAD_THETA = OUT + COPES_LRPE_GRAD_THETA
+};
+#define AT(field) offsetof(copes_op, lrpe.field)
+
+static const refusal position_rows[] = {
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, POSITIONS, 1, 3, 0}},
+     "lrpe_forward: positions has shape (2, 3, 12); it must be (2, 2, 12), (m, B, N) to go with the tokens"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, POSITIONS, 2, 11, 0}},
+     "lrpe_forward: positions has shape (2, 2, 11); it must be (2, 2, 12), (m, B, N) to go with the tokens"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, POSITIONS, 0, 2, 0}},
+     "lrpe_forward: positions has shape (2, 2); it must be (2, 12), (B, N) to go with the tokens"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, POSITIONS, 0, 1, 0}},
+     "lrpe_forward: positions has shape (2,); it must be (12,), (N) to go with the tokens"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, POSITIONS, 0, 0, 0}},
+     "lrpe_forward: positions has shape (); it must be (N), (B, N) or (m, B, N), m of 1 to 4"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, POSITIONS, 0, 4, 0}, {LENGTH, POSITIONS, 3, 1, 0}},
+     "lrpe_forward: positions has shape (2, 2, 12, 1); it must be (N), (B, N) or (m, B, N), m of 1 to 4"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, POSITIONS, 0, 0, 0}},
+     "lrpe_forward: positions has shape (0, 2, 12); it must be (N), (B, N) or (m, B, N), m of 1 to 4"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, POSITIONS, 0, 5, 0}},
+     "lrpe_forward: positions has shape (5, 2, 12); it must be (N), (B, N) or (m, B, N), m of 1 to 4"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, POSITIONS, kDLFloat, 64, 0}},
+     "lrpe_forward: positions has type float64; it must be int32, int64 or float32"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, POSITIONS, kDLFloat, 16, 0}},
+     "lrpe_forward: positions has type float16; it must be int32, int64 or float32"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, POSITIONS, kDLUInt, 32, 0}},
+     "lrpe_forward: positions has type uint32; it must be int32, int64 or float32"},
+    {COPES_ERROR_DEVICE,
+     BY_INFER,
+     {{DEVICE, POSITIONS, kDLCUDA, 0, 0}},
+     "lrpe_forward: positions is on device (2, 0); it must be on the device of the first input, (1, 0)"},
+    {COPES_ERROR_DEVICE,
+     BY_SIZE_AND_RUN,
+     {{DEVICE, POSITIONS, kDLCUDA, 0, 0}},
+     "lrpe_forward: positions is on device (2, 0); it must be on the context's, (1, 0)"},
+    {COPES_ERROR_NULL,
+     BY_RUN,
+     {{NO_DATA, POSITIONS, 0, 0, 0}},
+     "lrpe_forward: positions has 48 elements and data NULL; it must point to them"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, AT(grid_rank), 0, 1, 0}, {SET64, AT(grid), 0, 12, 0}},
+     "lrpe_forward: grid_rank is 1; with positions it must be 0"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET64, AT(grid[3]), 0, 1, 0}},
+     "lrpe_forward: grid[3] is 1; with positions it must be 0"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET64, AT(prefix), 0, 1, 0}},
+     "lrpe_forward: prefix is 1; with positions it must be 0"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET64, AT(suffix), 0, -1, 0}},
+     "lrpe_forward: suffix is -1; with positions it must be 0"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{GIVEN, OFFSETS, 0, 0, 0}},
+     "lrpe_forward: offsets is given; with positions it must be NULL"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET64, AT(offset[2]), 0, 1, 0}},
+     "lrpe_forward: offset[2] is 1; with 2-d positions it must be 0"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, THETA, 0, 3, 0}},
+     "lrpe_forward: theta has shape (3, 3, 4); it must be (2, 3, 4), (m, H, K) or (m, 1, K) with as many rows of angles as positions have dimensions"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, THETA, 1, 2, 0}},
+     "lrpe_forward: theta has shape (2, 2, 4); it must be (2, 3, 4), (m, H, K) or (m, 1, K) with as many rows of angles as positions have dimensions"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, THETA, 1, 1, 0}, {LENGTH, THETA, 2, 1, 0}},
+     "lrpe_forward: theta has shape (2, 1, 1); it must be (2, 1, 4), (m, H, K) or (m, 1, K) with as many rows of angles as positions have dimensions"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, THETA, 2, 4, 0}, {SET64, AT(rotary_dim), 0, 4, 0}},
+     "lrpe_forward: theta has shape (2, 3, 4); it must be (2, 3, 2), (m, H, K) or (m, 1, K) with as many rows of angles as positions have dimensions"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, THETA, 0, 4, 0}, {LENGTH, THETA, 3, 1, 0}},
+     "lrpe_forward: theta has shape (2, 3, 4, 1); with 3 heads it must be (3, E), (1, E) or of rank 3"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, POSITIONS, 0, 1, 0}},
+     "lrpe_forward: theta has shape (2, 3, 4); it must be (1, 3, 4), (m, H, K) or (m, 1, K) with as many rows of angles as positions have dimensions"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET64, AT(sections[0]), 0, 3, 0}, {SET64, AT(sections[1]), 0, 1, 0}},
+     "lrpe_forward: sections is given; with a theta of rank 3 it must be 0"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, AT(pad_theta), 0, 1, 0}},
+     "lrpe_forward: pad_theta is 1; with 2-d positions it must be 0"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, AT(pad_theta), 0, 1, 0}, {LENGTH, POSITIONS, 0, 1, 0}, {LENGTH, THETA, 0, 1, 0}},
+     "lrpe_forward: pad_theta is 1; with a theta of rank 3 it must be 0"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT, POSITIONS, 0, 0}},
+     "lrpe_forward: o overlaps positions; it must have memory of its own"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, POSITIONS, OUT, 2300, 0}},
+     "lrpe_forward: o overlaps positions; it must have memory of its own"},
+};
+
+static const refusal offsets_rows[] = {
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, OFFSETS, 0, 3, 0}},
+     "lrpe_forward: offsets has shape (3,); it must be (2,), (B)"},
+    {COPES_ERROR_SHAPE, BY_ALL, {{RANK, OFFSETS, 0, 0, 0}}, "lrpe_forward: offsets has shape (); it must be (2,), (B)"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, OFFSETS, 0, 2, 0}, {LENGTH, OFFSETS, 1, 1, 0}},
+     "lrpe_forward: offsets has shape (2, 1); it must be (2,), (B)"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, OFFSETS, kDLFloat, 64, 0}},
+     "lrpe_forward: offsets has type float64; it must be int32, int64 or float32"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, OFFSETS, kDLInt, 8, 0}},
+     "lrpe_forward: offsets has type int8; it must be int32, int64 or float32"},
+    {COPES_ERROR_DEVICE,
+     BY_SIZE_AND_RUN,
+     {{DEVICE, OFFSETS, kDLCUDA, 1, 0}},
+     "lrpe_forward: offsets is on device (2, 1); it must be on the context's, (1, 0)"},
+    {COPES_ERROR_NULL,
+     BY_RUN,
+     {{NO_DATA, OFFSETS, 0, 0, 0}},
+     "lrpe_forward: offsets has 2 elements and data NULL; it must point to them"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, AT(grid_rank), 0, 2, 0}, {SET64, AT(grid[0]), 0, 3, 0}, {SET64, AT(grid[1]), 0, 4, 0}},
+     "lrpe_forward: offsets is given; with a 2-d grid it must be NULL"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT, OFFSETS, 4, 0}},
+     "lrpe_forward: o overlaps offsets; it must have memory of its own"},
+};
+
+/* On the good call of rotate. */
+static const refusal attribute_rows[] = {
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, THETA, 0, 3, 0}, {LENGTH, THETA, 2, 4, 0}},
+     "lrpe_forward: theta has shape (3, 4, 4); it must be (1, 3, 4), (m, H, K) or (m, 1, K) with as many rows of angles as positions have dimensions"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET64, AT(rotary_begin), 0, -2, 0}},
+     "lrpe_forward: rotary_begin is -2; with 8 features it must be 0 to 8"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET64, AT(rotary_begin), 0, 9, 0}},
+     "lrpe_forward: rotary_begin is 9; with 8 features it must be 0 to 8"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET64, AT(rotary_begin), 0, INT64_MIN, 0}},
+     "lrpe_forward: rotary_begin is -9223372036854775808; with 8 features it must be 0 to 8"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET64, AT(rotary_begin), 0, 3, 0}},
+     "lrpe_forward: rotary_dim is 5; with 5 features from rotary_begin on it must be even and 0 to 5"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET64, AT(rotary_begin), 0, 4, 0}, {SET64, AT(rotary_dim), 0, 6, 0}},
+     "lrpe_forward: rotary_dim is 6; with 4 features from rotary_begin on it must be even and 0 to 4"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET64, AT(rotary_begin), 0, 4, 0}, {SET64, AT(rotary_dim), 0, INT64_MAX - 1, 0}},
+     "lrpe_forward: rotary_dim is 9223372036854775806; with 4 features from rotary_begin on it must be even and 0 to 4"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, AT(variant), 0, COPES_LRPE_COSINE, 0}, {SET64, AT(rotary_begin), 0, 2, 0}},
+     "lrpe_forward: rotary_begin is 2; for variant cosine it must be 0"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET_REAL, AT(amplitude), 0, 0, (double)NAN}},
+     "lrpe_forward: amplitude is nan; it must be finite in float32, or 0 for 1"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET_REAL, AT(amplitude), 0, 0, -(double)INFINITY}},
+     "lrpe_forward: amplitude is -inf; it must be finite in float32, or 0 for 1"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET_REAL, AT(amplitude), 0, 0, 1e300}},
+     "lrpe_forward: amplitude is 1e+300; it must be finite in float32, or 0 for 1"},
+    {COPES_ERROR_ATTRIBUTE, BY_ALL, {{SET32, AT(inverse), 0, 2, 0}}, "lrpe_forward: inverse is 2; it must be 0 or 1"},
+    {COPES_ERROR_ATTRIBUTE, BY_ALL, {{SET32, AT(inverse), 0, -1, 0}}, "lrpe_forward: inverse is -1; it must be 0 or 1"},
+};
+
+static const refusal learn_rows[] = {
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{ABSENT, X, 0, 0, 0}},
+     "lrpe_backward: x is NULL; grad_theta needs the forward's input"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{LENGTH, GRAD_THETA, 0, 1, 0}},
+     "lrpe_backward: grad_theta has shape (1, 4); it must be (3, 4), as theta"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{RANK, GRAD_THETA, 0, 3, 0}, {LENGTH, GRAD_THETA, 2, 1, 0}},
+     "lrpe_backward: grad_theta has shape (3, 4, 1); it must be (3, 4), as theta"},
+    {COPES_ERROR_DTYPE,
+     BY_SIZE_AND_RUN,
+     {{TYPE, GRAD_THETA, kDLFloat, 16, 0}},
+     "lrpe_backward: grad_theta has type float16; it must be float32"},
+    {COPES_ERROR_DTYPE,
+     BY_SIZE_AND_RUN,
+     {{TYPE, GRAD_THETA, kDLFloat, 64, 0}},
+     "lrpe_backward: grad_theta has type float64; it must be float32"},
+    {COPES_ERROR_STRIDE,
+     BY_SIZE_AND_RUN,
+     {{STRIDE, GRAD_THETA, 0, 0, 0}},
+     "lrpe_backward: grad_theta has shape (3, 4) with strides (0, 1), where elements overlap; each element of an output must have its own memory"},
+    {COPES_ERROR_DEVICE,
+     BY_SIZE_AND_RUN,
+     {{DEVICE, GRAD_THETA, kDLCUDA, 0, 0}},
+     "lrpe_backward: grad_theta is on device (2, 0); it must be on the context's, (1, 0)"},
+    {COPES_ERROR_NULL,
+     BY_RUN,
+     {{NO_DATA, GRAD_THETA, 0, 0, 0}},
+     "lrpe_backward: grad_theta has 12 elements and data NULL; it must point to them"},
+    {COPES_ERROR_NULL, BY_SIZE_AND_RUN, {{ABSENT, OUT, 0, 0, 0}}, "lrpe_backward: grad_x is NULL; it must be a tensor"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{AS_VIEW_OF, GRAD_THETA, THETA, 0, 0}},
+     "lrpe_backward: grad_theta overlaps theta; it must have memory of its own"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, GRAD_THETA, POSITIONS, 8, 0}},
+     "lrpe_backward: grad_theta overlaps positions; it must have memory of its own"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, GRAD_THETA, OUT, 0, 0}},
+     "lrpe_backward: grad_theta overlaps grad_x; it must have memory of its own"},
+};
+
+START_TEST(positions_refuse)
+{
+    refusal_test(call_positions, &position_rows[_i]);
+}
+END_TEST
+
+START_TEST(offsets_refuse)
+{
+    refusal_test(call_offsets, &offsets_rows[_i]);
+}
+END_TEST
+
+START_TEST(attributes_refuse)
+{
+    refusal_test(call_rotate, &attribute_rows[_i]);
+}
+END_TEST
+
+START_TEST(learning_refuses)
+{
+    refusal_test(call_learning, &learn_rows[_i]);
+}
+END_TEST
+
+/* Of a backward without an activation, too, which else takes no x. */
+START_TEST(theta_alone_needs_x)
+{
+    static call_case call;
+    memset(&call, 0, sizeof call);
+    call_learning(&call);
+    call.op.lrpe.act = COPES_ACT_NONE;
+    call_change(&call, &(call_edit){ABSENT, X, 0, 0, 0});
+    expect_refusal(call_run(&call), COPES_ERROR_NULL, "lrpe_backward: x is NULL; grad_theta needs the forward's input");
+    call_change(&call, &(call_edit){ABSENT, GRAD_THETA, 0, 0, 0});
+    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+}
+END_TEST
+
+/* In place of the input that it replaces beside positions; and with no feature left to turn. */
+START_TEST(in_place_is_accepted)
+{
+    static call_case call;
+    memset(&call, 0, sizeof call);
+    call_positions(&call);
+    call_change(&call, &(call_edit){AS_VIEW_OF, OUT, X, 0, 0});
+    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+}
+END_TEST
+
+/* Nothing to sum leaves zeros, where theta is there for no token. */
+START_TEST(gradient_of_no_tokens_is_zero)
+{
+    static call_case call;
+    static const int axis[2] = {0, 1}; /* B, N */
+    memset(&call, 0, sizeof call);
+    call_learning(&call);
+    for (int slot = 0; slot < CALL_SLOTS; slot++)
+        if (call.tensor[slot].ndim == 4)
+            call.shape[slot][axis[_i]] = 0;
+    call.shape[POSITIONS][axis[_i]] = 0;
+    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    for (size_t i = 0; i < 12 * sizeof(float); i++)
+        ck_assert_int_eq(call.memory[GRAD_THETA][i], 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("refusals_lrpe_positions");
+    TCase *lrpe = tcase_create("lrpe");
+    tcase_add_loop_test(lrpe, positions_refuse, 0, sizeof position_rows / sizeof position_rows[0]);
+    tcase_add_loop_test(lrpe, offsets_refuse, 0, sizeof offsets_rows / sizeof offsets_rows[0]);
+    tcase_add_loop_test(lrpe, attributes_refuse, 0, sizeof attribute_rows / sizeof attribute_rows[0]);
+    tcase_add_loop_test(lrpe, learning_refuses, 0, sizeof learn_rows / sizeof learn_rows[0]);
+    tcase_add_test(lrpe, theta_alone_needs_x);
+    tcase_add_test(lrpe, in_place_is_accepted);
+    tcase_add_loop_test(lrpe, gradient_of_no_tokens_is_zero, 0, 2);
+    suite_add_tcase(suite, lrpe);
+    return suite_run(suite);
+}
