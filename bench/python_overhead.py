@@ -28,6 +28,8 @@ def empty_act(x: Tensor, act: str, dim: int) -> Tensor:
 def empty_lrpe(
     x: Tensor,
     theta: Tensor,
+    positions: Tensor | None,
+    offsets: Tensor | None,
     variant: str,
     pairing: str,
     act: str,
@@ -38,6 +40,9 @@ def empty_lrpe(
     suffix: int,
     sections: Sequence[int],
     rotary_dim: int,
+    rotary_begin: int,
+    amplitude: float | None,
+    inverse: bool,
     pad_theta: bool,
 ) -> Tensor:
     return torch.empty_like(x)
@@ -75,7 +80,7 @@ def rows(device):
     yield "PyTorch lrpe_rotate", lambda: copes.lrpe_rotate(x, theta, offset=3)
     yield "PyTorch act, with gradient", lambda: copes.act(leaf, "silu")
     yield "PyTorch lrpe_rotate, with gradient", lambda: copes.lrpe_rotate(leaf, theta, offset=3)
-    lrpe = (theta, "rotate", "half", "none", -1, [], [3], 0, 0, [], 0, False)
+    lrpe = (theta, None, None, "rotate", "half", "none", -1, [], [3], 0, 0, [], 0, 0, None, False, False)
     for body, others in ((empty_act, ("silu", -1)), (empty_lrpe, lrpe)):
         for how, empty in empty_operators(body):
             name = f"PyTorch {body.__name__}, {how}"

@@ -1,7 +1,8 @@
 """Fused operators for sequence models, on PyTorch tensors, NumPy arrays and whatever else speaks DLPack.
 
     act             relu, sigmoid, silu, or softmax along any axis
-    lrpe_rotate     RoPE: half or interleaved pairs, on grids of one to four dimensions, after an activation
+    lrpe_rotate     RoPE: half or interleaved pairs, on grids of one to four dimensions or at any positions, after an
+                    activation
     lrpe_cosine     linearized relative positional encoding by x cos and x sin, likewise
     md_lrpe_cosine  lrpe_cosine of a grid (images, video), with tokens before it
     tpa_decode      attention over a factored (tensor-product) key and value cache
@@ -9,7 +10,7 @@
 
 An operator runs where its arrays are, takes any strides without a copy, and returns a new array of the same framework
 and device, or writes to `out`. Types are float32, float16 and bfloat16 (NumPy's comes from ml_dtypes), on the CPU also
-float64; arithmetic is in float32 (float64 for float64), rounded once. Angles are exact at every position below 2^31.
+float64; arithmetic is in float32 (float64 for float64), rounded once. Angles are exact at every position.
 
 PyTorch: the operators are torch.ops.copes.*, with derivatives in both modes, under torch.compile, torch.func, autocast
 and CUDA graphs, on the current stream; copes.nn has layers. CuPy's arrays are used on CuPy's current stream. Others

@@ -55,6 +55,8 @@ def lrpe_rotate(
     x: Array,
     theta: SupportsDLPack,
     *,
+    positions: SupportsDLPack | None = None,
+    offsets: SupportsDLPack | None = None,
     offset: int | Sequence[int] = 0,
     act: Act = "none",
     dim: int | None = None,
@@ -63,45 +65,61 @@ def lrpe_rotate(
     suffix: int = 0,
     sections: Sequence[int] | None = None,
     rotary_dim: int | None = None,
+    rotary_begin: int = 0,
+    amplitude: float | None = None,
+    inverse: bool = False,
     pad_theta: bool = False,
     pairing: Pairing = "half",
     out: Array | None = None,
 ) -> Array:
     """Rotary positional encoding (RoPE) of act(x): each pair (a, b) of features turns by its token's angle phi,
 
-        (a, b) -> (a cos phi - b sin phi, a sin phi + b cos phi)
+        (a, b) -> amplitude (a cos phi - b sin phi, a sin phi + b cos phi)
 
-    Token t is at s = t - prefix, unravelled row-major over `grid` (one dimension when None) into (s_1 .. s_m), at the
-    position p_j = offset_j + s_j. The angles of head h are phi = concat_j(p_j theta_h)[0:K], K = rotary_dim / 2, exact
-    modulo a turn; with `sections`, angle i of section j is p_j theta_h[i]. Tokens of the prefix and suffix do not turn.
+    Token t has a position p_j in each of m dimensions: positions[j, b, t] + offset_j. Without `positions` it is at
+    s = t - prefix, unravelled row-major over `grid` (one dimension when None) into (s_1 .. s_m), and p_j = offset_j + s_j;
+    in one dimension offsets[b] is added. Tokens of the prefix and suffix do not turn.
 
-    x           (B, N, H, D), or (B, N, D) with one head, in any layout; N = prefix + prod(grid) + suffix
-    theta       (H, K) or (1, K): radians per position; float32, float16 or bfloat16. RoPE's is
-                base ** (-2 i / rotary_dim) for i = 0 .. K - 1. (H, 1) or (1, 1), in one dimension: one angle for all;
-                on m dimensions without sections (H, E) or (1, E) with m E >= K, E <= K
-    offset      position of the grid's first token, in each of its dimensions
-    act         what comes first: none, relu, sigmoid, silu or softmax (see copes.act)
-    dim         softmax's axis: -1 or 3 the features (None, too), 1 or -3 the sequence
-    grid        lengths of the position grid, the last one fastest
-    prefix      tokens before the grid
-    suffix      tokens after the grid
-    sections    angles of each grid dimension, summing to K
-    rotary_dim  leading features that turn, even; None: all D
-    pad_theta   take a theta of fewer than K angles, on one dimension: those past E are 0
-    pairing     half: pair k is features (k, k + rotary_dim / 2); interleaved: (2k, 2k + 1)
-    out         an array like x for the result; may be x itself
+    Head h has K = rotary_dim / 2 angles, exact modulo a turn: phi = concat_j(p_j theta_h)[0:K]; with `sections`, angle i of
+    section j is p_j theta_h[i]; with a theta of rank 3 it is sum_j p_j theta[j, h, i].
 
-    Returns an array like x, or `out`. Gradients (PyTorch): of x; theta has none."""
+    x            (B, N, H, D), or (B, N, D) with one head, in any layout; N = prefix + prod(grid) + suffix
+    theta        (H, K) or (1, K): radians per position; float32, float16 or bfloat16. RoPE's is
+                 base ** (-2 i / rotary_dim) for i = 0 .. K - 1. (H, 1) or (1, 1), in one dimension: one angle for all;
+                 on m dimensions without sections (H, E) or (1, E) with m E >= K, E <= K. (m, H, K) or (m, 1, K): a
+                 frequency of each dimension for each angle (copes.nn.mrope_theta makes M-RoPE's)
+    positions    (N), (B, N) or (m, B, N) on x's device, in any layout; int32, int64 or float32. In place of grid, prefix,
+                 suffix and offsets
+    offsets      (B) on x's device, of the same types: the position of each sequence's first token, in one dimension
+    offset       added to the positions, in each dimension: without `positions` that of the grid's first token
+    act          what comes first: none, relu, sigmoid, silu or softmax (see copes.act)
+    dim          softmax's axis: -1 or 3 the features (None, too), 1 or -3 the sequence
+    grid         lengths of the position grid, the last one fastest
+    prefix       tokens before the grid
+    suffix       tokens after the grid
+    sections     angles of each dimension, summing to K
+    rotary_dim   features that turn, even; None: all from rotary_begin on
+    rotary_begin the first feature that turns
+    amplitude    factor of the features that turn; None: 1
+    inverse      turn by the opposite angles
+    pad_theta    take a theta of fewer than K angles, on one dimension: those past E are 0
+    pairing      half: pair k is (k, k + rotary_dim / 2) of the features that turn; interleaved: (2k, 2k + 1)
+    out          an array like x for the result; may be x itself
+
+    Returns an array like x, or `out`. Gradients (PyTorch): of x and theta."""
     if rotary_dim is not None and rotary_dim == 0:  # to the library, 0 is the default
         raise ValueError("rotary_dim is 0; it must be 2 or more, or None for all features")
-    attributes = ("rotate", pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim, pad_theta)
-    return _lrpe(x, theta, attributes, out)
+    turns = (rotary_dim, rotary_begin, amplitude, inverse, pad_theta)
+    attributes = ("rotate", pairing, act, dim, grid, offset, prefix, suffix, sections, *turns)
+    return _lrpe((x, theta, positions, offsets), attributes, out)
 
 
 def lrpe_cosine(
     x: Array,
     theta: SupportsDLPack,
     *,
+    positions: SupportsDLPack | None = None,
+    offsets: SupportsDLPack | None = None,
     offset: int | Sequence[int] = 0,
     act: Act = "none",
     dim: int | None = None,
@@ -109,12 +127,14 @@ def lrpe_cosine(
     prefix: int = 0,
     suffix: int = 0,
     sections: Sequence[int] | None = None,
+    amplitude: float | None = None,
+    inverse: bool = False,
     pad_theta: bool = False,
     out: Array | None = None,
 ) -> Array:
     """Linearized relative positional encoding of y = act(x) by cosines, which doubles the features:
 
-        o = concat(y cos phi, y sin phi)
+        o = amplitude concat(y cos phi, y sin phi)
 
     Angles, tokens and arguments are lrpe_rotate's, with an angle for each feature: K = D.
 
@@ -122,9 +142,10 @@ def lrpe_cosine(
     theta  (H, D) or (1, D), or as lrpe_rotate's with K = D
     out    an array of shape (B, N, H, 2D), or (B, N, 2D), and x's type for the result
 
-    Returns an array of that shape, or `out`. Gradients (PyTorch): of x; theta has none."""
-    attributes = ("cosine", "half", act, dim, grid, offset, prefix, suffix, sections, None, pad_theta)
-    return _lrpe(x, theta, attributes, out)
+    Returns an array of that shape, or `out`. Gradients (PyTorch): of x and theta."""
+    turns = (None, 0, amplitude, inverse, pad_theta)
+    attributes = ("cosine", "half", act, dim, grid, offset, prefix, suffix, sections, *turns)
+    return _lrpe((x, theta, positions, offsets), attributes, out)
 
 
 def md_lrpe_cosine(
@@ -138,26 +159,29 @@ def md_lrpe_cosine(
     dim: int | None = None,
     suffix: int = 0,
     sections: Sequence[int] | None = None,
+    amplitude: float | None = None,
+    inverse: bool = False,
     pad_theta: bool = False,
     out: Array | None = None,
 ) -> Array:
     """lrpe_cosine over a grid of tokens, such as an image's or a video's, with `l` tokens before it that do not turn.
 
     x      (B, l + prod(shape), H, D)
-    theta  (H, E) or (1, E), len(shape) E >= D, E <= D
+    theta  (H, E) or (1, E), len(shape) E >= D, E <= D; or (len(shape), H, D) or (len(shape), 1, D)
     shape  lengths of the grid, the last one fastest
 
     Returns an array of shape (B, l + prod(shape), H, 2D), or `out`."""
     if len(shape) == 0:  # to the library, no grid is one of all tokens
         raise ValueError("shape is (); it must have 1 to 4 lengths")
-    attributes = ("cosine", "half", act, dim, shape, offset, l, suffix, sections, None, pad_theta)
-    return _lrpe(x, theta, attributes, out)
+    turns = (None, 0, amplitude, inverse, pad_theta)
+    attributes = ("cosine", "half", act, dim, shape, offset, l, suffix, sections, *turns)
+    return _lrpe((x, theta, None, None), attributes, out)
 
 
-def _lrpe(x, theta, attributes, out):
-    if hasattr(x, "__torch_function__"):
-        return (_torch or _load_torch()).lrpe(x, theta, attributes, out)
-    return run(LRPE_FORWARD, x, theta, out, None, *attributes)
+def _lrpe(inputs, attributes, out):
+    if hasattr(inputs[0], "__torch_function__"):
+        return (_torch or _load_torch()).lrpe(inputs, attributes, out)
+    return run(LRPE_FORWARD, *inputs, out, None, *attributes)
 
 
 @overload

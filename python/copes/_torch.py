@@ -16,10 +16,12 @@ from ._copes import run
 from ._operators import ACT_FORWARD, LRPE_FORWARD, TPA_DECODE
 from ._torch_library import is_plain, refuse_out, requires_grad
 
+_OPTIONAL = ("positions", "offsets", "kv_len", "out")
 
-def _refuse_other_arrays(**inputs) -> None:
-    for name, x in inputs.items():
-        if not isinstance(x, Tensor):
+
+def _refuse_other_arrays(names, inputs, out) -> None:
+    for name, x in zip((*names, "out"), (*inputs, out)):
+        if not isinstance(x, Tensor) and not (x is None and name in _OPTIONAL):
             raise TypeError(f"{name} is a {type(x)}; beside a PyTorch tensor it must be one, too")
 
 
@@ -36,7 +38,7 @@ def act(x, act, dim, out):
     if out is not None:
         if is_plain(x, out) and not out.is_neg():
             return _run_to(out, (x,), ACT_FORWARD, x, out, act, dim)
-        _refuse_other_arrays(out=out)
+        _refuse_other_arrays((), (), out)
         torch.ops.copes.act.out(x, act, dim, out=out)
         return out
     if not is_plain(x):
@@ -46,30 +48,30 @@ def act(x, act, dim, out):
     return run(ACT_FORWARD, x, None, act, dim)
 
 
-def lrpe(x, theta, attributes, out):
-    if out is not None:
-        if is_plain(x, theta, out) and not out.is_neg():
-            return _run_to(out, (x, theta), LRPE_FORWARD, x, theta, out, None, *attributes)
-        _refuse_other_arrays(theta=theta, out=out)
-        torch.ops.copes.lrpe.out(x, theta, *operators.explicit(*attributes), out=out)
-        return out
-    plain = is_plain(x, theta)
+def lrpe(inputs, attributes, out):
+    tensors = operators.given(*inputs)
+    plain = is_plain(*tensors, *operators.given(out))
     if not plain:
-        _refuse_other_arrays(theta=theta)
-    grad = (x.requires_grad or theta.requires_grad) and torch.is_grad_enabled()
+        _refuse_other_arrays(operators.LRPE_NAMES, inputs, out)
+    if out is not None:
+        if plain and not out.is_neg():
+            return _run_to(out, inputs, LRPE_FORWARD, *inputs, out, None, *attributes)
+        torch.ops.copes.lrpe.out(*inputs, *operators.explicit(*attributes), out=out)
+        return out
+    grad = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     if plain and not grad:
-        return run(LRPE_FORWARD, x, theta, None, None, *attributes)
+        return run(LRPE_FORWARD, *inputs, None, None, *attributes)
     keeps_lse = grad and attributes[2] == "softmax" and attributes[3] in operators.SEQUENCE
     if plain:
-        if theta.requires_grad:
-            operators.refuse_theta((False, True))
+        if len(tensors) > 2:
+            operators.refuse_positions([x is not None and x.requires_grad for x in inputs])
         if keeps_lse:
-            return operators.lrpe_lse_with_grad(operators.compute_lrpe_lse, x, theta, *attributes)[0]
-        return operators.lrpe_with_grad(operators.compute_lrpe, x, theta, *attributes)
+            return operators.lrpe_lse_with_grad(operators.compute_lrpe_lse, *inputs, *attributes)[0]
+        return operators.lrpe_with_grad(operators.compute_lrpe, *inputs, *attributes)
     attributes = operators.explicit(*attributes)
     if keeps_lse:
-        return torch.ops.copes.lrpe_lse.default(x, theta, *attributes)[0]
-    return torch.ops.copes.lrpe.default(x, theta, *attributes)
+        return torch.ops.copes.lrpe_lse.default(*inputs, *attributes)[0]
+    return torch.ops.copes.lrpe.default(*inputs, *attributes)
 
 
 def tpa_decode(inputs, attributes, return_lse, out):
@@ -77,10 +79,7 @@ def tpa_decode(inputs, attributes, return_lse, out):
     device = inputs[0].device.type
     autocast = torch.is_autocast_enabled(device)
     if not plain or autocast:
-        arrays = dict(zip(operators.TPA_NAMES, inputs), out=out)
-        _refuse_other_arrays(
-            **{name: x for name, x in arrays.items() if x is not None or name not in ("kv_len", "out")}
-        )
+        _refuse_other_arrays(operators.TPA_NAMES, inputs, out)
     if autocast:
         dtype = torch.get_autocast_dtype(device)
         inputs = (*(x.to(dtype) for x in inputs[:-1]), inputs[-1])

@@ -94,7 +94,7 @@ def function(setup, backward, jvp, refuse=lambda needed: None):
 
         @staticmethod
         def backward(ctx, *gradients):
-            if gradients[0] is None:  # zero
+            if all(each is None for each in gradients):  # zero
                 return (None,) * len(ctx.needs_input_grad)
             return Plain.backward(ctx, *gradients)
 

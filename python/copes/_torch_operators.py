@@ -17,8 +17,11 @@ _LINEAR = ("none", "relu")  # what has a second derivative: none
 _ACT = "str act, int dim"
 _LRPE = (  # AOTInductor hands None to an operator for a list without numbers
     "str variant, str pairing, str act, int dim, SymInt[]? grid, SymInt[]? offset, SymInt prefix, SymInt suffix, "
-    "SymInt[]? sections, SymInt rotary_dim, bool pad_theta"
+    "SymInt[]? sections, SymInt rotary_dim, SymInt rotary_begin, float? amplitude, bool inverse, bool pad_theta"
 )
+_LRPE_ANGLES = "Tensor theta, Tensor? positions, Tensor? offsets"
+_LRPE_GRADIENT = f"Tensor? x, {_LRPE_ANGLES}, Tensor grad_o, Tensor? lse, {_LRPE}"
+LRPE_NAMES = ("x", "theta", "positions", "offsets")
 _TPA_INPUTS = "Tensor aq, Tensor bq, Tensor ak, Tensor bk, Tensor av, Tensor bv, Tensor? kv_len"
 _TPA = "float? scale, float? scale_q, float? scale_k, float? scale_v, bool causal"
 TPA_NAMES = ("aq", "bq", "ak", "bk", "av", "bv", "kv_len")
@@ -128,8 +131,23 @@ define(
 # ---- lrpe ------------------------------------------------------------------------------------------------------------
 
 
-def explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections, rotary_dim, pad_theta):
-    """The attributes as the operators' schema has them, which knows None for lists only."""
+def explicit(
+    variant,
+    pairing,
+    act,
+    dim,
+    grid,
+    offset,
+    prefix,
+    suffix,
+    sections,
+    rotary_dim,
+    rotary_begin,
+    amplitude,
+    inverse,
+    pad_theta,
+):
+    """The attributes as the operators' schema has them, which knows None for lists and amplitude only."""
     return (
         variant,
         pairing,
@@ -141,121 +159,157 @@ def explicit(variant, pairing, act, dim, grid, offset, prefix, suffix, sections,
         suffix,
         None if sections is None else list(sections),
         rotary_dim or 0,
+        rotary_begin,
+        amplitude,
+        inverse,
         pad_theta,
     )
 
 
-def compute_lrpe(x, theta, *attributes):
-    return run(LRPE_FORWARD, x, theta, None, None, *attributes)
+# Every operator begins with x, theta, positions and offsets.
 
 
-def compute_lrpe_lse(x, theta, *attributes):
-    return run(LRPE_FORWARD, x, theta, None, True, *attributes)
+def compute_lrpe(*arguments):
+    return run(LRPE_FORWARD, *arguments[:4], None, None, *arguments[4:])
 
 
-def _lrpe_out(x, theta, *attributes, out):
-    run(LRPE_FORWARD, x, theta, out, None, *attributes)
+def compute_lrpe_lse(*arguments):
+    return run(LRPE_FORWARD, *arguments[:4], None, True, *arguments[4:])
 
 
-def _lrpe_backward(x, theta, grad_o, lse, *attributes):
-    return run(LRPE_BACKWARD, x, theta, grad_o, lse, None, *attributes)
+def _lrpe_out(*arguments, out):
+    run(LRPE_FORWARD, *arguments[:4], out, None, *arguments[4:])
 
 
-def refuse_theta(needed) -> None:
+def _lrpe_backward(*arguments):
+    return run(LRPE_BACKWARD, *arguments[:6], None, None, *arguments[6:])
+
+
+def _lrpe_backward_theta(*arguments):
+    return run(LRPE_BACKWARD, *arguments[:6], None, True, *arguments[6:])
+
+
+def refuse_positions(needed) -> None:
+    for name, is_needed in zip(LRPE_NAMES[2:], needed[2:4]):
+        if is_needed:
+            raise RuntimeError(f"lrpe: {name} requires grad, but has no gradient; pass {name}.detach()")
+
+
+def _refuse_theta_twice(*_):
+    raise NotImplementedError("lrpe: a learned theta has no second derivative; pass theta.detach() for x's alone")
+
+
+def _refuse_backward(needed) -> None:
+    refuse_positions(needed)
     if needed[1]:
-        raise RuntimeError("lrpe: theta requires grad, but there is no gradient of theta; pass theta.detach()")
+        _refuse_theta_twice()
 
 
 def _setup_lrpe(ctx, inputs, output):
-    x, theta, *ctx.attributes = inputs
+    x, *angles = inputs[:4]
+    ctx.attributes = inputs[4:]
     lse = None
     if isinstance(output, tuple):
         lse = output[1]
         ctx.mark_non_differentiable(lse)
-    ctx.save_for_backward(None if ctx.attributes[2] == "none" else x, theta, lse)
+    _, _, needs_theta, *_ = ctx.needs_input_grad
+    ctx.save_for_backward(x if needs_theta or ctx.attributes[2] != "none" else None, *angles, lse)
 
 
 def _backward_lrpe(ctx, grad_o, grad_lse=None):
-    x, theta, lse = ctx.saved_tensors
-    if not torch.is_grad_enabled() and is_plain(grad_o, theta, *given(x, lse)):
-        grad_x = _lrpe_backward(x, theta, grad_o, lse, *ctx.attributes)
-    else:
-        grad_x = torch.ops.copes.lrpe_backward.default(x, theta, grad_o, lse, *explicit(*ctx.attributes))
-    return grad_x, *(None,) * (1 + len(ctx.attributes))
+    *inputs, lse = ctx.saved_tensors
+    _, _, needs_theta, *_ = ctx.needs_input_grad
+    straight = not torch.is_grad_enabled() and is_plain(grad_o, *given(*inputs, lse))
+    arguments = (*inputs, grad_o, lse, *(ctx.attributes if straight else explicit(*ctx.attributes)))
+    none = (None,) * (2 + len(ctx.attributes))
+    if not needs_theta:
+        backward = _lrpe_backward if straight else torch.ops.copes.lrpe_backward.default
+        return backward(*arguments), None, *none
+    backward = _lrpe_backward_theta if straight else torch.ops.copes.lrpe_backward_theta.default
+    grad_x, grad_theta = backward(*arguments)
+    return grad_x, grad_theta.to(inputs[1].dtype), *none
 
 
-def _jvp_lrpe(ctx, kept, tangent, *_):
-    x, theta, *_ = kept
-    return _lrpe_tangent(x, theta, tangent, ctx.attributes)
+def _jvp_lrpe(ctx, kept, tangent, theta_tangent, *_):
+    if theta_tangent is not None:
+        raise NotImplementedError("lrpe: theta has no derivative in forward mode; pass theta.detach()")
+    return _lrpe_tangent(kept[:4], tangent, ctx.attributes)
 
 
-def _jvp_lrpe_lse(ctx, kept, tangent, *_):
-    return _jvp_lrpe(ctx, kept, tangent), None
+def _jvp_lrpe_lse(ctx, kept, *tangents):
+    return _jvp_lrpe(ctx, kept, *tangents), None
 
 
-def _lrpe_tangent(x, theta, tangent, attributes):
+def _lrpe_tangent(inputs, tangent, attributes):
     """The Jacobian of o = lrpe(x) by the tangent: the encoding is linear in act(x)."""
-    variant, pairing, act, dim, *positions = attributes
+    x, *angles = inputs
+    variant, pairing, act, dim, *others = attributes
     if act != "none":
         dim = 1 if dim in SEQUENCE else -1
         o = torch.ops.copes.act.default(x, act, dim) if act == "softmax" else None
         tangent = _act_tangent(x, o, tangent, act, dim)
-    return torch.ops.copes.lrpe.default(tangent, theta, *explicit(variant, pairing, "none", None, *positions))
+    return torch.ops.copes.lrpe.default(tangent, *angles, *explicit(variant, pairing, "none", None, *others))
 
 
-lrpe_with_grad, _autograd_lrpe = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe, refuse_theta)
-lrpe_lse_with_grad, _autograd_lrpe_lse = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe_lse, refuse_theta)
+lrpe_with_grad, _autograd_lrpe = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe, refuse_positions)
+lrpe_lse_with_grad, _autograd_lrpe_lse = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe_lse, refuse_positions)
 
 
-# The derivatives of lrpe_backward, which is linear in grad_o.
+# The derivatives of lrpe_backward, which is linear in grad_o. With a gradient of theta it has none.
 
 
 def _setup_lrpe_backward(ctx, inputs, output):
-    x, theta, _, _, *ctx.attributes = inputs
-    ctx.save_for_backward(x, theta)
+    ctx.attributes = inputs[6:]
+    ctx.save_for_backward(*inputs[:4])
 
 
 def _backward_lrpe_backward(ctx, grad):
-    _, needs_x, _, _, needs_lse, *_ = ctx.needs_input_grad
+    _, needs_x, _, _, _, _, needs_lse, *_ = ctx.needs_input_grad
     _refuse_second_derivative(ctx.attributes[2], needs_x, needs_lse)
-    x, theta = ctx.saved_tensors
-    return None, None, _lrpe_tangent(x, theta, grad, ctx.attributes), *(None,) * (1 + len(ctx.attributes))
+    tangent = _lrpe_tangent(ctx.saved_tensors, grad, ctx.attributes)
+    return *(None,) * 4, tangent, *(None,) * (1 + len(ctx.attributes))
 
 
-def _jvp_lrpe_backward(ctx, kept, x_tangent, _, tangent, lse_tangent, *others):
+def _jvp_lrpe_backward(ctx, kept, x_tangent, _theta, _positions, _offsets, tangent, lse_tangent, *_):
     _refuse_second_derivative(ctx.attributes[2], x_tangent is not None, lse_tangent is not None)
-    x, theta, _, lse, *_, grad_x = kept
+    lse, grad_x = kept[5], kept[-1]
     if tangent is None:
         return torch.zeros_like(grad_x)
-    return torch.ops.copes.lrpe_backward.default(x, theta, tangent, lse, *ctx.attributes)
+    return torch.ops.copes.lrpe_backward.default(*kept[:4], tangent, lse, *ctx.attributes)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _fake_lrpe(x, theta, variant, *attributes):
-    if x.device != theta.device:
-        raise ValueError(f"theta is on {theta.device}; it must be where x is, on {x.device}")
+def _fake_lrpe(x, theta, positions, offsets, variant, *attributes):
+    for name, other in zip(LRPE_NAMES[1:], (theta, positions, offsets)):
+        if other is not None and other.device != x.device:
+            raise ValueError(f"{name} is on {other.device}; it must be where x is, on {x.device}")
     if variant == "rotate":
         return torch.empty_like(x)
     return x.new_empty((*x.shape[:-1], 2 * x.shape[-1]))
 
 
-def _fake_lrpe_lse(x, theta, *attributes):
+def _fake_lrpe_lse(x, *arguments):
     heads = x.shape[2] if x.dim() == 4 else 1
-    return _fake_lrpe(x, theta, *attributes), x.new_empty((x.shape[0], heads, x.shape[-1]), dtype=_wide(x.dtype))
+    return _fake_lrpe(x, *arguments), x.new_empty((x.shape[0], heads, x.shape[-1]), dtype=_wide(x.dtype))
 
 
-def _fake_lrpe_backward(x, theta, grad_o, lse, variant, *attributes):
+def _fake_lrpe_backward(x, theta, positions, offsets, grad_o, lse, variant, *attributes):
     if variant == "rotate":
         return torch.empty_like(grad_o)
     return grad_o.new_empty((*grad_o.shape[:-1], grad_o.shape[-1] // 2))
 
 
+def _fake_lrpe_backward_theta(x, theta, positions, offsets, grad_o, *others):
+    grad_x = _fake_lrpe_backward(x, theta, positions, offsets, grad_o, *others)
+    return grad_x, theta.new_empty(theta.shape, dtype=_wide(grad_o.dtype))
+
+
 define(
     "lrpe",
-    f"Tensor x, Tensor theta, {_LRPE}",
+    f"Tensor x, {_LRPE_ANGLES}, {_LRPE}",
     "Tensor",
     compute_lrpe,
     _fake_lrpe,
@@ -264,22 +318,31 @@ define(
 )
 define(
     "lrpe_lse",
-    f"Tensor x, Tensor theta, {_LRPE}",
+    f"Tensor x, {_LRPE_ANGLES}, {_LRPE}",
     "(Tensor, Tensor)",
     compute_lrpe_lse,
     _fake_lrpe_lse,
     autograd=_autograd_lrpe_lse,
     batched=_torch_vmap.lrpe_lse,
 )
-define("lrpe.out", f"Tensor x, Tensor theta, {_LRPE}, *, Tensor(a!) out", "()", _lrpe_out, _fake_lrpe)
+define("lrpe.out", f"Tensor x, {_LRPE_ANGLES}, {_LRPE}, *, Tensor(a!) out", "()", _lrpe_out, _fake_lrpe)
 define(
     "lrpe_backward",
-    f"Tensor? x, Tensor theta, Tensor grad_o, Tensor? lse, {_LRPE}",
+    _LRPE_GRADIENT,
     "Tensor",
     _lrpe_backward,
     _fake_lrpe_backward,
-    autograd=function(_setup_lrpe_backward, _backward_lrpe_backward, _jvp_lrpe_backward, refuse_theta)[1],
+    autograd=function(_setup_lrpe_backward, _backward_lrpe_backward, _jvp_lrpe_backward, _refuse_backward)[1],
     batched=_torch_vmap.lrpe_backward,
+)
+define(
+    "lrpe_backward_theta",
+    _LRPE_GRADIENT,
+    "(Tensor, Tensor)",
+    _lrpe_backward_theta,
+    _fake_lrpe_backward_theta,
+    autograd=function(lambda *_: None, _refuse_theta_twice, _refuse_theta_twice, refuse_positions)[1],
+    batched=_torch_vmap.lrpe_backward_theta,
 )
 
 

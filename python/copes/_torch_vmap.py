@@ -58,45 +58,88 @@ act_backward = _act_rule("act_backward", 3)
 
 # ---- lrpe ------------------------------------------------------------------------------------------------------------
 
+_THETA, _POSITIONS, _OFFSETS = 1, 2, 3  # places among the operators' tensors
+_THETA_AXIS = -3  # of the mapped axis in front of theta's heads
 
-def _lrpe_rule(name, joined):
-    """For an operator of tensors, x or its gradient at least one of the `joined` and theta the second, and attributes.
-    `joined` says for each where its heads are: at axis 2 of x, 1 of lse, 0 of theta."""
+
+def _lrpe_rule(name, joined, theta_apart=False):
+    """For an operator of tensors, x or its gradient at least one of the `joined`, and attributes. `joined` says for each
+    where its heads are: at axis 2 of x, 1 of lse; None for positions and offsets, which have none. Where each has a
+    theta of its own, or a gradient of it (`theta_apart`), the mapped axis joins the heads, else the batch. Heads share
+    positions, so that where both are mapped there is a call for each."""
 
     def rule(info, in_dims, *arguments):
         count = len(joined)
-        tensors, attributes = arguments[:count], arguments[count:]
-        mapped = list(_mapped(info, in_dims, tensors))
+        tensors, dims, attributes = arguments[:count], in_dims[:count], arguments[count:]
+        apart = theta_apart or dims[_THETA] is not None
+        if apart and (dims[_POSITIONS] is not None or dims[_OFFSETS] is not None):
+            return _call_for_each(name, info.batch_size, tensors, dims, attributes)
+        mapped = list(_mapped(info, dims, tensors))
         like = next(x for x, axis in zip(mapped, joined) if x is not None and axis == 2)
-        if in_dims[1] is None:
-            mapped = list(map(_into_batch, mapped))
-            mapped[1] = tensors[1]
-            return _out_of_batch(_operator(name)(*mapped, *attributes), like.shape[:2])
+        if not apart:
+            inputs = list(map(_into_batch, mapped))
+            inputs[_THETA] = tensors[_THETA]
+            inputs[_POSITIONS] = _positions_into_batch(*(x[_POSITIONS] for x in (tensors, dims, mapped)), like.shape[1])
+            return _out_of_batch(_operator(name)(*inputs, *attributes), like.shape[:2])
         heads = like.shape[3] if like.dim() == 5 else 1
-        if mapped[1].shape[1] == 1:
-            mapped[1] = mapped[1].expand(-1, heads, -1)
-        inputs = [x if x is None else _into_heads(x, axis) for x, axis in zip(mapped, joined)]
-        return _out_of_heads(_operator(name)(*inputs, *attributes), (info.batch_size, heads), like.dim() == 5)
+        own = mapped[_THETA].shape[-2]
+        if own == 1:
+            mapped[_THETA] = mapped[_THETA].expand(*mapped[_THETA].shape[:-2], heads, -1)
+        inputs = [
+            whole if axis is None or x is None else _into_heads(x, axis)
+            for x, whole, axis in zip(mapped, tensors, joined)
+        ]
+        results = _operator(name)(*inputs, *attributes)
+        return _out_of_heads(results, (info.batch_size, heads), like.dim() == 5, own if theta_apart else None)
 
     return rule
 
 
+def _call_for_each(name, size, tensors, dims, attributes):
+    results = [
+        _operator(name)(*(x if dim is None else x.select(dim, i) for x, dim in zip(tensors, dims)), *attributes)
+        for i in range(size)
+    ]
+    if isinstance(results[0], tuple):
+        return tuple(map(torch.stack, zip(*results))), (0,) * len(results[0])
+    return torch.stack(results), 0
+
+
+def _positions_into_batch(whole, dim, mapped, batch):
+    """(N) for all stays; else (N), (B, N) and (m, B, N), each with the mapped axis first, become (B, N) or (m, B, N)."""
+    if whole is None or (dim is None and whole.dim() == 1):
+        return whole
+    if mapped.dim() == 2:
+        mapped = mapped[:, None].expand(-1, batch, -1)
+    axis = mapped.dim() - 3
+    return mapped.movedim(0, axis).flatten(axis, axis + 1)
+
+
 def _into_heads(x, axis):
     """x with the mapped axis, its first, in the heads, which are at this axis of x without it. (x, gradients and results
-    may have no axis of heads; lse always has.)"""
+    may have no axis of heads; lse and theta always have.)"""
     x = x.movedim(0, axis)
     return x.flatten(axis, axis + 1) if axis != 2 or x.dim() == 5 else x
 
 
-def _out_of_heads(result, sizes, has_heads):
-    o, *lse = result if isinstance(result, tuple) else (result,)
+def _out_of_heads(result, sizes, has_heads, theta_heads):
+    """Of o alone, or with lse, or with the gradient of a theta of so many heads."""
+    o, *second = result if isinstance(result, tuple) else (result,)
     o = o.unflatten(2, sizes) if has_heads else o
-    return ((o, lse[0].unflatten(1, sizes)), (2, 1)) if lse else (o, 2)
+    if not second:
+        return o, 2
+    if theta_heads is None:
+        return (o, second[0].unflatten(1, sizes)), (2, 1)
+    grad_theta = second[0].unflatten(-2, sizes).movedim(_THETA_AXIS, 0)
+    return (o, grad_theta.sum(-2, keepdim=True) if theta_heads == 1 else grad_theta), (2, 0)
 
 
-lrpe = _lrpe_rule("lrpe", (2, 0))
-lrpe_lse = _lrpe_rule("lrpe_lse", (2, 0))
-lrpe_backward = _lrpe_rule("lrpe_backward", (2, 0, 2, 1))
+_FORWARD = (2, _THETA_AXIS, None, None)
+_BACKWARD = (*_FORWARD, 2, 1)
+lrpe = _lrpe_rule("lrpe", _FORWARD)
+lrpe_lse = _lrpe_rule("lrpe_lse", _FORWARD)
+lrpe_backward = _lrpe_rule("lrpe_backward", _BACKWARD)
+lrpe_backward_theta = _lrpe_rule("lrpe_backward_theta", _BACKWARD, theta_apart=True)
 
 
 # ---- tpa_decode ------------------------------------------------------------------------------------------------------

@@ -50,8 +50,8 @@ static int numpy_dtype(PyObject *object, const numpy_interface *from, const char
         PyObject *name = PyObject_GetAttrString(object, "dtype");
         if (name != NULL)
             PyErr_Format(PyExc_TypeError,
-                         "%s has dtype %S; it must be float32, float16, bfloat16 or float64 (kv_len: int32), in native "
-                         "byte order",
+                         "%s has dtype %S; it must be float32, float16, bfloat16 or float64 (kv_len: int32; positions "
+                         "and offsets: int32, int64 or float32), in native byte order",
                          slot, name);
         Py_XDECREF(name);
     }

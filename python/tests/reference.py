@@ -28,39 +28,57 @@ def act(x, act, dim=-1):
     return x.softmax(dim) if act == "softmax" else getattr(torch.nn.functional, act)(x)
 
 
-def angles(x, theta, count, offset=0, grid=None, prefix=0, suffix=0, sections=None, pad_theta=False):
-    """(N, H, count)."""
-    tokens, heads = x.shape[1], x.shape[2]
-    grid = grid or (tokens - prefix - suffix,)
-    offset = [offset] + [0] * (len(grid) - 1) if isinstance(offset, int) else list(offset)
-    axes = [torch.arange(length, dtype=torch.float64) + start for length, start in zip(grid, offset)]
-    position = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(grid))
-    theta = wide(theta).expand(heads, -1)
+def places(x, positions=None, offsets=None, offset=0, grid=None, prefix=0, suffix=0):
+    """Positions (m, B, N), in float64, and which tokens turn, (N)."""
+    batch, tokens = x.shape[:2]
+    turns = torch.ones(tokens, dtype=torch.bool)
+    if positions is None:
+        grid = grid or (tokens - prefix - suffix,)
+        axes = [torch.arange(length, dtype=torch.float64) for length in grid]
+        inner = torch.stack(torch.meshgrid(*axes, indexing="ij")).reshape(len(grid), -1)
+        positions = torch.nn.functional.pad(inner, (prefix, suffix))[:, None].expand(-1, batch, -1)
+        turns[:prefix] = turns[tokens - suffix :] = False
+    positions = wide(positions)
+    positions = positions if positions.dim() == 3 else positions.expand(1, batch, tokens)
+    offset = [offset] + [0] * (len(positions) - 1) if isinstance(offset, int) else list(offset)
+    positions = positions + torch.tensor(offset, dtype=torch.float64)[:, None, None]
+    return positions if offsets is None else positions + wide(offsets)[:, None], turns
+
+
+def angles(x, theta, count, sections=None, pad_theta=False, inverse=False, **where):
+    """(B, N, H, count). Theta may have any type, and a gradient."""
+    positions, turns = places(x, **where)
+    dimensions, heads = len(positions), x.shape[2]
+    theta = theta.cpu().double()
+    if theta.dim() == 2 and dimensions == 1 and theta.shape[1] == 1 and not pad_theta:
+        theta = theta.expand(-1, count)
     if sections:
-        dimension = torch.repeat_interleave(torch.arange(len(grid)), torch.tensor(sections))
-        turned = position[:, dimension][:, None] * theta
-    elif len(grid) == 1 and theta.shape[1] == 1 and not pad_theta:
-        turned = (position[:, None] * theta).expand(-1, -1, count)
+        dimension = torch.repeat_interleave(torch.arange(dimensions), torch.tensor(sections))
+        theta = torch.stack([theta * (dimension == j) for j in range(dimensions)])
+    if theta.dim() == 3:
+        phi = torch.einsum("mbn,mhk->bnhk", positions, theta.expand(-1, heads, -1))
     else:
-        turned = torch.cat([position[:, j, None, None] * theta for j in range(len(grid))], -1)[..., :count]
-    phi = torch.zeros(tokens, heads, count, dtype=torch.float64)
-    phi[prefix : tokens - suffix, :, : turned.shape[-1]] = turned
-    return phi
+        each = positions[..., None, None] * theta.expand(heads, -1)
+        phi = torch.cat(list(each), -1)[..., :count]
+        phi = torch.nn.functional.pad(phi, (0, count - phi.shape[-1]))
+    return torch.where(turns[:, None, None], -phi if inverse else phi, 0)
 
 
-def lrpe_cosine(x, theta, act_name="none", dim=-1, **positions):
-    y, phi = act(x, act_name, dim), angles(x, theta, x.shape[-1], **positions)
+def lrpe_cosine(x, theta, act_name="none", dim=-1, amplitude=1.0, **where):
+    y, phi = act(x, act_name, dim) * amplitude, angles(x, theta, x.shape[-1], **where)
     return torch.cat((y * phi.cos(), y * phi.sin()), -1)
 
 
-def lrpe_rotate(x, theta, act_name="none", dim=-1, rotary_dim=None, pairing="half", **positions):
-    y, turning = act(x, act_name, dim), rotary_dim or x.shape[-1]
-    phi = angles(x, theta, turning // 2, **positions)
-    head, rest = y[..., :turning], y[..., turning:]
+def lrpe_rotate(
+    x, theta, act_name="none", dim=-1, rotary_dim=None, pairing="half", rotary_begin=0, amplitude=1.0, **where
+):
+    y, turning = act(x, act_name, dim), rotary_dim or x.shape[-1] - rotary_begin
+    phi = angles(x, theta, turning // 2, **where)
+    before, head, rest = y.split((rotary_begin, turning, y.shape[-1] - rotary_begin - turning), -1)
     shape = (2, turning // 2) if pairing == "half" else (turning // 2, 2)
-    a, b = head.unflatten(-1, shape).unbind(-2 if pairing == "half" else -1)
+    a, b = (head * amplitude).unflatten(-1, shape).unbind(-2 if pairing == "half" else -1)
     turned = (a * phi.cos() - b * phi.sin(), a * phi.sin() + b * phi.cos())
-    return torch.cat((torch.stack(turned, -2 if pairing == "half" else -1).flatten(-2), rest), -1)
+    return torch.cat((before, torch.stack(turned, -2 if pairing == "half" else -1).flatten(-2), rest), -1)
 
 
 def tpa_decode(aq, ak, av, bq, bk, bv, scale=None, scale_q=None, scale_k=None, scale_v=None, kv_len=None, causal=False):

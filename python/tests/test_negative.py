@@ -55,12 +55,14 @@ def test_functions(device, act):
 
 def test_operators(device):
     x, theta, operators = x_of(device), THETA.to(device), torch.ops.copes
-    check(lambda x, theta: operators.lrpe(x, theta, *ROTATE), x, theta)
-    check(lambda x, theta: operators.lrpe_lse(x, theta, *SEQUENCE), x, theta)
+    check(lambda x, theta: operators.lrpe(x, theta, None, None, *ROTATE), x, theta)
+    check(lambda x, theta: operators.lrpe_lse(x, theta, None, None, *SEQUENCE), x, theta)
     grad_o = torch.cat((x_of(device), x_of(device)), -1)
-    _, lse = operators.lrpe_lse(x, theta, *SEQUENCE)
-    check(lambda x, theta, g, lse: operators.lrpe_backward(x, theta, g, lse, *SEQUENCE), x, theta, grad_o, lse)
-    check(lambda theta, g: operators.lrpe_backward(None, theta, g, None, *COSINE), theta, grad_o)
+    _, lse = operators.lrpe_lse(x, theta, None, None, *SEQUENCE)
+    check(
+        lambda x, theta, g, lse: operators.lrpe_backward(x, theta, None, None, g, lse, *SEQUENCE), x, theta, grad_o, lse
+    )
+    check(lambda theta, g: operators.lrpe_backward(None, theta, None, None, g, None, *COSINE), theta, grad_o)
 
 
 def test_tpa_decode(device):

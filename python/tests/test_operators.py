@@ -11,10 +11,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROTATE = ("rotate", "half", "silu", -1, [], [3], 1, 0, [], 0, False)
-COSINE = ("cosine", "half", "none", -1, [2, 3], [0], 0, 0, [], 0, False)
-SEQUENCE = ("cosine", "half", "softmax", 1, [], [0], 0, 0, [], 0, True)  # theta has half of the angles
-PADDED = ("rotate", "interleaved", "none", -1, [], [3], 0, 0, [], 0, True)
+ROTATE = ("rotate", "half", "silu", -1, [], [3], 1, 0, [], 0, 0, None, False, False)
+COSINE = ("cosine", "half", "none", -1, [2, 3], [0], 0, 0, [], 0, 0, None, False, False)
+SEQUENCE = ("cosine", "half", "softmax", 1, [], [0], 0, 0, [], 0, 0, None, False, True)  # theta has half of the angles
+PADDED = ("rotate", "interleaved", "none", -1, [], [3], 0, 0, [], 0, 0, 1.5, True, True)
+PLACED = ("rotate", "half", "none", -1, None, [0], 0, 0, None, 4, 2, 1.5, True, False)  # with positions
 THETA = torch.rand(2, 4)
 
 
@@ -32,19 +33,27 @@ def samples(device):
     yield operators.act.default, (grad.detach().transpose(1, 2).requires_grad_(), "softmax", 1), {}
     yield operators.act.out, (x, "relu", -1), {"out": torch.empty_like(x)}
     yield operators.act_backward.default, (x, x_of(device), None, "sigmoid", -1), {}
-    yield operators.lrpe.default, (grad, theta, *ROTATE), {}
-    yield operators.lrpe.default, (grad, theta, *COSINE), {}
-    yield operators.lrpe_lse.default, (grad, theta, *SEQUENCE), {}
-    yield operators.lrpe.out, (x, theta, *ROTATE), {"out": torch.empty_like(x)}
-    yield operators.lrpe_backward.default, (x, theta, x_of(device), None, *ROTATE), {}
+    yield operators.lrpe.default, (grad, theta, None, None, *ROTATE), {}
+    yield operators.lrpe.default, (grad, theta, None, None, *COSINE), {}
+    yield operators.lrpe_lse.default, (grad, theta, None, None, *SEQUENCE), {}
+    yield operators.lrpe.out, (x, theta, None, None, *ROTATE), {"out": torch.empty_like(x)}
+    yield operators.lrpe_backward.default, (x, theta, None, None, x_of(device), None, *ROTATE), {}
     yield operators.tpa_decode.default, tpa, {}
     yield operators.tpa_decode_lse.default, tpa, {}
     yield operators.tpa_decode.out, tpa, {"out": torch.empty(2, 1, 6, 16, device=device)}
     yield operators.tpa_decode_lse.out, tpa, {"out": torch.empty(2, 1, 6, 16, device=device)}
-    yield operators.lrpe.default, (grad, theta[:, :3], *PADDED), {}
+    yield operators.lrpe.default, (grad, theta[:, :3], None, None, *PADDED), {}
+    learned, positions = theta[:, :2].clone().requires_grad_(), torch.rand(2, 6, device=device)
+    offsets = torch.tensor([5, 2**40], device=device)
+    yield operators.lrpe.default, (grad, learned, positions, None, *PLACED), {}
+    yield operators.lrpe_lse.default, (grad, theta.clone().requires_grad_(), None, offsets, *SEQUENCE), {}
+    yield operators.lrpe.out, (x, theta[:, :2], positions, None, *PLACED), {"out": torch.empty_like(x)}
+    backward = (x, theta[:, :2], positions, None, x_of(device), None, *PLACED)
+    yield operators.lrpe_backward.default, backward, {}
+    yield operators.lrpe_backward_theta.default, backward, {}
 
 
-@pytest.mark.parametrize("index", range(14))
+@pytest.mark.parametrize("index", range(19))
 def test_opcheck(device, index):
     copes.act(torch.ones(1), "relu")  # registers the operators
     operator, arguments, keywords = list(samples(device))[index]
@@ -145,8 +154,8 @@ def test_layout_stays(device):
 
 def test_gradients_that_do_not_exist(device):
     x, theta = x_of(device, requires_grad=True), THETA.to(device)
-    with pytest.raises(RuntimeError, match="theta.detach"):
-        copes.lrpe_rotate(x.detach(), theta.clone().requires_grad_())
+    with pytest.raises(RuntimeError, match="positions.detach"):
+        copes.lrpe_rotate(x.detach(), theta, positions=torch.zeros(6, device=device).requires_grad_())
     with pytest.raises(RuntimeError, match="out: an input requires grad"):
         copes.act(x, "silu", out=torch.empty_like(x))
     o = copes.act(x, "silu")

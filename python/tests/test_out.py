@@ -30,7 +30,7 @@ CALLS = {
     "lrpe": lambda x, out: copes.lrpe_rotate(x, THETA.to(x.device), act="silu", out=out),
     "tpa_decode": tpa_decode,
     "act.out": lambda x, out: torch.ops.copes.act.out(x, "sigmoid", -1, out=out),
-    "lrpe.out": lambda x, out: torch.ops.copes.lrpe.out(x, THETA.to(x.device), *ROTATE, out=out),
+    "lrpe.out": lambda x, out: torch.ops.copes.lrpe.out(x, THETA.to(x.device), None, None, *ROTATE, out=out),
     "tpa_decode.out": tpa_operator("tpa_decode"),
     "tpa_decode_lse.out": tpa_operator("tpa_decode_lse"),
 }

@@ -208,24 +208,64 @@ def test_second_derivatives_that_do_not_exist(act, dim):
 # ---- what has no derivative ------------------------------------------------------------------------------------------
 
 
-def test_theta_has_none():
+def test_theta_has_no_derivative_in_forward_mode():
     x, theta = randn(B, N, H, D), torch.rand(1, 4)
-    calls = [
+    for call in (
         lambda theta: copes.lrpe_rotate(x, theta),
-        lambda theta: torch.ops.copes.lrpe_backward(None, theta, x, None, *ROTATE),
-    ]
-    for call in calls:
-        for transform in (
-            lambda theta: call(theta.requires_grad_()),
-            func.grad(lambda theta: call(theta).sum()),
-            lambda theta: func.jvp(call, (theta,), (theta,)),
-            lambda theta: dual(call, theta, theta),
-        ):
-            with pytest.raises(RuntimeError, match="theta.detach"):
-                transform(theta.clone())
+        lambda theta: torch.ops.copes.lrpe_backward(None, theta, None, None, x, None, *ROTATE),
+        lambda theta: torch.ops.copes.lrpe_backward_theta(x, theta, None, None, x, None, *ROTATE)[0],
+    ):
+        for transform in (lambda: func.jvp(call, (theta,), (theta,)), lambda: dual(call, theta, theta)):
+            with pytest.raises(NotImplementedError, match="theta.detach"):
+                transform()
 
 
-ROTATE = ("rotate", "half", "none", -1, None, None, 0, 0, None, 0, False)
+@pytest.mark.parametrize("act", ["none", "silu"])
+def test_theta_has_no_second_derivative(act):
+    x, theta = randn(B, N, H, D).requires_grad_(), torch.rand(1, 4, requires_grad=True)
+
+    def loss(x, theta):
+        return copes.lrpe_rotate(x, theta, act=act).square().sum()
+
+    gradients = torch.autograd.grad(loss(x, theta), (x, theta), create_graph=True)
+    for gradient in gradients:
+        with pytest.raises(NotImplementedError, match="theta.detach"):
+            gradient.sum().backward(retain_graph=True)
+    x, theta = x.detach(), theta.detach()
+    for second in (
+        lambda: func.hessian(loss, argnums=1)(x, theta),
+        lambda: func.grad(lambda theta: func.grad(loss)(x, theta).sum())(theta),
+        lambda: func.grad(lambda x: func.grad(loss, 1)(x, theta).sum())(x),
+        lambda: func.jvp(lambda x: func.grad(loss, 1)(x, theta), (x,), (x,)),
+    ):
+        with pytest.raises(NotImplementedError, match="theta.detach|second derivative"):
+            second()
+
+
+@pytest.mark.parametrize("name", ["positions", "offsets"])
+def test_positions_have_none(name):
+    x, theta, length = randn(B, N, H, D), torch.rand(1, 4), N if name == "positions" else B
+
+    def call(where):
+        return copes.lrpe_rotate(x, theta, **{name: where})
+
+    where = torch.ones(length)
+    torch.compiler.reset()
+    for f in (call, torch.compile(call, backend="aot_eager")):
+        with pytest.raises(RuntimeError, match=f"{name}.detach"):
+            f(where.clone().requires_grad_())
+        with torch.no_grad():
+            f(where.clone().requires_grad_())
+    for transform in (
+        func.grad(lambda where: call(where).sum()),
+        lambda where: func.jvp(call, (where,), (where,)),
+        lambda where: dual(call, where, where),
+    ):
+        with pytest.raises(RuntimeError, match=f"{name}.detach"):
+            transform(where)
+
+
+ROTATE = ("rotate", "half", "none", -1, None, None, 0, 0, None, 0, 0, None, False, False)
 
 
 @pytest.mark.parametrize("index, name", list(enumerate(["aq", "ak", "av", "bq", "bk", "bv"])))
