@@ -401,7 +401,6 @@ static const sketch positioned[] = {
      .grid_rank = 2,
      .grid = {3, 4},
      .learns = true,
-     .lse = true,
      .width = -2,
      .offset = {1, 2},
      .suffix = 1,
