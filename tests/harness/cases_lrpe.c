@@ -27,6 +27,7 @@ typedef struct sketch {
     check_type position_type;
     check_positions positions;
     bool offsets, each; /* each: a theta for each dimension */
+    bool only_last;     /* with sections: the last dimension has all angles */
     bool inverse, learns;
     double amplitude;
     int64_t rotary_begin;
@@ -442,6 +443,15 @@ static const sketch positioned[] = {
     {.b = 2, .h = 1, .d = 16, .grid = {0}, .learns = true, .lse = true},
     {.b = 2,
      .h = 2,
+     .d = 12,
+     .grid_rank = 2,
+     .grid = {3, 2},
+     .learns = true,
+     .lse = true,
+     .sections = true,
+     .only_last = true},
+    {.b = 2,
+     .h = 2,
      .d = 16,
      .grid = {0},
      .learns = true,
@@ -551,7 +561,7 @@ static void set_angles(check_case *c, const sketch *s, int64_t angles)
     }
     c->theta_shape[1] = angles;
     for (int j = 0, left = (int)angles; j < m; j++) { /* uneven: each but the last has about half of what is left */
-        a->sections[j] = j == m - 1 ? left : (left + 1) / 2;
+        a->sections[j] = j == m - 1 ? left : s->only_last ? 0 : (left + 1) / 2;
         left -= (int)a->sections[j];
     }
 }

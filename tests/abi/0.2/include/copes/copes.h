@@ -194,8 +194,8 @@ typedef struct copes_act_backward_slots {
  *     phi_i = p_j theta_h[i]                with sections: i in section j, E = K
  *     phi_i = sum_j p_j theta[j, h, i]      theta (m, H, K)
  * and their opposites with inverse. They are taken modulo a turn exactly: (p theta / 2 pi) is formed in fixed point from
- * theta's float32 value, to 2^-30 turn for every int64 and every float32 position. A theta or a position that is not finite
- * gives NaN.
+ * theta's float32 value, to 2^-30 turn (2^-60 if T is float64) for every int64 and every finite float32 position. A theta or a
+ * position that is not finite gives NaN.
  *   cosine  o = concat(c y cos phi, c y sin phi), y = act(x), c the amplitude
  *   rotate  pairs (a, b) of features become c (a cos phi - b sin phi, a sin phi + b cos phi). Of the features rotary_begin to
  *           rotary_begin + rotary_dim - 1, pair k is (k, k + rotary_dim / 2) for pairing half, (2k, 2k + 1) for interleaved;
@@ -215,7 +215,7 @@ typedef struct copes_lrpe_attributes {
     int64_t sections[COPES_MAX_GRID]; /* angles of each dimension, summing to K; all 0: none */
     int64_t rotary_dim;               /* rotate only: features that turn, even; 0: D - rotary_begin */
     int64_t rotary_begin;             /* rotate only: the first feature that turns */
-    double amplitude;                 /* c, finite; 0: 1 */
+    double amplitude;                 /* c, finite in float32; 0: 1 */
     int32_t inverse;                  /* 1: turns by -phi */
     int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 41];
 } copes_lrpe_attributes;
