@@ -272,6 +272,19 @@ def test_vmap(name, shape, heads):
         torch.testing.assert_close(torch.vmap(function, dims)(*inputs), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(1, 8), (H, 8), (1, 1, 8), (1, H, 8)])
+def test_vmap_of_thetas_gradient(shape):
+    """By the operator itself: autograd would sum what has the heads' axis too many."""
+    x, grad_o, theta = torch.randn(B, N, H, D), torch.randn(4, B, N, H, D), torch.rand(shape)
+    attributes = ("rotate", "half", "silu", -1, None, None, 0, 0, None, 0, 0, None, False, False)
+
+    def f(grad_o):
+        return torch.ops.copes.lrpe_backward_theta(x, theta, None, None, grad_o, None, *attributes)
+
+    for result, expected in zip(torch.vmap(f)(grad_o), zip(*map(f, grad_o))):
+        torch.testing.assert_close(result, torch.stack(expected), rtol=1e-5, atol=1e-4)
+
+
 def test_forward_mode_of_x():
     x, theta, positions = torch.randn(B, N, H, D), torch.rand(1, 8), torch.arange(N)
 
