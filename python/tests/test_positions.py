@@ -396,3 +396,18 @@ def test_positions_of_another_framework():
 def test_devices_are_not_mixed():
     with pytest.raises(ValueError, match="positions"):
         copes.lrpe_rotate(X.cuda(), THETA.cuda(), positions=PLACES)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graphs_replay_at_other_positions():
+    x, theta, positions = torch.randn(B, N, H, D, device="cuda"), torch.rand(1, 8, device="cuda"), PLACES.cuda()
+    offsets = torch.tensor([3, 4], device="cuda")
+    copes.lrpe_rotate(x, theta, positions=positions)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = copes.lrpe_rotate(x, theta, positions=positions), copes.lrpe_rotate(x, theta, offsets=offsets)
+    positions += 100
+    offsets.copy_(torch.tensor([9, 2**40]))
+    graph.replay()
+    expected = copes.lrpe_rotate(x, theta, positions=positions), copes.lrpe_rotate(x, theta, offsets=offsets)
+    assert all(map(torch.equal, results, expected))
