@@ -106,22 +106,14 @@ def mrope_theta(
     theta        frequencies of plain RoPE, (K) or (H, K); None: base ** (-i / K) in float32
     interleaved  False: one section after another (Qwen2-VL). True: angle i follows position i mod m while that one's
                  section lasts, and the first one otherwise (Qwen3-VL)"""
-    count, m = sum(sections), len(sections)
+    count = sum(sections)
     if theta is None:
         rope = _frequencies.Rope(2 * count, base, None)
         theta = torch.tensor(rope.frequencies(), dtype=torch.float64, device="cpu").to(device, torch.float32)
     if theta.shape[-1] != count:
         raise ValueError(f"theta has {theta.shape[-1]} frequencies; with these sections it must have {count}")
-    i = torch.arange(count, device=theta.device)
-    ends = torch.tensor(sections, device="cpu").cumsum(0).to(theta.device)
-    if interleaved:
-        if any(m * (section - 1) + j >= count for j, section in enumerate(sections) if j > 0 and section > 0):
-            raise ValueError(f"sections are {tuple(sections)}; one is too long to be interleaved")
-        axis = i % m
-        axis = torch.where(i < m * torch.tensor(sections, device="cpu").to(theta.device)[axis], axis, 0)
-    else:
-        axis = (i[:, None] >= ends).sum(1)
-    follows = axis == torch.arange(m, device=theta.device)[:, None]  # (m, K)
+    axes = _frequencies.axes(sections, interleaved)
+    follows = torch.tensor([[axis == j for axis in axes] for j in range(len(sections))], device=theta.device)  # (m, K)
     return torch.where(follows[:, None], theta.reshape(1, -1, count), 0)
 
 

@@ -15,7 +15,7 @@ The names of parameters are those of a Hugging Face config's rope_parameters (be
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -163,6 +163,17 @@ _SCALINGS: dict[str, Callable[[Rope, Mapping[str, Any]], Scaled]] = {
     "llama3": _llama3,
     "proportional": _proportional,
 }
+
+
+def axes(sections: Sequence[int], interleaved: bool) -> list[int]:
+    """Of M-RoPE: which position each angle follows."""
+    if not interleaved:
+        return [j for j, section in enumerate(sections) for _ in range(section)]
+    m = len(sections)
+    mixed = [i % m if i < m * sections[i % m] else 0 for i in range(sum(sections))]
+    if [mixed.count(j) for j in range(m)] != list(sections):
+        raise ValueError(f"sections are {tuple(sections)}; one is too long to be interleaved")
+    return mixed
 
 
 # ---- a model's config ------------------------------------------------------------------------------------------------

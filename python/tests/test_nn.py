@@ -253,11 +253,12 @@ def test_learned_theta_stays_float32(device):
     assert o.dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("how", ["to_empty", "assign", "setting"])
-def test_learned_theta_of_a_layer_without_memory(device, how):
-    """It comes from a checkpoint, which the first call must not undo."""
-    layer, x = copes.nn.LRPE(3, 8, learnable=True, device="meta"), torch.randn(1, 4, 3, 8, device=device)
+@pytest.mark.parametrize("how, learnable", [("to_empty", True), ("assign", True), ("assign", False), ("setting", True)])
+def test_theta_from_a_checkpoint_of_a_layer_without_memory(device, how, learnable):
+    """The first call must not undo it."""
+    layer, x = copes.nn.LRPE(3, 8, learnable=learnable, device="meta"), torch.randn(1, 4, 3, 8, device=device)
     checkpoint = {"theta": torch.rand(3, 1, 8, device=device)}
+    expected = copes.lrpe_cosine(x, checkpoint["theta"][:, 0].clone())  # the layer may share the checkpoint's memory
     if how == "to_empty":
         layer.to_empty(device=device)
         assert torch.equal(layer.theta, copes.nn.LRPE(3, 8, device=device).theta)
@@ -265,8 +266,8 @@ def test_learned_theta_of_a_layer_without_memory(device, how):
     elif how == "assign":
         layer.load_state_dict(checkpoint, assign=True)
     else:
-        layer.theta = torch.nn.Parameter(checkpoint["theta"][:, 0])
-    assert torch.equal(layer(x), copes.lrpe_cosine(x, checkpoint["theta"][:, 0]))
+        layer.theta = torch.nn.Parameter(checkpoint["theta"][:, 0].clone())
+    assert torch.equal(layer(x), expected)
 
 
 def test_lrpe_at_positions(device):
