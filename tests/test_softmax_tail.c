@@ -1,6 +1,6 @@
-/* A softmax's gradient where the larger x of two is far above the other, and only the smaller one's gradient is not 0: both
- * results are then as large as its e^(x - largest), and as wrong as the rounding of that difference would make it. At every
- * instruction-set level. */
+/* A softmax's gradient where the largest x is far above the others, and only one of those has a gradient that is not 0: two
+ * results are then as large as its e^(x - largest), and as wrong as the rounding of that difference would make it, or a sum from
+ * which the smaller exponentials are missing. At every instruction-set level. */
 #include "tests/harness/random.h"
 #include "tests/suite.h"
 
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { PAIRS = 64 };
+enum { PAIRS = 64, MOST = 16 /* elements of a softmax */ };
 
 /* The operator's two walks, and what it takes for the second. */
 typedef enum walk { FEATURES, SEQUENCE, SEQUENCE_WITH_LSE } walk;
@@ -34,15 +34,15 @@ static double get(const kind *k, const void *array, int i)
     return k->type.bits == 32 ? (double)((const float *)array)[i] : ((const double *)array)[i];
 }
 
-/* A pair's elements are features of a token, or tokens of a feature. Angles are 0. */
-static void run_pairs(copes_context *context, const kind *k, walk w, const void *x, const void *g, void *o)
+/* The `count` elements of a softmax are features of a token, or tokens of a feature. Angles are 0. */
+static void run_all(copes_context *context, const kind *k, walk w, int count, const void *x, const void *g, void *o)
 {
     float theta = 0;
     double lse[PAIRS];
     const DLDevice cpu = {kDLCPU, 0};
     const DLDataType f32 = {kDLFloat, 32, 1};
-    int64_t shape[] = {1, w == FEATURES ? PAIRS : 2, 1, w == FEATURES ? 2 : PAIRS};
-    int64_t strides[] = {0, w == FEATURES ? 2 : 1, 0, w == FEATURES ? 1 : 2}, theta_shape[] = {1, 1};
+    int64_t shape[] = {1, w == FEATURES ? PAIRS : count, 1, w == FEATURES ? count : PAIRS};
+    int64_t strides[] = {0, w == FEATURES ? count : 1, 0, w == FEATURES ? 1 : count}, theta_shape[] = {1, 1};
     DLTensor x_view = {(void *)(uintptr_t)x, cpu, 4, k->type, shape, strides, 0}, g_view = x_view, o_view = x_view;
     DLTensor theta_view = {&theta, cpu, 2, f32, theta_shape, NULL, 0};
     DLTensor lse_view = {lse, cpu, 3, k->type, (int64_t[]){1, 1, PAIRS}, NULL, 0};
@@ -74,12 +74,28 @@ static void check_walk(copes_context *context, const kind *k, walk w)
         put(k, g, 2 * i, 0);
         put(k, g, 2 * i + 1, 1);
     }
-    run_pairs(context, k, w, x, g, o);
+    run_all(context, k, w, 2, x, g, o);
     for (int i = 0; i < PAIRS; i++) {
         const long double y = expl((long double)get(k, x, 2 * i + 1) - (long double)k->largest);
         const double high = (double)(get(k, o, 2 * i) / y + 1), low = (double)(get(k, o, 2 * i + 1) / y - 1);
         ck_assert_msg(fabs(high) <= k->bound && fabs(low) <= k->bound, "walk %d, pair %d: off by %g and %g", (int)w, i,
                       high, low);
+    }
+}
+
+/* All but the first are a little less than half an ulp of 1: added one by one to the largest, of 1, they would be lost. */
+static void check_sum(copes_context *context, walk w)
+{
+    float x[MOST * PAIRS], g[MOST * PAIRS], o[MOST * PAIRS];
+    for (int i = 0; i < MOST * PAIRS; i++) {
+        x[i] = i % MOST == 0 ? 0 : -16.65F;
+        g[i] = i % MOST == MOST - 1 ? 1 : 0;
+    }
+    run_all(context, &single, w, MOST, x, g, o);
+    const long double y = expl((long double)-16.65F) / (1 + (MOST - 1) * expl((long double)-16.65F));
+    for (int i = 0; i < PAIRS; i++) {
+        const double first = (double)(o[i * MOST] / (y * (1 - (MOST - 1) * y)) + 1);
+        ck_assert_msg(fabs(first) <= single.bound / 2, "walk %d, softmax %d: off by %g", (int)w, i, first);
     }
 }
 
@@ -95,6 +111,8 @@ START_TEST(differences_are_as_good_as_their_exponentials)
         for (int w = FEATURES; w <= SEQUENCE_WITH_LSE && status == COPES_OK; w++) {
             check_walk(context, &single, (walk)w);
             check_walk(context, &twice, (walk)w);
+            if (w != SEQUENCE_WITH_LSE)
+                check_sum(context, (walk)w);
         }
         copes_context_destroy(context);
     }

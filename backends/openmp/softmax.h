@@ -44,7 +44,18 @@ static inline real row_max(const real *row, int64_t count)
     return max_lanes(vmax(low, high));
 }
 
-enum { ROW_SUM_BLOCK = 32 * LANES }; /* terms summed plainly between compensated additions */
+/* Terms that are summed plainly between compensated additions. Beside a term of 1 each of them may lose half an ulp of 1, and a
+ * gradient has the sum in it twice: three of them are a third of float32's bound. */
+enum { PLAIN_TERMS = 4, ROW_SUM_BLOCK = 2 * PLAIN_TERMS * LANES };
+
+/* The sum of a vector's lanes, rounded once. */
+static ALWAYS_INLINE real sum_lanes_in_double(vreal x)
+{
+    double sum = 0;
+    for (int i = 0; i < LANES; i++)
+        sum += (double)x[i];
+    return (real)sum;
+}
 
 /* Turns a row into e^(x - most) and returns the sum. `exactly`: for a gradient, which vexp_restored explains. */
 static ALWAYS_INLINE real row_exp(bool exactly, real *row, int64_t count, real most)
@@ -68,7 +79,7 @@ static ALWAYS_INLINE real row_exp(bool exactly, real *row, int64_t count, real m
         }
         vsum_add(&sum, &carry, low + high);
     }
-    return sum_lanes(sum);
+    return exactly ? sum_lanes_in_double(sum) : sum_lanes(sum);
 }
 
 static inline void row_scale(real *row, int64_t count, real factor)
@@ -146,38 +157,51 @@ static inline columns columns_open(int64_t stride, bool backward, void *memory)
     return c;
 }
 
+/* Adds rows begin .. end - 1 of columns i .. of a block: plain sums of their exponentials, and of those times g. */
+static ALWAYS_INLINE vpair columns_part(const columns *c, const real *x, const real *g, int64_t i, int64_t begin,
+                                        int64_t end, vreal shift)
+{
+    vpair sums = {vset(0), vset(0)};
+    for (int64_t row = begin; row < end; row++) {
+        const vreal at = load_real(x + row * c->stride + i), below = at - shift;
+        vreal e = c->fixed ? vexp(below).value : vexp_term(below); /* a given log sum exp may be too small */
+        if (g != NULL)
+            e = vexp_restored(e, at, shift, below);
+        sums.low += e;
+        if (g != NULL)
+            sums.high = vfma(e, load_real(g + row * c->stride + i), sums.high);
+    }
+    return sums;
+}
+
 /* Takes a block of `count` rows of x, and of g for a gradient; rows are c->stride apart. */
 static inline void columns_add(const columns *c, const real *x, const real *g, int64_t count)
 {
     const bool fixed = c->fixed;
+    const int64_t plain = g != NULL ? PLAIN_TERMS : count;
     for (int64_t i = 0; i < c->stride; i += LANES) {
         const vreal before = load_real(c->most + i);
-        vreal most = before, part = vset(0), dot = vset(0);
+        vreal most = before;
         for (int64_t row = 0; row < count && !fixed; row++)
             most = vmax(load_real(x + row * c->stride + i), most);
         const vreal shift = fixed ? most : vfinite_max(most), shrink = fixed ? vset(1) : vexp_term(before - shift);
-        for (int64_t row = 0; row < count; row++) {
-            const vreal at = load_real(x + row * c->stride + i), below = at - shift;
-            vreal e = fixed ? vexp(below).value : vexp_term(below); /* a given log sum exp may be too small */
-            if (g != NULL)
-                e = vexp_restored(e, at, shift, below);
-            part += e;
-            if (g != NULL)
-                dot = vfma(e, load_real(g + row * c->stride + i), dot);
-        }
         vreal sum = load_real(c->sum + i) * shrink, carry = load_real(c->carry + i) * shrink;
-        vsum_add(&sum, &carry, part);
+        vreal dot = g != NULL ? load_real(c->dot + i) * shrink : vset(0);
+        vreal dot_carry = g != NULL ? load_real(c->dot_carry + i) * shrink : vset(0);
+        for (int64_t row = 0; row < count; row += plain) {
+            const vpair part = columns_part(c, x, g, i, row, row + plain < count ? row + plain : count, shift);
+            vsum_add(&sum, &carry, part.low);
+            vsum_add(&dot, &dot_carry, part.high);
+        }
         if (!fixed) {
             store_real(c->most + i, most);
             store_real(c->sum + i, sum);
             store_real(c->carry + i, carry);
         }
-        if (g == NULL)
-            continue;
-        vreal all = load_real(c->dot + i) * shrink, all_carry = load_real(c->dot_carry + i) * shrink;
-        vsum_add(&all, &all_carry, dot);
-        store_real(c->dot + i, all);
-        store_real(c->dot_carry + i, all_carry);
+        if (g != NULL) {
+            store_real(c->dot + i, dot);
+            store_real(c->dot_carry + i, dot_carry);
+        }
     }
 }
 

@@ -803,7 +803,8 @@ static check_case random_case(uint64_t seed, copes_lrpe_variant variant)
     c.op.lrpe.dim = check_random(&state) & 1 ? -3 : -1;
     c.grad_theta = s.learns && c.op.kind == COPES_LRPE_BACKWARD;
     check_set_amplitude(&c, s.amplitude);
-    c.lse = check_random(&state) & 1 && c.op.lrpe.act == COPES_ACT_SOFTMAX && c.op.lrpe.dim == -3;
+    /* GPUs need it for theta's gradient */
+    c.lse = (check_random(&state) & 1 || c.grad_theta) && c.op.lrpe.act == COPES_ACT_SOFTMAX && c.op.lrpe.dim == -3;
     c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
     c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;
     c.seed = seed;

@@ -59,7 +59,7 @@ template <typename T> DEVICE any_unit find_any_unit(const any_row<T> &row, int64
         unit.rotations[0] = find_any_rotation(problem, row.b, row.n, row.h, k);
         return unit;
     }
-    const int j = row.rotated && unit.rotated ? dimension_of(problem, k) : -1;
+    const int j = row.rotated && unit.rotated ? COPES_GPU::dimension_of(problem, k) : -1;
     if (j >= 0)
         unit.rotations[0] = rotation_at<true>(step_of(problem, row.h, k, j), position_in(row.position, j));
     return unit;

@@ -65,7 +65,7 @@ DEVICE rotation find_narrow_rotation(const copes_lrpe_problem &problem, const an
     uint32_t phase = 0;
     float poison = 0;
     if (!problem.mixed) {
-        const int j = dimension_of(problem, k);
+        const int j = COPES_GPU::dimension_of(problem, k);
         phase = copes_phase_top(steps[k].high, steps[k].low, position_in(position, max(j, 0)));
         poison = steps[k].poison;
     } else {
@@ -88,7 +88,8 @@ DEVICE void fill_steps(const copes_lrpe_problem &problem, angle_step *steps)
     const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
     const int angles = (int)problem.k, count = angles * (problem.mixed ? problem.grid_rank : 1);
     for (int i = thread; i < count; i += threads)
-        steps[i] = step_of(problem, 0, i % angles, problem.mixed ? i / angles : dimension_of(problem, i % angles));
+        steps[i] =
+            step_of(problem, 0, i % angles, problem.mixed ? i / angles : COPES_GPU::dimension_of(problem, i % angles));
     __syncthreads();
 }
 
