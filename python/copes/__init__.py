@@ -13,7 +13,8 @@ and device, or writes to `out`. Types are float32, float16 and bfloat16 (NumPy's
 float64; arithmetic is in float32 (float64 for float64), rounded once. Angles are exact at every position.
 
 PyTorch: the operators are torch.ops.copes.*, with derivatives in both modes, under torch.compile, torch.func, autocast
-and CUDA graphs, on the current stream; copes.nn has layers. CuPy's arrays are used on CuPy's current stream. Others
+and CUDA graphs, on the current stream; copes.nn has layers, and
+copes.integrations.transformers.use makes a model turn by copes. CuPy's arrays are used on CuPy's current stream. Others
 come and go through DLPack; where their arrays cannot be written to (JAX), `out` is refused.
 
 Wrong arguments raise ValueError or TypeError, a failing device RuntimeError, before anything is written, and the
@@ -29,13 +30,14 @@ from ._copes import version as __version__
 from ._functions import act, lrpe_cosine, lrpe_rotate, md_lrpe_cosine, tpa_decode
 
 if TYPE_CHECKING:
+    from . import integrations as integrations
     from . import nn as nn
 else:
 
     def __getattr__(name):
-        """copes.nn, loaded when it is first asked for, as it needs PyTorch."""
-        if name == "nn":
-            return importlib.import_module("copes.nn")
+        """What needs PyTorch, loaded when it is first asked for."""
+        if name in ("integrations", "nn"):
+            return importlib.import_module(f"copes.{name}")
         raise AttributeError(f"module 'copes' has no attribute {name!r}")
 
 

@@ -1,7 +1,19 @@
 """Fixtures: every test that takes `device` runs on the CPU, and on a GPU where PyTorch finds one."""
 
+import importlib.util
+
 import pytest
 import torch
+
+# timm and transformers import torchvision where it is. PyPI's is built for PyTorch with CUDA: beside PyTorch for the CPU its
+# library does not load, and without these operators, which no test calls, the package cannot be imported.
+if importlib.util.find_spec("torchvision"):
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:
+        torchvision_library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            torchvision_library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
