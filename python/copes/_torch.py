@@ -16,7 +16,6 @@ from ._copes import run
 from ._operators import ACT_FORWARD, LRPE_FORWARD, TPA_DECODE
 from ._torch_library import is_plain, refuse_out, requires_grad
 
-
 _OPTIONAL = ("positions", "offsets", "kv_len", "out")
 
 

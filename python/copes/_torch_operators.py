@@ -226,8 +226,7 @@ def _backward_lrpe(ctx, grad_o, grad_lse=None):
         backward = _lrpe_backward if straight else torch.ops.copes.lrpe_backward.default
         return backward(*arguments), None, *none
     backward = _lrpe_backward_theta if straight else torch.ops.copes.lrpe_backward_theta.default
-    grad_x, grad_theta = backward(*arguments)
-    return grad_x, grad_theta.to(inputs[1].dtype), *none
+    return *backward(*arguments), *none
 
 
 def _jvp_lrpe(ctx, kept, tangent, theta_tangent, *_):

@@ -1,175 +1,18 @@
-"""Layers for PyTorch models: RotaryEmbedding, LRPE and TPADecodeCache.
+"""Layers for PyTorch models: RotaryEmbedding, LRPE and TPADecodeCache, and the function mrope_theta.
 
-Their frequencies and caches are buffers that no state_dict holds: a checkpoint is the same with and without them."""
+Their frequencies and caches are buffers that no state_dict holds: a checkpoint is the same with and without them. Only a
+theta that LRPE learns is a parameter."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from . import _torch  # noqa: F401 - registers the operators, for what loads a compiled or exported model
-from ._functions import Act, Pairing, lrpe_cosine, lrpe_rotate, tpa_decode
+from ._encodings import LRPE, RotaryEmbedding, mrope_theta, show
+from ._functions import tpa_decode
 
-__all__ = ["LRPE", "RotaryEmbedding", "TPADecodeCache"]
-
-
-def _parameters(**parameters: object) -> str:
-    """As a layer's repr shows them."""
-    return ", ".join(f"{name}={value!r}" for name, value in parameters.items())
-
-
-class _Encoding(nn.Module):
-    """What encodings share: theta, which stays float32 when a model is cast to a smaller type, as positions need it.
-
-    No checkpoint has theta, so a layer made on the meta device computes it when it gets memory: by to_empty() at once,
-    in any other way at the first call."""
-
-    theta: Tensor
-
-    def __init__(self, shape: Sequence[int], base: float, exponents: float, heads_first: bool, device) -> None:
-        super().__init__()
-        self.register_buffer("theta", torch.empty(shape, dtype=torch.float32, device=device), persistent=False)
-        self.base = base
-        self.exponents = exponents
-        self.heads_first = heads_first
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Computes theta where it lies: base ** (-i / exponents) for i = 0, 1, ..."""
-        if self.theta.dtype != torch.float32:
-            self.theta = torch.empty_like(self.theta, dtype=torch.float32)
-        self._theta_is_due = self.theta.is_meta
-        if not self._theta_is_due:
-            i = torch.arange(self.theta.numel(), dtype=torch.float64, device="cpu").reshape(self.theta.shape)
-            with torch.no_grad():
-                self.theta.copy_(self.base ** -(i / self.exponents))
-
-    def _apply(self, fn, recurse=True):
-        before = self.theta
-        super()._apply(fn, recurse)
-        if self.theta.is_meta:
-            self._theta_is_due = True
-        elif self._theta_is_due:
-            self.reset_parameters()
-        elif self.theta is not before:  # cast, moved, or without values, as to_empty() leaves it
-            self.theta = before.to(self.theta.device)
-        return self
-
-    def _encode(self, function: Callable[..., Tensor], x: Tensor, **attributes) -> Tensor:
-        if self._theta_is_due and not self.theta.is_meta:
-            if torch.compiler.is_exporting():
-                raise RuntimeError("theta has memory, but no values yet; call reset_parameters() before exporting")
-            self.reset_parameters()
-        if self.heads_first:
-            return function(x.transpose(1, 2), self.theta, **attributes).transpose(1, 2)
-        return function(x, self.theta, **attributes)
-
-
-class RotaryEmbedding(_Encoding):
-    """RoPE (Su et al. 2021): turns pairs of features by position * base ** (-2 i / rotary_dim).
-
-        rope = RotaryEmbedding(head_dim)
-        q, k = rope(q), rope(k)                    # (batch, tokens, heads, head_dim)
-        q, k = rope(q, offset=n), rope(k, offset=n)  # decoding, with n tokens in the cache
-
-    dim          features of a head
-    base         of the frequencies
-    rotary_dim   leading features that turn, even; None: all
-    pairing      half: feature i with i + rotary_dim / 2 (GPT-NeoX, Llama); interleaved: 2 i with 2 i + 1 (GPT-J)
-    heads_first  tensors are (batch, heads, tokens, dim); nothing is copied for it"""
-
-    def __init__(
-        self,
-        dim: int,
-        base: float = 10000.0,
-        *,
-        rotary_dim: int | None = None,
-        pairing: Pairing = "half",
-        heads_first: bool = False,
-        device: torch.device | str | None = None,
-    ) -> None:
-        turning = dim if rotary_dim is None else rotary_dim
-        super().__init__((1, -(-turning // 2)), base, turning / 2, heads_first, device)
-        self.dim = dim
-        self.rotary_dim = turning
-        self.pairing: Pairing = pairing
-
-    def extra_repr(self) -> str:
-        return _parameters(
-            dim=self.dim,
-            base=self.base,
-            rotary_dim=self.rotary_dim,
-            pairing=self.pairing,
-            heads_first=self.heads_first,
-        )
-
-    def forward(self, x: Tensor, offset: int | Sequence[int] = 0) -> Tensor:
-        return self._encode(lrpe_rotate, x, offset=offset, rotary_dim=self.rotary_dim, pairing=self.pairing)
-
-
-class LRPE(_Encoding):
-    """Linearized relative positional encoding (Qin et al. 2023) after an activation, with frequencies of each head's
-    own: head h's feature i has base ** (-(h E + i) / (H E)).
-
-        encode = LRPE(heads, head_dim, act="silu")
-        q, k = encode(q), encode(k)                # (batch, tokens, heads, 2 * head_dim) by cosine
-
-    heads, dim   of the tensors
-    variant      cosine, which doubles the features, or rotate
-    act          none, relu, sigmoid, silu or softmax
-    softmax_dim  softmax's axis: -1 the features, 1 the tokens, with the axes (batch, tokens, heads, dim)
-    grid_rank    dimensions of the positions: 1 for text, 2 for images, 3 for video; `grid` then comes with the tensor
-    prefix       tokens before the grid that are not encoded
-    heads_first  tensors are (batch, heads, tokens, dim)"""
-
-    def __init__(
-        self,
-        heads: int,
-        dim: int,
-        base: float = 10000.0,
-        *,
-        variant: Literal["cosine", "rotate"] = "cosine",
-        act: Act = "none",
-        softmax_dim: int = -1,
-        grid_rank: int = 1,
-        prefix: int = 0,
-        heads_first: bool = False,
-        device: torch.device | str | None = None,
-    ) -> None:
-        if variant not in ("cosine", "rotate"):
-            raise ValueError(f"variant is {variant!r}; it must be cosine or rotate")
-        angles = dim if variant == "cosine" else dim // 2
-        width = -(-angles // grid_rank)
-        super().__init__((heads, width), base, heads * width, heads_first, device)
-        self.function: Callable[..., Tensor] = lrpe_cosine if variant == "cosine" else lrpe_rotate
-        self.heads = heads
-        self.dim = dim
-        self.variant = variant
-        self.act: Act = act
-        self.softmax_dim = softmax_dim
-        self.grid_rank = grid_rank
-        self.prefix = prefix
-
-    def extra_repr(self) -> str:
-        return _parameters(
-            heads=self.heads,
-            dim=self.dim,
-            base=self.base,
-            variant=self.variant,
-            act=self.act,
-            softmax_dim=self.softmax_dim,
-            grid_rank=self.grid_rank,
-            prefix=self.prefix,
-            heads_first=self.heads_first,
-        )
-
-    def forward(self, x: Tensor, offset: int | Sequence[int] = 0, grid: Sequence[int] | None = None) -> Tensor:
-        return self._encode(
-            self.function, x, act=self.act, dim=self.softmax_dim, offset=offset, grid=grid, prefix=self.prefix
-        )
+__all__ = ["LRPE", "RotaryEmbedding", "TPADecodeCache", "mrope_theta"]
 
 
 class TPADecodeCache(nn.Module):
@@ -222,7 +65,7 @@ class TPADecodeCache(nn.Module):
 
     def extra_repr(self) -> str:
         batch, capacity, heads, rank_k = self.ak.shape
-        return _parameters(
+        return show(
             batch=batch,
             capacity=capacity,
             heads=heads,

@@ -1,5 +1,6 @@
 """copes.nn, the examples and the command."""
 
+import copy
 import importlib.util
 import pathlib
 import shutil
@@ -45,6 +46,10 @@ def test_theta_stays_float32(device):
 LAYERS = {
     "RotaryEmbedding": lambda **options: copes.nn.RotaryEmbedding(8, 500.0, **options),
     "LRPE": lambda **options: copes.nn.LRPE(3, 8, 500.0, **options),
+    "yarn": lambda **options: copes.nn.RotaryEmbedding(
+        8, scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64), **options
+    ),
+    "M-RoPE": lambda **options: copes.nn.RotaryEmbedding(8, scaling=dict(mrope_section=[1, 1, 2]), **options),
 }
 
 
@@ -107,6 +112,7 @@ def test_theta_outlives_to_empty(device, name):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_compiled_layers_without_memory(device, name):
+    torch.compiler.reset()
     layer, x = LAYERS[name](device="meta"), torch.randn(2, 5, 3, 8, device=device)
     by_setting(layer, device)
     with pytest.raises(RuntimeError, match="reset_parameters"):
@@ -165,6 +171,121 @@ def test_lrpe(device):
         reference.assert_close(layer(x, grid=(4, 6)), expected)
     with pytest.raises(ValueError, match="variant"):
         copes.nn.LRPE(3, 8, variant="sine")
+
+
+@pytest.mark.parametrize("variant, angles", [("cosine", 8), ("rotate", 4)])
+def test_lrpes_frequencies(variant, angles):
+    """Those of TransNormerLLM's Lrpe: 10000 ** (-2 / d * arange(...)).reshape(heads, 1, -1), d = heads * dim."""
+    theirs = 10000 ** (-2 / (3 * 8) * torch.arange(3 * angles, dtype=torch.float64)).reshape(3, 1, -1)
+    layer = copes.nn.LRPE(3, 8, variant=variant)
+    torch.testing.assert_close(layer.theta, theirs[:, 0].float(), rtol=1e-6, atol=0)
+    grid = copes.nn.LRPE(3, 8, variant=variant, grid_rank=2)
+    torch.testing.assert_close(grid.theta, theirs[:, 0, : angles // 2].float(), rtol=1e-6, atol=0)
+
+
+class Published(torch.nn.Module):
+    """TransNormerLLM's Lrpe, as its checkpoints have it: (batch, heads, tokens, dim)."""
+
+    def __init__(self, heads, dim):
+        super().__init__()
+        self.theta = torch.nn.Parameter(torch.rand(heads, 1, dim))
+
+    def forward(self, x):
+        angles = torch.arange(x.shape[2]).reshape(1, -1, 1).to(x) * self.theta
+        return torch.cat((x * angles.cos(), x * angles.sin()), -1)
+
+
+def test_lrpe_learns(device):
+    published = Published(3, 8).to(device)
+    x, target = torch.randn(2, 3, 5, 8, device=device), torch.randn(2, 3, 5, 16, device=device)
+    options = dict(heads_first=True, device=device)
+    own = torch.nn.Parameter(published.theta.detach().clone())
+    layers = {
+        "learnable": copes.nn.LRPE(3, 8, learnable=True, **options),
+        "parameter": copes.nn.LRPE(3, 8, theta=own, **options),
+        "copy": copes.nn.LRPE(3, 8, theta=published.theta.detach(), learnable=True, **options),
+        "(H, E)": copes.nn.LRPE(3, 8, theta=published.theta.detach()[:, 0], learnable=True, **options),
+    }
+    assert layers["parameter"].theta is own
+    (published(x) - target).square().sum().backward()
+    for layer in layers.values():
+        assert isinstance(layer.theta, torch.nn.Parameter) and list(layer.state_dict()) == ["theta"]
+        layer.load_state_dict(published.state_dict())
+        o = layer(x)
+        torch.testing.assert_close(o, published(x), rtol=1e-5, atol=1e-5)
+        (o - target).square().sum().backward()
+        gradient = layer.theta.grad.reshape(3, 1, 8)
+        torch.testing.assert_close(gradient, published.theta.grad, rtol=1e-4, atol=1e-3)
+    published.load_state_dict(layers["parameter"].state_dict())
+    assert torch.equal(copes.nn.LRPE(3, 8, theta=own, **options).theta, own)
+
+
+def test_lrpe_of_a_tensor(device):
+    """Which is no parameter: state_dict does not have it, but a checkpoint may set it."""
+    theta, x = torch.rand(3, 1, 8, device=device), torch.randn(2, 5, 3, 8, device=device)
+    layer, default = copes.nn.LRPE(3, 8, theta=theta), copes.nn.LRPE(3, 8, device=device)
+    assert layer.theta.device == theta.device and not layer.state_dict() and not list(layer.parameters())
+    assert torch.equal(layer(x), copes.lrpe_cosine(x, theta[:, 0]))
+    default.load_state_dict({"theta": theta})
+    assert torch.equal(default(x), layer(x)) and not default.state_dict()
+    layer.theta.zero_()
+    layer.reset_parameters()
+    assert torch.equal(layer.theta, theta)
+    with pytest.raises(RuntimeError, match="size mismatch for theta"):
+        default.load_state_dict({"theta": theta[:2]})
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        default.load_state_dict({"theta": theta, "eta": theta})
+    mixed = torch.rand(2, 3, 8, device=device)
+    grid = copes.nn.LRPE(3, 8, theta=mixed, grid_rank=2)
+    assert torch.equal(grid(x[:, :4], grid=(2, 2)), copes.lrpe_cosine(x[:, :4], mixed, grid=(2, 2)))
+
+
+def test_learned_theta_stays_float32(device):
+    layer = copes.nn.LRPE(3, 8, learnable=True, device=device)
+    parameter, values = layer.theta, layer.theta.detach().clone()
+    layer(torch.ones(1, 4, 3, 8, device=device)).sum().backward()
+    for cast in (layer.bfloat16, layer.double, layer.half):
+        cast()
+        assert layer.theta is parameter and layer.theta.dtype == layer.theta.grad.dtype == torch.float32
+        assert torch.equal(layer.theta, values)
+    o = layer(torch.ones(1, 4, 3, 8, device=device, dtype=torch.bfloat16))
+    o.sum().backward()
+    assert o.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("how, learnable", [("to_empty", True), ("assign", True), ("assign", False), ("setting", True)])
+def test_theta_from_a_checkpoint_of_a_layer_without_memory(device, how, learnable):
+    """The first call must not undo it."""
+    layer, x = copes.nn.LRPE(3, 8, learnable=learnable, device="meta"), torch.randn(1, 4, 3, 8, device=device)
+    checkpoint = {"theta": torch.rand(3, 1, 8, device=device)}
+    expected = copes.lrpe_cosine(x, checkpoint["theta"][:, 0].clone())  # the layer may share the checkpoint's memory
+    if how == "to_empty":
+        layer.to_empty(device=device)
+        assert torch.equal(layer.theta, copes.nn.LRPE(3, 8, device=device).theta)
+        layer.load_state_dict(checkpoint)
+    elif how == "assign":
+        layer.load_state_dict(checkpoint, assign=True)
+    else:
+        layer.theta = torch.nn.Parameter(checkpoint["theta"][:, 0].clone())
+    assert torch.equal(layer(x), expected)
+
+
+def test_lrpe_at_positions(device):
+    x, positions = torch.randn(2, 5, 3, 8, device=device), torch.randint(0, 99, (2, 2, 5), device=device)
+    layer = copes.nn.LRPE(3, 8, variant="rotate", pairing="interleaved", act="silu", grid_rank=2, device=device)
+    where = dict(positions=positions, inverse=True)
+    expected = copes.lrpe_rotate(x, layer.theta, act="silu", pairing="interleaved", **where)
+    assert torch.equal(layer(x, **where), expected)
+    line, offsets = copes.nn.LRPE(3, 8, device=device), positions[0, :, 0]
+    assert torch.equal(line(x, offsets=offsets), copes.lrpe_cosine(x, line.theta, offsets=offsets))
+
+
+@pytest.mark.parametrize("learnable", [False, True])
+def test_layers_are_copied_and_saved(device, tmp_path, learnable):
+    layer, x = copes.nn.LRPE(3, 8, learnable=learnable, device=device), torch.randn(1, 4, 3, 8, device=device)
+    torch.save(layer, tmp_path / "layer.pt")
+    for other in (copy.deepcopy(layer), torch.load(tmp_path / "layer.pt", weights_only=False)):
+        assert torch.equal(other(x), layer(x))
 
 
 def test_cache(device):
@@ -239,6 +360,9 @@ def test_repr():
     assert repr(copes.nn.LRPE(3, 8, act="silu", grid_rank=2, prefix=1)) == (
         "LRPE(heads=3, dim=8, base=10000.0, variant='cosine', act='silu', softmax_dim=-1, grid_rank=2, prefix=1, "
         "heads_first=False)"
+    )
+    assert repr(copes.nn.LRPE(3, 8, pairing="interleaved", learnable=True)).endswith(
+        "heads_first=False, learnable=True, pairing='interleaved')"
     )
     cache = cache_of()
     cache.append(**factors())

@@ -28,6 +28,9 @@ CALLS = {
     "act": lambda x, out: copes.act(x, "sigmoid", out=out),
     "softmax": lambda x, out: copes.act(x, "softmax", 1, out=out),
     "lrpe": lambda x, out: copes.lrpe_rotate(x, THETA.to(x.device), act="silu", out=out),
+    "lrpe at positions": lambda x, out: copes.lrpe_rotate(
+        x, THETA.to(x.device), positions=x[..., 0, 0].detach(), out=out
+    ),
     "tpa_decode": tpa_decode,
     "act.out": lambda x, out: torch.ops.copes.act.out(x, "sigmoid", -1, out=out),
     "lrpe.out": lambda x, out: torch.ops.copes.lrpe.out(x, THETA.to(x.device), None, None, *ROTATE, out=out),
@@ -208,6 +211,14 @@ def theta_kept_by_copes(call, device):
     theta = x_of(device)
     y = copes.lrpe_rotate(x_of(device, requires_grad=True), theta[0, 0, :, :4])
     call(x_of(device), theta)
+    y.sum().backward()
+
+
+@scenario
+def positions_kept_by_copes(call, device):
+    positions = x_of(device)
+    y = copes.lrpe_rotate(x_of(device, requires_grad=True), THETA.to(device), positions=positions[:, :, 0, 0])
+    call(x_of(device), positions)
     y.sum().backward()
 
 

@@ -272,6 +272,19 @@ def test_vmap(name, shape, heads):
         torch.testing.assert_close(torch.vmap(function, dims)(*inputs), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(1, 8), (H, 8), (1, 1, 8), (1, H, 8)])
+def test_vmap_of_thetas_gradient(shape):
+    """By the operator itself: autograd would sum what has the heads' axis too many."""
+    x, grad_o, theta = torch.randn(B, N, H, D), torch.randn(4, B, N, H, D), torch.rand(shape)
+    attributes = ("rotate", "half", "silu", -1, None, None, 0, 0, None, 0, 0, None, False, False)
+
+    def f(grad_o):
+        return torch.ops.copes.lrpe_backward_theta(x, theta, None, None, grad_o, None, *attributes)
+
+    for result, expected in zip(torch.vmap(f)(grad_o), zip(*map(f, grad_o))):
+        torch.testing.assert_close(result, torch.stack(expected), rtol=1e-5, atol=1e-4)
+
+
 def test_forward_mode_of_x():
     x, theta, positions = torch.randn(B, N, H, D), torch.rand(1, 8), torch.arange(N)
 
@@ -383,3 +396,18 @@ def test_positions_of_another_framework():
 def test_devices_are_not_mixed():
     with pytest.raises(ValueError, match="positions"):
         copes.lrpe_rotate(X.cuda(), THETA.cuda(), positions=PLACES)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graphs_replay_at_other_positions():
+    x, theta, positions = torch.randn(B, N, H, D, device="cuda"), torch.rand(1, 8, device="cuda"), PLACES.cuda()
+    offsets = torch.tensor([3, 4], device="cuda")
+    copes.lrpe_rotate(x, theta, positions=positions)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = copes.lrpe_rotate(x, theta, positions=positions), copes.lrpe_rotate(x, theta, offsets=offsets)
+    positions += 100
+    offsets.copy_(torch.tensor([9, 2**40]))
+    graph.replay()
+    expected = copes.lrpe_rotate(x, theta, positions=positions), copes.lrpe_rotate(x, theta, offsets=offsets)
+    assert all(map(torch.equal, results, expected))

@@ -19,6 +19,8 @@ assert_type(copes.act(a, "relu"), NDArray[np.float32])
 assert_type(copes.lrpe_rotate(x, theta, offset=3, grid=(2, 2), sections=[2, 2], pairing="interleaved"), Tensor)
 assert_type(copes.lrpe_rotate(a, t, rotary_dim=4, pad_theta=True, act="silu", out=a), NDArray[np.float32])
 assert_type(copes.lrpe_cosine(x, theta, dim=1, act="softmax"), Tensor)
+assert_type(copes.lrpe_rotate(x, theta, positions=x, amplitude=2.0, inverse=True, rotary_begin=2), Tensor)
+assert_type(copes.lrpe_cosine(a, t, offsets=np.ones(1, np.int64)), NDArray[np.float32])
 assert_type(copes.md_lrpe_cosine(x, theta, (2, 2), 0), Tensor)
 assert_type(copes.tpa_decode(x, x, x, x, x, x), Tensor)
 assert_type(copes.tpa_decode(x, x, x, x, x, x, return_lse=False, out=x), Tensor)
@@ -37,7 +39,11 @@ copes.lrpe_cosine(x, theta, pairing="half")  # type: ignore[call-arg]
 copes.nothing  # type: ignore[attr-defined]
 
 rope = copes.nn.RotaryEmbedding(8, pairing="interleaved")
-assert_type(rope.forward(x, offset=3), Tensor)
+assert_type(rope.forward(x, offset=3, positions=x), Tensor)
+assert_type(copes.nn.RotaryEmbedding.from_config({"head_dim": 8}, heads_first=True), copes.nn.RotaryEmbedding)
+assert_type(copes.nn.mrope_theta((2, 1, 1), interleaved=True), Tensor)
+assert_type(copes.nn.LRPE(2, 8, learnable=True, theta=x).forward(x, positions=x), Tensor)
+copes.lrpe_rotate(x, theta, positions=3)  # type: ignore[arg-type]
 assert_type(copes.nn.LRPE(2, 8, variant="rotate", act="silu").theta, Tensor)
 cache = copes.nn.TPADecodeCache(1, 8, 2, 8, dtype=torch.float16)
 assert_type(cache.decode(x, x), Tensor)
