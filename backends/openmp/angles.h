@@ -306,7 +306,7 @@ static void angles_make(const angles *a, const copes_lrpe_problem *problem, int6
 {
     const int64_t to = row * a->stride, length = count * a->stride;
     const bool line = problem->grid_rank == 1; /* all of a row at once: an angle past the segment has a step of 0 */
-    token_position position[COPES_MAX_GRID];
+    token_position position[COPES_MAX_GRID] = {{0, 0}};
     if (!find_positions(problem, b, token, position)) {
         for (int64_t i = 0; i < length; i += LANES) {
             store_real(a->cosine + to + i, vset(a->amplitude));

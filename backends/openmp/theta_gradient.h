@@ -60,7 +60,7 @@ static inline double angle_derivative(const copes_lrpe_problem *problem, const r
 static void theta_sums_add(const theta_sums *sums, const copes_lrpe_problem *problem, const row_layout *layout,
                            const learned_row *row, int64_t chunk, int64_t b, int64_t n, int64_t head)
 {
-    token_position position[COPES_MAX_GRID];
+    token_position position[COPES_MAX_GRID] = {{0, 0}};
     if (!find_positions(problem, b, n, position))
         return;
     for (int j = 0; j < problem->grid_rank; j++) {
