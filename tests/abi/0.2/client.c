@@ -157,7 +157,8 @@ static void try_theta_gradient(copes_context *context)
     run(context, &op, &args, "theta's gradient");
     for (int i = 0; i < N * H; i++) {
         const float *y = x + i * D + D - 2, *grad = g + i * D + D - 2;
-        const double p = i / H, cosine = cos(p / 2), sine = sin(p / 2);
+        const int token = i / H;
+        const double p = token, cosine = cos(p / 2), sine = sin(p / 2);
         sum += p * (grad[1] * (y[0] * cosine - y[1] * sine) - grad[0] * (y[0] * sine + y[1] * cosine));
     }
     wanted[0] = (float)sum;
