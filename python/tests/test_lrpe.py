@@ -84,7 +84,7 @@ def test_theta_that_is_short_by_mistake(device):
             call(x, theta)
     with pytest.raises(ValueError, match="theta has shape .* E must be 16, or 1 .* pad_theta"):
         copes.lrpe_cosine(x, theta)
-    with pytest.raises(ValueError, match="pad_theta is 1; with more than one dimension"):
+    with pytest.raises(ValueError, match="pad_theta is 1; with 2-d positions"):
         copes.md_lrpe_cosine(x, theta, (2, N // 2), pad_theta=True)
     copes.lrpe_rotate(x, theta, rotary_dim=D // 2)
 

@@ -355,7 +355,7 @@ REFUSED = [
     (ValueError, "offsets is given; with a 2-d grid", dict(offsets=PLACES[:B], grid=(3, 4))),
     (ValueError, r"offsets has shape \(3,\); it must be \(2,\)", dict(offsets=PLACES[:3])),
     (TypeError, "offsets has type float64", dict(offsets=PLACES[:B].double())),
-    (ValueError, r"offset\[1\] is 2; .* 1 dimensions", dict(positions=PLACES, offset=(1, 2))),
+    (ValueError, r"offset\[1\] is 2; .* 1-d positions", dict(positions=PLACES, offset=(1, 2))),
     (ValueError, "amplitude is 0; it must be another number, or None for 1", dict(amplitude=0.0)),
     (ValueError, "amplitude is inf; it must be finite", dict(amplitude=float("inf"))),
     (TypeError, "amplitude is 'a'; it must be a number", dict(amplitude="a")),
