@@ -6,16 +6,17 @@
 namespace COPES_GPU::lrpe
 {
 
-enum { ROWS = 4 }; /* of a block */
+inline constexpr int ROWS = 4; /* of a block */
 
-template <typename T> DEVICE void write_pair(const any_row<T> &row, const int64_t (&place)[2], const float (&x)[2][1])
+template <typename T, bool ANYWHERE>
+DEVICE void write_pair(const any_row<T, ANYWHERE> &row, const int64_t (&place)[2], const float (&x)[2][1])
 {
     for (int i = 0; i < 2; i++)
         if (place[i] >= 0 && row.live)
             write_scalar<T>(row.element(row.problem.dst, place[i]), x[i][0]);
 }
 
-template <typename T> DEVICE void forward_row(const any_row<T> &row, int lane)
+template <typename T, bool ANYWHERE> DEVICE void forward_row(const any_row<T, ANYWHERE> &row, int lane)
 {
     const copes_lrpe_problem &problem = row.problem;
     const bool softmax = problem.softmax == COPES_OVER_FEATURES;
@@ -35,7 +36,8 @@ template <typename T> DEVICE void forward_row(const any_row<T> &row, int lane)
 }
 
 /* The sum of a row's softmax times its gradient. */
-template <typename T> DEVICE float softmax_dot(const any_row<T> &row, const row_softmax &statistics, int lane)
+template <typename T, bool ANYWHERE>
+DEVICE float softmax_dot(const any_row<T, ANYWHERE> &row, const row_softmax &statistics, int lane)
 {
     long_sum dot;
     for (int64_t k = lane; k < count_units(row.problem); k += LANES) {
@@ -49,7 +51,7 @@ template <typename T> DEVICE float softmax_dot(const any_row<T> &row, const row_
     return sum_of_lanes(dot.sum, LANES);
 }
 
-template <typename T> DEVICE void backward_row(const any_row<T> &row, int lane)
+template <typename T, bool ANYWHERE> DEVICE void backward_row(const any_row<T, ANYWHERE> &row, int lane)
 {
     const copes_lrpe_problem &problem = row.problem;
     const bool softmax = problem.softmax == COPES_OVER_FEATURES, kept = problem.x.data != nullptr;
@@ -68,18 +70,16 @@ template <typename T> DEVICE void backward_row(const any_row<T> &row, int lane)
     }
 }
 
-template <typename T> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem argument)
+template <typename T, bool ANYWHERE> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem argument)
 {
     const copes_lrpe_problem &problem = first_argument(argument);
     const int lane = (int)threadIdx.x % LANES;
     const int64_t rows = problem.b * problem.n * problem.h, step = (int64_t)gridDim.x * ROWS;
     for (int64_t first = (int64_t)blockIdx.x * ROWS; first < rows; first += step) {
         const int64_t wanted = first + threadIdx.x / LANES, i = wanted < rows ? wanted : rows - 1;
-        any_row<T> row =
-            {problem,      i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false, false,
-             wanted < rows};
-        row.on_grid = is_on_grid(problem) && problem.amplitude == 1;
-        row.rotated = row.on_grid && find_positions(problem, row.n, row.position);
+        any_row<T, ANYWHERE> row =
+            {problem, i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false, wanted < rows};
+        row.rotated = !ANYWHERE && find_positions(problem, row.n, row.position);
         if (problem.backward)
             backward_row(row, lane);
         else
@@ -88,12 +88,15 @@ template <typename T> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem 
 }
 
 inline constexpr variant_word any_name = "lrpe_any";
-template <typename T> inline constexpr const char *any_variant = variant_name<any_name, type_name<T>>::text;
+inline constexpr variant_word place_names[] = {"grid", "anywhere"};
 
-template <typename T>
+template <typename T, bool ANYWHERE>
+inline constexpr const char *any_variant = variant_name<any_name, type_name<T>, place_names[ANYWHERE]>::text;
+
+template <typename T, bool ANYWHERE>
 static copes_status run(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
-    return launch(queue, lrpe_any<T>, grid_of(plan), block_of(plan), 0, tiling_of<copes_lrpe_problem>(plan));
+    return launch(queue, lrpe_any<T, ANYWHERE>, grid_of(plan), block_of(plan), 0, tiling_of<copes_lrpe_problem>(plan));
 }
 
 template <typename T> void plan_any(const gpu_device &, const copes_lrpe_problem &problem, copes_plan *plan)
@@ -101,7 +104,10 @@ template <typename T> void plan_any(const gpu_device &, const copes_lrpe_problem
     const int64_t wanted = (problem.b * problem.n * problem.h + ROWS - 1) / ROWS;
     set_launch(plan, blocks_of(wanted, ROWS * LANES), ROWS * LANES, 0);
     set_tiling(plan, problem);
-    take(plan, any_variant<T>, run<T>);
+    if (is_on_grid(problem) && problem.amplitude == 1)
+        take(plan, any_variant<T, false>, run<T, false>);
+    else
+        take(plan, any_variant<T, true>, run<T, true>);
 }
 
 template void plan_any<f32>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);
@@ -110,9 +116,12 @@ template void plan_any<bf16>(const gpu_device &, const copes_lrpe_problem &, cop
 
 void list_any(variant_list *list)
 {
-    list->add(any_variant<f32>);
-    list->add(any_variant<f16>);
-    list->add(any_variant<bf16>);
+    list->add(any_variant<f32, false>);
+    list->add(any_variant<f32, true>);
+    list->add(any_variant<f16, false>);
+    list->add(any_variant<f16, true>);
+    list->add(any_variant<bf16, false>);
+    list->add(any_variant<bf16, true>);
 }
 
 } // namespace COPES_GPU::lrpe

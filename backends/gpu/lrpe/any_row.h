@@ -9,15 +9,15 @@
 namespace COPES_GPU::lrpe
 {
 
-enum { LANES = 32 };
+inline constexpr int LANES = 32; /* threads of a row */
 
-/* A row of every tensor. */
-template <typename T> struct any_row {
+/* A row of every tensor. ANYWHERE: positions do not hang on a grid alone, or there is an amplitude; a kernel has registers for
+ * either. */
+template <typename T, bool ANYWHERE> struct any_row {
     const copes_lrpe_problem &problem;
     int64_t b, n, h;
     int32_t position[COPES_MAX_GRID];
-    bool on_grid, rotated,
-        live; /* on_grid: `position` has what there is to know of the token; live: it is to be written */
+    bool rotated, live; /* live: it is to be written */
 
     __device__ __forceinline__ T *element(const copes_view &view, int64_t feature) const
     {
@@ -42,7 +42,7 @@ DEVICE int64_t count_units(const copes_lrpe_problem &problem)
     return problem.variant == COPES_LRPE_COSINE ? problem.d : problem.d - problem.k;
 }
 
-template <typename T> DEVICE any_unit find_any_unit(const any_row<T> &row, int64_t k)
+template <typename T, bool ANYWHERE> DEVICE any_unit find_any_unit(const any_row<T, ANYWHERE> &row, int64_t k)
 {
     const copes_lrpe_problem &problem = row.problem;
     any_unit unit = {{k, -1}, {k, -1}, {{1, 0}}, k < problem.k};
@@ -55,8 +55,9 @@ template <typename T> DEVICE any_unit find_any_unit(const any_row<T> &row, int64
         unit.plain[0] = unit.encoded[0] = problem.begin + (half ? k : 2 * k);
         unit.plain[1] = unit.encoded[1] = problem.begin + (half ? k + problem.k : 2 * k + 1);
     }
-    if (!row.on_grid && unit.rotated) {
-        unit.rotations[0] = find_any_rotation(problem, row.b, row.n, row.h, k);
+    if constexpr (ANYWHERE) {
+        if (unit.rotated)
+            unit.rotations[0] = find_any_rotation(problem, row.b, row.n, row.h, k);
         return unit;
     }
     const int j = row.rotated && unit.rotated ? COPES_GPU::dimension_of(problem, k) : -1;
@@ -66,8 +67,9 @@ template <typename T> DEVICE any_unit find_any_unit(const any_row<T> &row, int64
 }
 
 /* Both features of a unit, from a tensor in their plain or encoded places. */
-template <typename T>
-DEVICE void read_pair(const any_row<T> &row, const copes_view &view, const int64_t (&place)[2], float (&x)[2][1])
+template <typename T, bool ANYWHERE>
+DEVICE void read_pair(const any_row<T, ANYWHERE> &row, const copes_view &view, const int64_t (&place)[2],
+                      float (&x)[2][1])
 {
     for (int i = 0; i < 2; i++)
         x[i][0] = place[i] >= 0 ? row.read(view, place[i]) : 0;
@@ -83,7 +85,8 @@ struct row_softmax {
     }
 };
 
-template <typename T> DEVICE row_softmax find_softmax(const any_row<T> &row, const copes_view &x, int lane)
+template <typename T, bool ANYWHERE>
+DEVICE row_softmax find_softmax(const any_row<T, ANYWHERE> &row, const copes_view &x, int lane)
 {
     float most = -INFINITY;
     long_sum sum;
@@ -96,7 +99,8 @@ template <typename T> DEVICE row_softmax find_softmax(const any_row<T> &row, con
 }
 
 /* The gradient of a unit's plain features, the encoding undone. */
-template <typename T> DEVICE void read_gradient(const any_row<T> &row, const any_unit &unit, float (&g)[2][1])
+template <typename T, bool ANYWHERE>
+DEVICE void read_gradient(const any_row<T, ANYWHERE> &row, const any_unit &unit, float (&g)[2][1])
 {
     read_pair(row, row.problem.src, unit.encoded, g);
     if (row.problem.variant == COPES_LRPE_COSINE)

@@ -106,6 +106,7 @@ DEVICE void find_rotations(const copes_lrpe_problem &problem, const angle_step *
             rotations[i] = find_narrow_rotation(problem, steps, unit * V + i, position);
     }
     if (how == turning::wide)
+#pragma unroll /* an index that is known only at run time would put the rotations into memory */
         for (int i = 0; i < V; i++)
             rotations[i] = find_any_rotation(problem, b, token, 0, unit * V + i);
 }

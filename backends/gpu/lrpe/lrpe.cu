@@ -87,6 +87,7 @@ void list_variants(variant_list *list)
     list_batch(list);
     list_heads(list);
     list_any(list);
+    list_theta(list);
 }
 
 } // namespace COPES_GPU::lrpe

@@ -37,6 +37,7 @@ void list_tokens(variant_list *list);
 void list_batch(variant_list *list);
 void list_heads(variant_list *list);
 void list_any(variant_list *list);
+void list_theta(variant_list *list); /* the variant of a call that computes nothing else */
 
 } // namespace COPES_GPU::lrpe
 

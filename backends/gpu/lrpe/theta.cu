@@ -7,7 +7,7 @@
 namespace COPES_GPU::lrpe
 {
 
-enum { WARPS = 16 }; /* of a block */
+inline constexpr int WARPS = 16; /* of a block */
 
 /* The elements of theta that a block has: columns first .. of a row, in dimension j of a theta for each. */
 struct theta_place {
@@ -45,7 +45,8 @@ DEVICE float position_value(const copes_lrpe_problem &problem, int64_t b, int64_
 }
 
 /* The activation's value of a row's feature; `lse` comes of softmax over the sequence. */
-template <typename T> DEVICE float activated(const any_row<T> &row, const row_softmax &statistics, int64_t feature)
+template <typename T>
+DEVICE float activated(const any_row<T, true> &row, const row_softmax &statistics, int64_t feature)
 {
     const copes_lrpe_problem &problem = row.problem;
     if (feature < 0)
@@ -60,7 +61,8 @@ template <typename T> DEVICE float activated(const any_row<T> &row, const row_so
 }
 
 /* The derivative by angle k of a row. */
-template <typename T> DEVICE float angle_derivative(const any_row<T> &row, const row_softmax &statistics, int64_t k)
+template <typename T>
+DEVICE float angle_derivative(const any_row<T, true> &row, const row_softmax &statistics, int64_t k)
 {
     const any_unit unit = find_any_unit(row, k);
     const float y = activated(row, statistics, unit.plain[0]);
@@ -76,7 +78,7 @@ template <typename T> DEVICE float angle_derivative(const any_row<T> &row, const
 
 /* Adds what a row gives to the thread's element of theta: column e of dimension j, or of all dimensions. */
 template <typename T>
-DEVICE void add_row(const theta_tiling &tiling, const theta_place &place, const any_row<T> &row, int lane,
+DEVICE void add_row(const theta_tiling &tiling, const theta_place &place, const any_row<T, true> &row, int lane,
                     long_sum &sum)
 {
     const copes_lrpe_problem &problem = row.problem;
@@ -102,14 +104,9 @@ template <typename T> __global__ void LAUNCH_BOUNDS(LANES *WARPS, 1) lrpe_theta(
     const int64_t heads = tiling.rows == 1 ? problem.h : 1, rows = problem.b * problem.n * heads;
     long_sum sum;
     for (int64_t i = warp; i < rows; i += WARPS) {
-        any_row<T> row = {problem,
-                          i / heads / problem.n,
-                          i / heads % problem.n,
-                          tiling.rows == 1 ? i % heads : place.row,
-                          {},
-                          false,
-                          false,
-                          true};
+        const any_row<T, true> row =
+            {problem, i / heads / problem.n, i / heads % problem.n, tiling.rows == 1 ? i % heads : place.row, {}, false,
+             true};
         add_row(tiling, place, row, lane, sum);
     }
     sums[warp][lane] = sum.sum;
@@ -147,6 +144,8 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
     return blocks == 0 ? COPES_OK : launch(queue, lrpe_theta<T>, (unsigned)blocks, LANES * WARPS, 0, tiling);
 }
 
+template <typename T> inline constexpr const char *theta_variant = variant_name<"lrpe_theta", type_name<T>>::text;
+
 template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan)
 {
     const theta_tiling tiling = cut_theta(problem);
@@ -156,7 +155,7 @@ template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem,
             "lrpe_backward: lse is NULL; for grad_theta after softmax over the sequence GPUs need the forward's");
     if ((double)tiling.groups * (double)problem.h * tiling.sets > INT32_MAX)
         return copes_fail(COPES_ERROR_SIZE, "lrpe_backward: grad_theta has more elements than a launch takes");
-    plan->first = variant_name<"lrpe_theta", type_name<T>>::text;
+    plan->first = theta_variant<T>;
     plan->run_first = reinterpret_cast<void (*)()>(run<T>);
     return COPES_OK;
 }
@@ -164,5 +163,12 @@ template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem,
 template copes_status plan_theta<f32>(const copes_lrpe_problem &, copes_plan *);
 template copes_status plan_theta<f16>(const copes_lrpe_problem &, copes_plan *);
 template copes_status plan_theta<bf16>(const copes_lrpe_problem &, copes_plan *);
+
+void list_theta(variant_list *list)
+{
+    list->add(theta_variant<f32>);
+    list->add(theta_variant<f16>);
+    list->add(theta_variant<bf16>);
+}
 
 } // namespace COPES_GPU::lrpe
