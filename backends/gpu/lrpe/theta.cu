@@ -144,7 +144,8 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
     return blocks == 0 ? COPES_OK : launch(queue, lrpe_theta<T>, (unsigned)blocks, LANES * WARPS, 0, tiling);
 }
 
-template <typename T> inline constexpr const char *theta_variant = variant_name<"lrpe_theta", type_name<T>>::text;
+inline constexpr variant_word theta_name = "lrpe_theta";
+template <typename T> inline constexpr const char *theta_variant = variant_name<theta_name, type_name<T>>::text;
 
 template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan)
 {
