@@ -119,7 +119,7 @@ DEVICE uint64_t phase_of(const token_position &position, float theta)
 }
 
 /* Angle k's rotation of a token, amplitude and all, wherever positions come from. */
-static __device__ __noinline__ rotation find_any_rotation(const copes_lrpe_problem &problem, int64_t b, int64_t token,
+inline __device__ __noinline__ rotation find_any_rotation(const copes_lrpe_problem &problem, int64_t b, int64_t token,
                                                           int64_t head, int64_t k)
 {
     int64_t rest = token - problem.prefix;
