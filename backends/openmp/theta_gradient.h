@@ -109,8 +109,9 @@ static void theta_sums_finish(const theta_sums *sums, const copes_lrpe_problem *
             for (int64_t e = 0; e < problem->e; e++) {
                 real *const to =
                     (real *)view->data + row * view->stride[0] + e * view->stride[1] + set * view->stride[2];
-                *to = (real)column_sum(sums, problem, row, shared ? problem->h : 1, set,
-                                       problem->mixed ? set + 1 : problem->grid_rank, e);
+                const real sum = (real)column_sum(sums, problem, row, shared ? problem->h : 1, set,
+                                                  problem->mixed ? set + 1 : problem->grid_rank, e);
+                memcpy((void *)to, &sum, sizeof sum); /* of any alignment */
             }
 }
 

@@ -92,10 +92,11 @@ static void place(check_buffer *buffer, check_layout layout)
     buffer->bytes = buffer->first + (size_t)(above * size) + GUARD;
 }
 
-/* Where the tensor's data begins in an allocation. */
-static void *data_in(const check_buffer *buffer, void *allocation)
+/* Where the tensor's data begins in an allocation, which need not be there. */
+static void *data_in(const check_buffer *buffer, uintptr_t allocation)
 {
-    return (unsigned char *)allocation + buffer->first - buffer->tensor.byte_offset;
+    return (void *)(allocation + (uintptr_t)buffer->first -
+                    (uintptr_t)buffer->tensor.byte_offset); /* NOLINT(performance-no-int-to-ptr) */
 }
 
 void check_buffer_describe(check_buffer *buffer, DLDevice device, check_type type, int rank, const int64_t *shape,
@@ -111,7 +112,7 @@ void check_buffer_describe(check_buffer *buffer, DLDevice device, check_type typ
                                 .strides = layout == CHECK_COMPACT ? NULL : buffer->strides};
     place(buffer, layout);
     buffer->tensor.byte_offset = layout == CHECK_PADDED ? (uint64_t)check_type_of(type)->size : 0;
-    buffer->tensor.data = data_in(buffer, (void *)address); /* NOLINT(performance-no-int-to-ptr) */
+    buffer->tensor.data = data_in(buffer, address);
 }
 
 int check_buffer_create(check_buffer *buffer, DLDevice device, check_type type, int rank, const int64_t *shape,
@@ -125,7 +126,7 @@ int check_buffer_create(check_buffer *buffer, DLDevice device, check_type type, 
         return -1;
     }
     memset(buffer->image, poison, buffer->bytes);
-    buffer->tensor.data = data_in(buffer, buffer->device);
+    buffer->tensor.data = data_in(buffer, (uintptr_t)buffer->device);
     return buffer->memory->write(device.device_id, buffer->device, buffer->image, buffer->bytes);
 }
 
