@@ -95,8 +95,8 @@ static void place(check_buffer *buffer, check_layout layout)
 /* Where the tensor's data begins in an allocation, which need not be there. */
 static void *data_in(const check_buffer *buffer, uintptr_t allocation)
 {
-    return (void *)(allocation + (uintptr_t)buffer->first -
-                    (uintptr_t)buffer->tensor.byte_offset); /* NOLINT(performance-no-int-to-ptr) */
+    const uintptr_t data = allocation + buffer->first - (uintptr_t)buffer->tensor.byte_offset;
+    return (void *)data; /* NOLINT(performance-no-int-to-ptr) */
 }
 
 void check_buffer_describe(check_buffer *buffer, DLDevice device, check_type type, int rank, const int64_t *shape,
