@@ -224,7 +224,7 @@ void TEMPLATE(lrpe_sequence)(const copes_lrpe_problem *problem, const copes_cpu_
     const bool learns = problem->grad_theta.data != NULL;
     sequence_job job = {problem, run, entries, (problem->b + entries - 1) / entries,
                         theta_sums_of(problem, problem->b)};
-    if (learns)
+    if (learns && run->workspace != NULL) /* else there is no angle */
         job.sums.at = (double *)((char *)run->workspace + thread_workspace(memory, run->threads));
     copes_team_run(run, run_slabs, &job);
     if (learns)

@@ -73,7 +73,7 @@ static theta_sums find_sums(const copes_lrpe_problem *problem, const copes_cpu_r
 {
     const block_shape shape = shape_of(problem);
     theta_sums sums = theta_sums_of(problem, chunks);
-    if (problem->grad_theta.data != NULL)
+    if (problem->grad_theta.data != NULL && run->workspace != NULL) /* else there is no angle */
         sums.at = (double *)((char *)run->workspace + thread_workspace(memory_bytes(problem, &shape), run->threads));
     return sums;
 }
