@@ -1,12 +1,12 @@
 /* The oracle's angle reduction against one by big integers: pi by Machin's formula, and p theta modulo 2 pi by long
  * division, bit by bit. Positions are integers of 64 bits, or float32 numbers. */
+#include "tests/harness/random.h"
 #include "tests/oracle/oracle.h"
 #include "tests/suite.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
-#include <string.h>
 
 #define BOUND 2e-18L /* radians: 2^-61 turn */
 
@@ -155,16 +155,6 @@ static void expect_angle_of_float(float p, float theta, number turn)
     ck_assert_msg(error < BOUND, "p %a theta %a: off by %Lg rad", (double)p, (double)theta, error);
 }
 
-/* Any finite float32, by its bits. */
-static float random_float(uint64_t *state)
-{
-    uint32_t bits = (uint32_t)random_bits(state);
-    float value;
-    bits = (bits >> 23 & 255) == 255 ? bits ^ 1U << 30 : bits;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 START_TEST(known_digits_of_pi)
 {
     number turn = two_pi();
@@ -206,7 +196,7 @@ START_TEST(angles_at_any_position)
         float theta =
             ldexpf(1 + (float)(random_bits(&state) & 0x7fffff) * 0x1p-23F, (int)(random_bits(&state) % 60) - 40);
         expect_angle(random_bits(&state) & 1 ? p : -p, i % 3 == 0 ? -theta : theta, turn);
-        expect_angle((int64_t)(random_bits(&state) << 32 | random_bits(&state)), random_float(&state), turn);
+        expect_angle((int64_t)(random_bits(&state) << 32 | random_bits(&state)), check_random_float(&state), turn);
     }
     for (int exponent = -149; exponent < 128; exponent++) {
         expect_angle(INT32_MAX, ldexpf(1.999F, exponent), turn);
@@ -226,7 +216,7 @@ START_TEST(angles_at_float_positions)
         expect_angle_of_float(edges[i / count], edges[i % count], turn);
     }
     for (int i = 0; i < 4000; i++) {
-        expect_angle_of_float(random_float(&state), random_float(&state), turn);
+        expect_angle_of_float(check_random_float(&state), check_random_float(&state), turn);
         expect_angle_of_float((float)random_bits(&state) * 0x1p-16F, (float)random_bits(&state) * 0x1p-32F, turn);
     }
 }

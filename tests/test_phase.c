@@ -57,16 +57,6 @@ static void expect_product(float p, float theta)
     ck_assert_msg(error < 0x1p-60L, "product: p %a, theta %a: %Lg turn", (double)p, (double)theta, error);
 }
 
-/* Any finite float32, by its bits. */
-static float any_float(uint64_t *state)
-{
-    uint32_t bits = (uint32_t)check_random(state);
-    float value;
-    bits = (bits >> 23 & 255) == 255 ? bits ^ 1U << 30 : bits;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* Of any size: as many of each number of bits. */
 static int64_t any_integer(uint64_t *state)
 {
@@ -99,9 +89,9 @@ START_TEST(random_ones_agree)
 {
     uint64_t state = 1;
     for (int i = 0; i < RANDOM; i++) {
-        expect_integer(any_integer(&state), any_float(&state));
+        expect_integer(any_integer(&state), check_random_float(&state));
         expect_integer(any_integer(&state), (float)(8 * check_uniform(&state) - 4));
-        expect_product(any_float(&state), any_float(&state));
+        expect_product(check_random_float(&state), check_random_float(&state));
         expect_product((float)(2e5 * check_uniform(&state) - 1e5), (float)(8 * check_uniform(&state) - 4));
     }
 }

@@ -15,15 +15,22 @@ struct angle_step {
 };
 
 /* Is the grid all that positions hang on, and does each angle turn with one dimension? */
-__host__ __device__ inline bool is_on_grid(const copes_lrpe_problem &problem)
+inline bool is_on_grid(const copes_lrpe_problem &problem)
 {
     return problem.counted && problem.positions.data == nullptr && !problem.mixed;
 }
 
-/* Do features that turn keep their size and places, and angles their sign? */
-__host__ __device__ inline bool is_undecorated(const copes_lrpe_problem &problem)
+/* Does it take find_any_rotation? */
+inline bool is_anywhere(const copes_lrpe_problem &problem)
 {
-    return problem.begin == 0 && problem.amplitude == 1 && problem.theta_sign == 1;
+    return !is_on_grid(problem) || problem.amplitude != 1;
+}
+
+/* Why kernels that know grids alone do not take a problem; nullptr: they do. */
+inline const char *refuse_anywhere(const copes_lrpe_problem &problem)
+{
+    const bool plain = !is_anywhere(problem) && problem.begin == 0 && problem.theta_sign == 1;
+    return plain ? nullptr : "it has positions, a theta for each dimension, an amplitude, inverse or rotary_begin";
 }
 
 /* The dimension of the grid that turns angle k; -1: none does, and the angle is 0. */
@@ -107,6 +114,23 @@ DEVICE token_position read_position(const copes_lrpe_problem &problem, int64_t b
             0};
 }
 
+/* Where a token is in dimension j, wherever positions come from; false for one of the prefix or suffix. */
+DEVICE bool find_any_position(const copes_lrpe_problem &problem, int64_t b, int64_t token, int j,
+                              token_position &position)
+{
+    int64_t rest = token - problem.prefix;
+    if (rest < 0 || rest >= problem.length)
+        return false;
+    for (int inner = problem.grid_rank - 1; inner > j && problem.counted; inner--)
+        rest /= problem.grid[inner];
+    const int64_t along = problem.counted ? rest % problem.grid[j] : 0;
+    position = {0, 0};
+    if (problem.positions.data != nullptr)
+        position = read_position(problem, b, token, j);
+    position.whole = (int64_t)((uint64_t)position.whole + (uint64_t)problem.offset[j] + (uint64_t)along);
+    return true;
+}
+
 /* The phase of a position of any size, in units of 2^-64 turn; of what is not finite, any. */
 DEVICE uint64_t phase_of(const token_position &position, float theta)
 {
@@ -118,26 +142,18 @@ DEVICE uint64_t phase_of(const token_position &position, float theta)
     return phase;
 }
 
-/* Angle k's rotation of a token, amplitude and all, wherever positions come from. */
+/* Angle k's rotation of a token, amplitude and all. */
 inline __device__ __noinline__ rotation find_any_rotation(const copes_lrpe_problem &problem, int64_t b, int64_t token,
                                                           int64_t head, int64_t k)
 {
-    int64_t rest = token - problem.prefix;
     uint64_t phase = 0;
     float poison = 0;
-    if (rest < 0 || rest >= problem.length)
-        return {problem.amplitude, 0};
-    for (int j = problem.grid_rank - 1; j >= 0; j--) {
-        const int64_t above = problem.counted ? rest / problem.grid[j] : 0;
-        const uint64_t along = problem.counted ? (uint64_t)(rest - above * problem.grid[j]) : 0;
-        rest = above;
-        if (k < problem.segment[j].begin || k >= problem.segment[j].end)
+    for (int j = 0; j < problem.grid_rank; j++) {
+        token_position position;
+        if (k < problem.segment[j].begin || k >= problem.segment[j].end ||
+            !find_any_position(problem, b, token, j, position))
             continue;
         const float theta = theta_of(problem, head, k, j);
-        token_position position = {0, 0};
-        if (problem.positions.data != nullptr)
-            position = read_position(problem, b, token, j);
-        position.whole = (int64_t)((uint64_t)position.whole + (uint64_t)problem.offset[j] + along);
         phase += phase_of(position, theta);
         poison += copes_phase_poison(theta) + copes_phase_poison(position.real);
     }

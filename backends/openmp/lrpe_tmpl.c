@@ -293,7 +293,8 @@ static void run_heads(const copes_worker *worker, const void *argument)
     for (int64_t chunk = mine.begin; chunk < mine.end; chunk++) {
         for (int64_t head = job->first; head < job->first + job->count && job->sums.at != NULL; head++)
             theta_sums_clear(&job->sums, chunk, head);
-        for (int64_t task = chunk * tasks / chunks; task < (chunk + 1) * tasks / chunks; task++)
+        const copes_share of_chunk = copes_share_at(chunk, chunks, tasks);
+        for (int64_t task = of_chunk.begin; task < of_chunk.end; task++)
             run_task(job, &memory, task, chunk);
     }
     finish_streaming();

@@ -41,12 +41,18 @@ typedef struct copes_share {
     int64_t begin, end;
 } copes_share;
 
-/* A worker's share of so many tasks that take about the same time: neighbours, and as many as the others have. */
-static inline copes_share copes_share_of(const copes_worker *worker, int64_t tasks)
+/* Share `index` of `count` shares of so many tasks: neighbours, and as many as the others have. */
+static inline copes_share copes_share_at(int64_t index, int64_t count, int64_t tasks)
 {
-    const int64_t each = tasks / worker->count, more = tasks % worker->count, index = worker->index;
+    const int64_t each = tasks / count, more = tasks % count;
     const int64_t begin = index * each + (index < more ? index : more);
     return (copes_share){begin, begin + each + (index < more)};
+}
+
+/* A worker's share of tasks that take about the same time. */
+static inline copes_share copes_share_of(const copes_worker *worker, int64_t tasks)
+{
+    return copes_share_at(worker->index, worker->count, tasks);
 }
 
 /* A task that no worker has taken, counted from 0; for tasks of uneven time. */

@@ -3,6 +3,7 @@
 #define COPES_TESTS_HARNESS_RANDOM_H
 
 #include <stdint.h>
+#include <string.h>
 
 static inline uint64_t check_random(uint64_t *state)
 {
@@ -22,6 +23,16 @@ static inline int64_t check_below(uint64_t *state, int64_t bound)
 static inline double check_uniform(uint64_t *state)
 {
     return (double)(check_random(state) >> 11) * 0x1p-53;
+}
+
+/* Any finite float32, by its bits. */
+static inline float check_random_float(uint64_t *state)
+{
+    uint32_t bits = (uint32_t)check_random(state);
+    float value;
+    bits = (bits >> 23 & 255) == 255 ? bits ^ 1U << 30 : bits;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
 #endif

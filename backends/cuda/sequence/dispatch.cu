@@ -20,8 +20,8 @@ template <typename T> static const char *refuse_problem(const gpu_device &device
         return "the device is older than compute capability 9.0";
     if (d % vector_length<T> != 0 || (rotated && !cosine && 2 * problem.k != d))
         return "the features are not whole vectors of 16 bytes, or not all of them are rotated";
-    if (!is_on_grid(problem) || !is_undecorated(problem))
-        return "it has positions, a theta for each dimension, an amplitude, inverse or rotary_begin";
+    if (const char *why = refuse_anywhere(problem))
+        return why;
     if (rotated && (problem.grid_rank != 1 || problem.prefix != 0 || problem.length != problem.n))
         return "positions are not one line from the first token to the last";
     if (problem.n <= 0 || problem.n > INT32_MAX / 2 || problem.b > INT32_MAX || problem.h > INT32_MAX)

@@ -104,10 +104,10 @@ template <typename T> void plan_any(const gpu_device &, const copes_lrpe_problem
     const int64_t wanted = (problem.b * problem.n * problem.h + ROWS - 1) / ROWS;
     set_launch(plan, blocks_of(wanted, ROWS * LANES), ROWS * LANES, 0);
     set_tiling(plan, problem);
-    if (is_on_grid(problem) && problem.amplitude == 1)
-        take(plan, any_variant<T, false>, run<T, false>);
-    else
+    if (is_anywhere(problem))
         take(plan, any_variant<T, true>, run<T, true>);
+    else
+        take(plan, any_variant<T, false>, run<T, false>);
 }
 
 template void plan_any<f32>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);

@@ -142,7 +142,7 @@ bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, cop
     batch_arguments all = {tensor_rows(problem.src), tensor_rows(problem.x), tensor_rows(problem.dst), {}};
     if (!is_allowed(device, batch_name, plan))
         return false;
-    if (const char *why = refuse_kind(problem))
+    if (const char *why = refuse_anywhere(problem))
         return refuse(plan, batch_name, why);
     if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &all.tiling.shape))
         return refuse(plan, batch_name, why);

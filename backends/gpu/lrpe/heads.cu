@@ -191,7 +191,7 @@ bool plan_heads(const gpu_device &device, const copes_lrpe_problem &problem, cop
     heads_tiling tiling = {problem, head_rows(problem.src), head_rows(problem.dst), {}, {}, 0, 0};
     if (!is_allowed(device, heads_name, plan))
         return false;
-    if (is_on_grid(problem) && is_undecorated(problem))
+    if (refuse_anywhere(problem) == nullptr)
         return refuse(plan, heads_name,
                       "it is for positions, thetas for each dimension, an amplitude, inverse or rotary_begin");
     if (problem.act != COPES_ACT_NONE)

@@ -32,7 +32,7 @@ static void plan_encoding(const gpu_device &device, const copes_lrpe_problem &pr
 static copes_lrpe_problem with_heads_as_entries(copes_lrpe_problem problem)
 {
     constexpr int64_t ENOUGH = 4;
-    if (problem.theta.stride[0] != 0 || problem.h < ENOUGH || !is_on_grid(problem) || !is_undecorated(problem))
+    if (problem.theta.stride[0] != 0 || problem.h < ENOUGH || refuse_anywhere(problem) != nullptr)
         return problem;
     for (copes_view *view : {&problem.src, &problem.x, &problem.dst})
         std::swap(view->stride[0], view->stride[2]);

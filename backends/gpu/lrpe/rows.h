@@ -191,14 +191,6 @@ struct row_shape {
     int b, n, d, k, units, lanes;
 };
 
-/* Why lrpe_batch and lrpe_tokens do not take a problem, whatever its shape is; nullptr: they do. */
-inline const char *refuse_kind(const copes_lrpe_problem &problem)
-{
-    return is_on_grid(problem) && is_undecorated(problem)
-               ? nullptr
-               : "it has positions, a theta for each dimension, an amplitude, inverse or rotary_begin";
-}
-
 /* Why a problem is not of whole vectors, of sizes below 2^31, or of rows that a block's threads hold; nullptr: it is. */
 template <typename T, encoding E>
 const char *refuse_shape(const copes_lrpe_problem &problem, bool softmax, row_shape *shape)

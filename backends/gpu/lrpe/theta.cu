@@ -30,18 +30,10 @@ DEVICE theta_place find_theta(const theta_tiling &tiling)
 }
 
 /* A position as a number; 0 for a token outside the grid. */
-DEVICE float position_value(const copes_lrpe_problem &problem, int64_t b, int64_t token, int dimension)
+DEVICE float position_value(const copes_lrpe_problem &problem, int64_t b, int64_t token, int j)
 {
-    int64_t rest = token - problem.prefix;
-    if (rest < 0 || rest >= problem.length)
-        return 0;
-    token_position position = {0, 0};
-    if (problem.positions.data != nullptr)
-        position = read_position(problem, b, token, dimension);
-    for (int j = problem.grid_rank - 1; j > dimension; j--)
-        rest = problem.counted ? rest / problem.grid[j] : 0;
-    const uint64_t along = problem.counted ? (uint64_t)(rest % problem.grid[dimension]) : 0;
-    return (float)(int64_t)((uint64_t)position.whole + (uint64_t)problem.offset[dimension] + along) + position.real;
+    token_position position;
+    return find_any_position(problem, b, token, j, position) ? (float)position.whole + position.real : 0;
 }
 
 /* The activation's value of a row's feature; `lse` comes of softmax over the sequence. */

@@ -286,7 +286,7 @@ static bool plan_direction(const gpu_device &device, const copes_lrpe_problem &p
     token_arguments all = {tensor_rows(problem.src), tensor_rows(problem.x), tensor_rows(problem.dst), {}};
     int together;
     int64_t blocks;
-    if (const char *why = refuse_kind(problem))
+    if (const char *why = refuse_anywhere(problem))
         return refuse(plan, tokens_name, why);
     if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &all.tiling.shape))
         return refuse(plan, tokens_name, why);

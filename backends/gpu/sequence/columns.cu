@@ -292,7 +292,7 @@ static copes_status plan_encoding(const gpu_device &device, const copes_lrpe_pro
                          in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
                          in_vectors<T>(problem.x, plain, 4) &&
                          in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
-    if (!is_on_grid(problem) || problem.amplitude != 1)
+    if (is_anywhere(problem))
         return take_columns<T, 1, E, true>(device, problem, given, plan);
     return vectors ? take_columns<T, V, E, false>(device, problem, given, plan)
                    : take_columns<T, 1, E, false>(device, problem, given, plan);
