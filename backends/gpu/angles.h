@@ -118,12 +118,14 @@ DEVICE token_position read_position(const copes_lrpe_problem &problem, int64_t b
 DEVICE bool find_any_position(const copes_lrpe_problem &problem, int64_t b, int64_t token, int j,
                               token_position &position)
 {
-    int64_t rest = token - problem.prefix;
-    if (rest < 0 || rest >= problem.length)
+    const int64_t place = token - problem.prefix;
+    if (place < 0 || place >= problem.length)
         return false;
-    for (int inner = problem.grid_rank - 1; inner > j && problem.counted; inner--)
-        rest /= problem.grid[inner];
-    const int64_t along = problem.counted ? rest % problem.grid[j] : 0;
+    int64_t inner = 1, along = 0; /* inner: tokens from one position of dimension j to the next */
+    for (int i = j + 1; i < problem.grid_rank; i++)
+        inner *= problem.grid[i];
+    if (problem.counted)
+        along = place / inner % problem.grid[j];
     position = {0, 0};
     if (problem.positions.data != nullptr)
         position = read_position(problem, b, token, j);
