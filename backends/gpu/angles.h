@@ -1,4 +1,4 @@
-/* Angles of lrpe on the GPU: how far each turns a position, what position a token has, and the phase of the two. */
+/* Angles of lrpe on the GPU: the step of an angle, a token's positions, and the product of both, the phase. */
 #ifndef COPES_BACKENDS_GPU_ANGLES_H
 #define COPES_BACKENDS_GPU_ANGLES_H
 
@@ -8,25 +8,25 @@
 namespace COPES_GPU
 {
 
-/* The turns per position of an angle, to 2^-64 turn, and NaN where theta is not finite, else 0. */
+/* The turns of an angle for one position, in units of 2^-64 turn. poison is NaN where theta is not finite, else 0. */
 struct angle_step {
     uint32_t high, low;
     float poison;
 };
 
-/* Is the grid all that positions hang on, and does each angle turn with one dimension? */
+/* Do positions come from a grid alone, and does each angle turn with one dimension? */
 inline bool is_on_grid(const copes_lrpe_problem &problem)
 {
     return problem.counted && problem.positions.data == nullptr && !problem.mixed;
 }
 
-/* Does it take find_any_rotation? */
+/* Does the problem need the general find_any_rotation? */
 inline bool is_anywhere(const copes_lrpe_problem &problem)
 {
     return !is_on_grid(problem) || problem.amplitude != 1;
 }
 
-/* Why kernels that know grids alone do not take a problem; nullptr: they do. */
+/* Why kernels for grids alone do not take a problem; nullptr: they do. */
 inline const char *refuse_anywhere(const copes_lrpe_problem &problem)
 {
     const bool plain = !is_anywhere(problem) && problem.begin == 0 && problem.theta_sign == 1;
@@ -48,7 +48,7 @@ DEVICE angle_step step_of(float theta)
     return {(uint32_t)(step >> 32), (uint32_t)step, copes_phase_poison(theta)};
 }
 
-/* Of angle k, in dimension j; its opposite for inverse. */
+/* The theta of angle k in dimension j, negated for inverse. */
 DEVICE float theta_of(const copes_lrpe_problem &problem, int64_t head, int64_t k, int j)
 {
     const int64_t e = problem.segment[j].theta_begin + k - problem.segment[j].begin;
@@ -61,8 +61,8 @@ DEVICE angle_step step_of(const copes_lrpe_problem &problem, int64_t head, int64
     return j < 0 ? angle_step{0, 0, 0} : step_of(theta_of(problem, head, k, j));
 }
 
-/* A token's position in each dimension of the grid; false for one of the prefix or suffix. Here and below, an index
- * that is known only at run time would put the positions into memory. */
+/* A token's position in each dimension of the grid; false for a token of the prefix or suffix. Here and below, an index
+ * known only at run time would put the positions into local memory. */
 DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int32_t position[COPES_MAX_GRID])
 {
     int64_t rest = token - problem.prefix;
@@ -81,8 +81,8 @@ DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int
     return true;
 }
 
-/* The position in dimension j, of those found: with few conditions, since a loop over tokens would keep them all, and
- * on values that were read before, since a condition on which one to read is an index. */
+/* Selects the position in dimension j. Conditions are few, as a loop over tokens would keep the result of each in a
+ * register. All positions are read first: a condition on which one to read would be an index. */
 DEVICE int32_t position_in(const int32_t (&position)[COPES_MAX_GRID], int j)
 {
     static_assert(COPES_MAX_GRID == 4, "two pairs");
@@ -97,7 +97,7 @@ template <bool EXACTLY> DEVICE rotation rotation_at(const angle_step &step, int3
     return rotation_of<EXACTLY>(ZERO_PHASE + copes_phase_top(step.high, step.low, position), step.poison);
 }
 
-/* A position that a tensor has: an integer, or a float32 beside 0. */
+/* A position: the sum of an integer and a float32. A tensor gives one of them; the other is 0 there. */
 struct token_position {
     int64_t whole;
     float real;
@@ -114,7 +114,7 @@ DEVICE token_position read_position(const copes_lrpe_problem &problem, int64_t b
             0};
 }
 
-/* Where a token is in dimension j, wherever positions come from; false for one of the prefix or suffix. */
+/* A token's position in dimension j, from the grid, a tensor or both; false for a token of the prefix or suffix. */
 DEVICE bool find_any_position(const copes_lrpe_problem &problem, int64_t b, int64_t token, int j,
                               token_position &position)
 {
@@ -133,7 +133,7 @@ DEVICE bool find_any_position(const copes_lrpe_problem &problem, int64_t b, int6
     return true;
 }
 
-/* The phase of a position of any size, in units of 2^-64 turn; of what is not finite, any. */
+/* The phase of a position of any size, in units of 2^-64 turn; arbitrary where theta or the position is not finite. */
 DEVICE uint64_t phase_of(const token_position &position, float theta)
 {
     uint64_t phase = 0;
@@ -144,7 +144,7 @@ DEVICE uint64_t phase_of(const token_position &position, float theta)
     return phase;
 }
 
-/* Angle k's rotation of a token, amplitude and all. */
+/* The rotation of a token by angle k, times the amplitude. */
 inline __device__ __noinline__ rotation find_any_rotation(const copes_lrpe_problem &problem, int64_t b, int64_t token,
                                                           int64_t head, int64_t k)
 {
@@ -163,8 +163,8 @@ inline __device__ __noinline__ rotation find_any_rotation(const copes_lrpe_probl
     return {problem.amplitude * turned.cosine, problem.amplitude * turned.sine};
 }
 
-/* Where thing i of a unit's V lies in shared memory among those of a token, N of them in 16 bytes, in an order in which
- * a warp's reads meet no bank twice: the first N of every unit, then the next. */
+/* The index in shared memory of item i of a unit's V, where N items have 16 bytes. In each token the first N items of
+ * every unit come first, then the next N of every unit, so that a warp's reads have no bank conflicts. */
 template <int V, int N, typename Index> DEVICE Index unit_place(Index units, Index token, Index unit, Index i)
 {
     return ((token * (V / N) + i / N) * units + unit) * N + i % N;

@@ -1,4 +1,4 @@
-/* A family of GPUs as a backend: contexts, and from a problem to its family's planner. One source for CUDA and HIP. */
+/* The backend of a family of GPUs: devices, contexts, and the planner for each problem. One source for CUDA and HIP. */
 #include "backends/gpu/environment.h"
 #include "backends/gpu/families.h"
 #include "current.h"
@@ -9,7 +9,7 @@
 namespace COPES_GPU
 {
 
-/* Makes a device current in the calling thread for as long as it lives. */
+/* Makes a device current in the calling thread for as long as the guard lives. */
 class device_guard
 {
     caller_state caller;
@@ -29,7 +29,7 @@ class device_guard
     }
 };
 
-/* Takes an error back from the runtime, so that it is not left for the caller's next cudaGetLastError. */
+/* Clears an error in the runtime, so that it is not left for the caller's next cudaGetLastError. */
 static GPU(Error_t) taken(GPU(Error_t) error)
 {
     if (error != GPU(Success))
@@ -78,7 +78,7 @@ static void summary(int32_t device, char *text, size_t size)
              properties.multiProcessorCount, (double)properties.totalGlobalMem / (1 << 30));
 }
 
-/* A context: the device as a whole, and as much of it as the stream has. */
+/* A context: `whole` is the device, `queue` the part of it that the stream has. */
 struct gpu_state {
     gpu_queue whole, queue;
     bool modelled; /* there is no device */
@@ -190,10 +190,10 @@ static copes_status enqueue_plan(const gpu_queue &queue, const copes_problem &pr
     return reinterpret_cast<plan_run>(plan.run)(queue, problem, plan, workspace);
 }
 
-/* A call whose cooperative launch the driver refuses has launched nothing, and goes by kernels whose blocks do not wait for
- * each other: of softmax over the sequence these take no workspace, and of tpa_decode the same, so that what was given is
- * enough. What a stream captures is not lost by a launch that was not taken. It is not remembered: the next call must not go
- * another way than it would have gone before this one. */
+/* If the driver refuses the cooperative launch of a call, that kernel has not run. The call then goes to kernels whose
+ * blocks do not wait for each other. The given workspace is enough: for softmax over the sequence these kernels need
+ * none, and for tpa_decode the same. A kernel that runs first runs again, with the same result. A refused launch does
+ * not break the capture of a stream. It is not remembered, since a call must not change the way of the next. */
 static copes_status run(void *state, const copes_problem *problem, const copes_plan *plan, void *workspace)
 {
     const gpu_queue &queue = static_cast<const gpu_state *>(state)->queue;

@@ -7,21 +7,21 @@
 namespace COPES_GPU
 {
 
-enum { MOST_CLUSTER = 16 }; /* blocks of a cluster, as no device has more */
+enum { MOST_CLUSTER = 16 }; /* blocks of a cluster; no device has more */
 
 struct gpu_device {
     int capability;    /* for NVIDIA: major 10 + minor */
-    int architecture;  /* for NVIDIA: that, or what the code was made for if it is less */
+    int architecture;  /* for NVIDIA: capability, or less if the code was made for less or COPES_GPU_ARCH says so */
     int shared_memory; /* bytes that a block can ask for */
     bool cooperative;  /* can the blocks of a launch wait for each other? */
     int multiprocessors;
-    /* Clusters of so many blocks that run at a time, where a multiprocessor has one block; 0 where there are none of that
-     * size. Devices of one model differ, by which of their multiprocessors are left out. */
+    /* clusters[n]: clusters of n blocks that run at a time, with one block on each multiprocessor; 0: the device has
+     * none of that size. Devices of one model differ, as different multiprocessors are disabled. */
     int clusters[MOST_CLUSTER + 1];
-    char asked[64]; /* COPES_GPU_VARIANT: the variants that planners may take, where they can; empty: any */
+    char asked[64]; /* the value of COPES_GPU_VARIANT, for is_allowed; empty: planners may take any variant */
 };
 
-/* Blocks of the largest cluster that is a power of two: 1 where there are none. */
+/* Blocks of the largest cluster whose size is a power of two; 1 where there are no clusters. */
 inline int largest_cluster(const gpu_device &device)
 {
     int size = MOST_CLUSTER;

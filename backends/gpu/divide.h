@@ -7,7 +7,7 @@
 namespace COPES_GPU
 {
 
-/* How often a part is needed for all of a whole of 0 or more. */
+/* whole / part, rounded up, for a whole of 0 or more. */
 constexpr int64_t divide_up(int64_t whole, int64_t part)
 {
     return (whole + part - 1) / part;

@@ -1,5 +1,5 @@
-/* The encodings of lrpe, as a thread applies them to a unit of V angles: the two vectors that they rotate or, for cosine, the
- * one vector that they scale and the two that it becomes. lrpe and softmax over the sequence share them. */
+/* The encodings of lrpe. A thread applies one to a unit: V angles, and the two vectors that they rotate. With cosine,
+ * they scale one vector, which becomes two. lrpe and softmax over the sequence share this file. */
 #ifndef COPES_BACKENDS_GPU_ENCODING_H
 #define COPES_BACKENDS_GPU_ENCODING_H
 
@@ -13,19 +13,19 @@ enum class encoding { half, interleaved, cosine };
 /* Vectors of a unit before the encoding; after it there are two. */
 template <encoding E> inline constexpr int plain_vectors = E == encoding::cosine ? 1 : 2;
 
-/* Units of a row: those that are turned, and for rotate those that pass through, two vectors each. */
+/* Units of a row. For rotate, two vectors that pass through are a unit, too. */
 template <encoding E, typename Index> inline Index units_of(Index d, Index k, Index v)
 {
     return E == encoding::cosine ? d / v : k / v + (d - 2 * k + 2 * v - 1) / (2 * v);
 }
 
-/* Where a unit's vectors lie in a row; below 0: there is none. */
+/* The places of a unit's vectors in a row; below 0: there is no such vector. */
 template <typename Index> struct places_of {
     Index plain[2], encoded[2];
     bool rotated;
 };
 
-/* The place of what is `place` features after the first one that turns. Features before that one come last. */
+/* The place `place` features after `begin`, the first feature that turns. Features before `begin` come last. */
 template <typename Index> DEVICE Index place_after(Index begin, Index d, Index place)
 {
     return begin + place < d ? begin + place : begin + place - d;
@@ -49,8 +49,8 @@ DEVICE places_of<Index> find_places(Index d, Index k, Index begin, Index unit, b
     return at;
 }
 
-/* Turns the unit's pairs, forward with sign 1 and back with sign -1. The order lets a pair stay in its registers, so that
- * those that pass through need no other place. */
+/* Rotates the unit's pairs, forward with sign 1 and back with sign -1. The order of operations lets a pair stay in its
+ * registers, so that a unit that passes through needs no moves. */
 template <encoding E, int V> DEVICE void rotate(float (&x)[2][V], const rotation (&rotations)[V], float sign)
 {
 #pragma unroll
@@ -63,7 +63,7 @@ template <encoding E, int V> DEVICE void rotate(float (&x)[2][V], const rotation
     }
 }
 
-/* The same by angles of 0, with which an infinity still makes its partner NaN. */
+/* Rotates by angles of 0. An infinity still makes its partner NaN. */
 template <encoding E, int V> DEVICE void stand_still(float (&x)[2][V], float sign)
 {
     rotation rotations[V];
@@ -72,8 +72,8 @@ template <encoding E, int V> DEVICE void stand_still(float (&x)[2][V], float sig
     rotate<E>(x, rotations, sign);
 }
 
-/* From plain to encoded vectors. What is not `turned` has angles of 0: a unit past those that there are, which rotate
- * passes through as it is, or one that has `angles`, of a token outside the grid. */
+/* From plain to encoded vectors. A unit that is not `rotated` lies past the units that turn, and rotate passes it
+ * through unchanged. But if it has `angles`, its token is outside the grid, and they are 0. */
 template <encoding E, int V>
 DEVICE void encode(float (&x)[2][V], const rotation (&rotations)[V], bool rotated, bool angles = false)
 {
@@ -95,7 +95,7 @@ DEVICE void encode(float (&x)[2][V], const rotation (&rotations)[V], bool rotate
     }
 }
 
-/* The transpose: from a gradient of the encoded vectors to one of the plain ones. */
+/* The transpose: turns the gradient of the encoded vectors into the gradient of the plain ones. */
 template <encoding E, int V>
 DEVICE void decode(float (&g)[2][V], const rotation (&rotations)[V], bool rotated, bool angles = false)
 {

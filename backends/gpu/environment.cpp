@@ -81,7 +81,7 @@ bool is_modelled()
     return !text_of("COPES_GPU_MODEL").empty();
 }
 
-/* "KEY=NUMBER" into what the key stands for. */
+/* Stores the number of "KEY=NUMBER" for its key. False: the item is invalid, or its key came before. */
 static bool read_item(std::string_view item, gpu_device *device, int *clusters)
 {
     struct {
@@ -98,7 +98,8 @@ static bool read_item(std::string_view item, gpu_device *device, int *clusters)
     return false;
 }
 
-/* `most`: blocks of the largest cluster. As on a device whose multiprocessors are all in whole clusters. */
+/* `most`: blocks of the largest cluster. Clusters fill all multiprocessors but a remainder, as on a real device they
+ * need not. */
 static void model_clusters(int most, gpu_device *device)
 {
     for (int size = 1; size <= MOST_CLUSTER; size++)

@@ -1,4 +1,4 @@
-/* What the environment says of devices: COPES_GPU_ARCH, COPES_GPU_VARIANT and COPES_GPU_MODEL, as copes.h describes them. */
+/* The environment variables COPES_GPU_ARCH, COPES_GPU_VARIANT and COPES_GPU_MODEL, as copes.h describes them. */
 #ifndef COPES_BACKENDS_GPU_ENVIRONMENT_H
 #define COPES_BACKENDS_GPU_ENVIRONMENT_H
 
@@ -10,10 +10,10 @@ namespace COPES_GPU
 /* Narrows the choice of the planners for a device. */
 copes_status read_choice(gpu_device *device);
 
-/* Does COPES_GPU_MODEL describe a device that stands for all that are there? */
+/* Does COPES_GPU_MODEL describe a device? It then replaces all devices of the machine. */
 bool is_modelled();
 
-/* That device. */
+/* The device that COPES_GPU_MODEL describes. */
 copes_status read_model(gpu_device *device);
 
 } // namespace COPES_GPU

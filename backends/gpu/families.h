@@ -1,4 +1,4 @@
-/* What backend.cpp asks of the families of operators, for each storage type T: f32, f16 and bf16. */
+/* The functions of the operator families that backend.cpp calls, for each storage type T: f32, f16 and bf16. */
 #ifndef COPES_BACKENDS_GPU_FAMILIES_H
 #define COPES_BACKENDS_GPU_FAMILIES_H
 
@@ -21,8 +21,8 @@ template <typename T> copes_status plan(const gpu_device &device, const copes_lr
 void list_variants(variant_list *list);
 } // namespace lrpe
 
-/* Softmax over the sequence, alone (K = 0) or before an encoding: what act and lrpe hand over. `given`: backward, and x is the
- * softmax itself instead of its argument. */
+/* Softmax over the sequence, alone (K = 0) or before an encoding. act and lrpe pass their problems on to it. `given`:
+ * if backward, x is the softmax itself and not its argument. */
 namespace sequence
 {
 template <typename T>
@@ -36,14 +36,15 @@ template <typename T> copes_status plan(const gpu_device &device, const copes_tp
 void list_variants(variant_list *list);
 } // namespace tpa
 
-/* Those of all families. */
+/* The variants of all families. */
 void list_variants(variant_list *list);
 
-/* What the code that the current device runs was made for, for gpu_device.architecture; an error where this build has none. */
+/* The architecture that the code for the current device was compiled for, for gpu_device.architecture; an error where
+ * this build has no code for the device. */
 GPU(Error_t) find_code(int *architecture);
 
-/* Narrows a queue that has the whole device to the multiprocessors that its stream has. `before`: the context's last queue,
- * whose answers are taken over where they still hold. */
+/* Limits a queue that has the whole device to the multiprocessors of its stream. `before`: the context's last queue,
+ * whose results are reused where they still hold. */
 copes_status find_stream_resources(const gpu_queue &before, gpu_queue *queue);
 
 /* Fills in gpu_device.clusters. */

@@ -1,5 +1,6 @@
-/* Elementary functions on the GPU: the activations and their gradients, and sine and cosine of a phase. Bounds are
- * those of float32 storage, for every type, as a result is to be the rounding of a number that close. */
+/* Elementary functions on the GPU: activations, their gradients, and the sine and cosine of a phase. Errors are about
+ * those of float32 storage for every type, since a result must be the rounding of a number that close. Only
+ * half-precision gradients of sigmoid and silu have larger ones (docs/numerics.md). */
 #ifndef COPES_BACKENDS_GPU_FUNCTIONS_H
 #define COPES_BACKENDS_GPU_FUNCTIONS_H
 
@@ -16,7 +17,7 @@ namespace COPES_GPU
 
 inline constexpr float LOG2_E = 0x1.715476p+0f, LN_2 = 0x1.62e430p-1f;
 
-/* e^(x - most) for x <= most: a softmax's term beside a largest one of 1. */
+/* e^(x - most) for x <= most: a softmax's term, relative to the term of `most`. */
 DEVICE float softmax_term(float x, float most)
 {
     return exp2_term((x - most) * LOG2_E);
@@ -27,7 +28,7 @@ struct exponential {
     float value, rest;
 };
 
-/* e^r for |r| <= ln 2 / 2, and what its last rounding lost, by a polynomial (Cephes's). */
+/* e^r for |r| <= ln 2 / 2, and the rounding error of its last addition. The polynomial is Cephes's. */
 DEVICE exponential exp_of_rest(float r)
 {
     float p = fmaf(0x1.a0d2cep-13f, r, 0x1.6e879cp-10f);
@@ -39,31 +40,31 @@ DEVICE exponential exp_of_rest(float r)
     return {value, above - (value - 1)};
 }
 
-/* x without so many octaves. */
+/* x - octaves ln 2, with ln 2 in two parts. */
 DEVICE float rest_of_octaves(float x, float octaves)
 {
     return fmaf(octaves, -0x1.7f7d1cp-20f, fmaf(octaves, -0x1.62e4p-1f, x));
 }
 
-/* x 2^exponent in two steps, for an exponent of -252 to 0. */
+/* x 2^exponent for an exponent of -252 to 0. Two factors, as the smallest normal power of 2 is 2^-126. */
 DEVICE float in_two_steps(float x, int exponent)
 {
     const int half = exponent >> 1;
     return x * __int_as_float((half + 127) << 23) * __int_as_float((exponent - half + 127) << 23);
 }
 
-/* e^x for x <= 0, to about an ulp where exp2's unit is not enough, is e times 2^octaves. These are 0 but in the tail, where
- * e^x, or what its rounding lost, might be denormal, with too few bits to be multiplied, though a product with a large
- * number is none: e is 2^-TAIL_OCTAVES or so there, and results that come of it get the octaves last. */
+/* e^x = e 2^octaves for x <= 0, to about an ulp: for uses where exp2_term is not exact enough. octaves is 0 except in
+ * the tail. There e^x or its rounding error might be denormal, with too few bits for a product, although the product
+ * with a large number is normal. So e is about 2^-TAIL_OCTAVES there, and results are scaled by 2^octaves last. */
 struct decay {
     exponential e;
     int octaves;
 };
 
 inline constexpr int TAIL_OCTAVES = 40;
-inline constexpr float TAIL_BEGIN = -64, TAIL_END = -200; /* past its end x e^x times the largest number is 0 */
+inline constexpr float TAIL_BEGIN = -64, TAIL_END = -200; /* past TAIL_END, x e^x times the largest number is 0 */
 
-/* `falls`: results shrink with e^x. */
+/* `falls`: the result shrinks with e^x, and so needs the octaves in the tail. */
 DEVICE decay exp_exactly(float x, bool falls)
 {
     const float below = fmaxf(x, TAIL_END), octaves = rintf(below * LOG2_E);
@@ -74,23 +75,23 @@ DEVICE decay exp_exactly(float x, bool falls)
             left};
 }
 
-/* The same in fewer operations, for -80 <= x <= 0. */
+/* e^x and its rounding error in fewer operations, for -80 <= x <= 0. */
 DEVICE exponential exp_usually(float x)
 {
-    constexpr float WHOLE = 0x1.8p+23f; /* a sum with it is rounded to a whole number, which its last bits hold */
+    constexpr float WHOLE = 0x1.8p+23f; /* adding it rounds to a whole number, in the last bits of the sum */
     const float shifted = fmaf(x, LOG2_E, WHOLE);
     const exponential e = exp_of_rest(rest_of_octaves(x, shifted - WHOLE));
     const float scale = __uint_as_float(multiply_add(__float_as_uint(shifted), 1u << 23, 127u << 23));
     return {e.value * scale, e.rest * scale};
 }
 
-/* The logistic function and its slope, each in two parts of which the second is what roundings took from the first. */
+/* The logistic function and its slope, each as a value and its rounding error. */
 struct logistic {
     float s, rest, slope, slope_rest;
 };
 
-/* From e = e^-|x| for x, which never overflows and cancels nothing: 1 or e, by the sign of x, over 1 + e, and e over the
- * square of that, both to an ulp: what roundings on the way lose is carried along. */
+/* From e = e^-|x|, which never overflows. The function is 1 / (1 + e), or e / (1 + e) for x < 0. Its slope is e / (1 +
+ * e)^2. Nothing cancels. Rounding errors are carried along, which makes both accurate to an ulp. */
 DEVICE logistic logistic_of(float x, const exponential &e)
 {
     const float sum = 1 + e.value, lost = e.value - (sum - 1) + e.rest, inverse = reciprocal(sum);
@@ -102,14 +103,14 @@ DEVICE logistic logistic_of(float x, const exponential &e)
             fmaf(2 * left, slope, slope_rest)};
 }
 
-/* x s, rounded once. An infinite x has no rest, and must not meet its 0. */
+/* x s, rounded once. x is clamped in the second product: an infinity times its rest of 0 would be NaN. */
 DEVICE float silu(float x, const logistic &l)
 {
     return fmaf(x, l.s, fminf(x, FLT_MAX) * l.rest);
 }
 
-/* g times the slope of sigmoid, or of silu, x s (1 - s) + s. PRECISE: in two parts, for a g that is a sum, whose roundings
- * the slope's would be added to. An infinite g has no rest, either. */
+/* g times the slope of sigmoid, or of silu, which is x s (1 - s) + s. PRECISE: the slope has two parts, for a g that is
+ * a sum: errors of the slope would add to those of g. g is clamped as x is in silu. */
 template <bool PRECISE> DEVICE float sigmoidal_gradient(bool silu, float g, float x, const logistic &l)
 {
     if constexpr (PRECISE) {
@@ -121,14 +122,14 @@ template <bool PRECISE> DEVICE float sigmoidal_gradient(bool silu, float g, floa
     return g * (silu ? fmaf(x, slope, l.s + l.rest) : slope);
 }
 
-/* An activation that is no softmax. */
+/* An activation other than softmax. */
 DEVICE float activate(copes_act act, float x)
 {
     switch (act) {
     case COPES_ACT_RELU: return x < 0 ? 0 : x; /* a NaN is not less than 0, and stays */
     case COPES_ACT_SIGMOID:
     case COPES_ACT_SILU: {
-        const decay d = exp_exactly(-fabsf(x), x < 0); /* in the tail 1 + e^x is 1, and 1 + e as well */
+        const decay d = exp_exactly(-fabsf(x), x < 0); /* in the tail both 1 + e^x and 1 + e are 1 */
         const logistic l = logistic_of(x, d.e);
         return in_two_steps(act == COPES_ACT_SILU ? silu(x, l) : l.s + l.rest, d.octaves);
     }
@@ -151,7 +152,7 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
     }
 }
 
-/* The same as calls, for where they are rare: a kernel that holds them many times over would not fit its cache. */
+/* The same as calls, for rare paths: inlined many times, they would not fit the instruction cache. */
 [[maybe_unused]] static __device__ __noinline__ float activate_rarely(copes_act act, float x)
 {
     return activate(act, x);
@@ -162,14 +163,14 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
     return activation_gradient(act, g, x);
 }
 
-/* Up to where elements of storage type T may go a shorter way. */
+/* Elements of storage type T take a shorter path below this magnitude. */
 template <typename T> inline constexpr float USUAL = sizeof(T) == 4 ? 80 : 16;
 
-/* e^-x of a half-precision element is 2^-t (1 - x lower), where t is x times the upper bits of log2 e, as many as make that
- * exact: 15 for bfloat16, which has 8, and 13 for float16, which has 11. The product with the others is so small that a
- * term of the exponential series, or two, have its part. */
+/* e^-x of a half-precision element is 2^-t (1 - x lower). t is x times the upper bits of log2 e, few enough for an
+ * exact product: 15 bits for bfloat16, which has 8, and 13 for float16, which has 11. The product with the lower bits
+ * is so small that one term of the exponential series suffices for it; float16 takes two. */
 template <typename T> struct half_exponential {
-    static constexpr bool LONG = storage<T>::dtype == COPES_F16; /* elements */
+    static constexpr bool LONG = storage<T>::dtype == COPES_F16; /* its elements have 11 bits, not 8 */
     static constexpr float UPPER = LONG ? 0x1.715p+0f : 0x1.7154p+0f,
                            LOWER = LONG ? 0x1.8be626p-15f : 0x1.d94ae0p-18f * LN_2;
     float rough, lower;
@@ -184,11 +185,11 @@ template <typename T> struct half_exponential {
 DEVICE float plain_logistic(float x, float e)
 {
     const float top = x < 0 ? e : 1, sum = 1 + e, inverse = reciprocal(sum), s = top * inverse;
-    return fmaf(fmaf(-s, sum, top), inverse, s); /* what the reciprocal and the product are off by taken out */
+    return fmaf(fmaf(-s, sum, top), inverse, s); /* removes the errors of the reciprocal and of the product */
 }
 
-/* The sigmoidal activations for |x| < USUAL<T>. PRECISE: for results that are terms of others, to little more than their last
- * rounding; else to within the bound. */
+/* The sigmoidal activations for |x| < USUAL<T>. PRECISE: to little more than the last rounding, for results that are
+ * terms of other results; else to within the error bound. */
 template <typename T, bool PRECISE> DEVICE float activate_usual(copes_act act, float x)
 {
     if constexpr (sizeof(T) == 4) {
@@ -216,7 +217,7 @@ template <typename T, bool PRECISE> DEVICE float activation_gradient_usual(copes
     }
 }
 
-/* Are all elements of COUNT vectors? A NaN may be passed over, which the short way keeps, or not. */
+/* Are all elements of COUNT vectors below USUAL? A NaN may pass or not: both paths keep it. */
 template <typename T, int COUNT, int V> DEVICE bool are_usual(const raw<T, V> *vectors)
 {
     uint32_t most = 0;
@@ -228,8 +229,8 @@ template <typename T, int COUNT, int V> DEVICE bool are_usual(const raw<T, V> *v
     return both[0] < USUAL<T> && both[1] < USUAL<T>;
 }
 
-/* One by one in the first place, through which the elements move: an index known only at run time would put them into
- * memory, and a call for each would take registers from everything else. */
+/* Elements move through the first place, and are activated there one by one. An index known only at run time would put
+ * them into local memory, and a call for each element would cost registers everywhere. */
 template <int COUNT, int ROOM, int V> DEVICE void activate_all_rarely(copes_act act, float (&x)[ROOM][V])
 {
 #pragma unroll 1
@@ -258,8 +259,8 @@ DEVICE void activation_gradient_all_rarely(copes_act act, float (&g)[ROOM][V], f
     }
 }
 
-/* The activation of a thread's elements x, COUNT vectors of them, which `vectors` has as they lie in memory. A constant
- * `act` leaves one loop of these. */
+/* The activation of a thread's elements x. They are COUNT vectors, which `vectors` holds as they lie in memory. A
+ * constant `act` leaves the first loop or the other two paths. */
 template <typename T, bool PRECISE, int COUNT, int ROOM, int V>
 DEVICE void activate_all(copes_act act, const raw<T, V> *vectors, float (&x)[ROOM][V])
 {
@@ -276,7 +277,7 @@ DEVICE void activate_all(copes_act act, const raw<T, V> *vectors, float (&x)[ROO
     }
 }
 
-/* From the gradients g of the activation's values to those of its arguments x, which `vectors` has, too. */
+/* Turns the gradients g of the activation's results into those of its arguments x, which `vectors` holds, too. */
 template <typename T, bool PRECISE, int COUNT, int ROOM, int V>
 DEVICE void activation_gradient_all(copes_act act, const raw<T, V> *vectors, float (&g)[ROOM][V], float (&x)[ROOM][V])
 {
@@ -297,20 +298,21 @@ struct rotation {
     float cosine, sine;
 };
 
-/* By the sum of two angles: to an ulp or so of 1, which is not one of a sine or cosine near 0. */
+/* The rotation by the sum of two angles, to an ulp or so of 1. A sine or cosine near 0 may be off by many ulp. */
 DEVICE rotation operator*(const rotation &a, const rotation &b)
 {
     return {fmaf(a.cosine, b.cosine, -(a.sine * b.sine)), fmaf(a.sine, b.cosine, a.cosine * b.sine)};
 }
 
-/* A phase of 0 as turn_of takes it, in units of 2^-32 turn: three eighths of a turn on, which puts the quarters about
- * which it works between multiples of a quarter, and in an order in which sine and cosine take one operation least. */
+/* A phase of 0 as rotation_of takes it, in units of 2^-32 turn. With this offset of three eighths of a turn, the top
+ * two bits tell the nearest multiple of a quarter turn, in an order that saves sine and cosine an operation. */
 inline constexpr uint32_t ZERO_PHASE = 3u << 29;
 
-/* By polynomials on an eighth of a turn: Cephes's, scaled to turns, or minimax ones of a term less. The integer is scaled
- * exactly, so that no rounded angle comes first. About an even quarter the angle is turned round, which leaves one sign
- * for both, or its opposite. `poison` is 0, or NaN to show in both. EXACTLY: for float32 results, to 1.3 ulp, with 2 pi
- * in two parts; else to 2.4 ulp. */
+/* By polynomials within an eighth of a turn of the nearest multiple of a quarter turn. They are Cephes's, scaled to
+ * turns, or minimax polynomials with one term less. The integer is scaled exactly, so that no rounded angle comes
+ * first. Near an even quarter the angle is negated: the top bit of `place` is then the sign of one result, and its
+ * complement the sign of the other. `poison` is 0, or NaN to make both NaN. EXACTLY: for float32 results, to 1.3 ulp,
+ * with 2 pi in two parts; else to 2.4 ulp. */
 template <bool EXACTLY> DEVICE rotation rotation_of(uint32_t place, float poison)
 {
     const bool odd = (place & 1u << 30) == 0;

@@ -16,11 +16,11 @@ extern "C" {
 namespace COPES_GPU
 {
 
-/* Enqueues what a plan says; of the family's own type behind copes_plan.run. */
+/* Enqueues a plan. The functions behind copes_plan.run and run_first have this type. */
 typedef copes_status (*plan_run)(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan,
                                  void *workspace);
 
-/* Notes that a variant does not take the problem. False, as what the variant's planner returns then. */
+/* Notes that a variant does not take the problem. Returns false, which the variant's planner returns in turn. */
 inline bool refuse(copes_plan *plan, std::string_view variant, const char *reason)
 {
     if (plan->refused < COPES_PLAN_REFUSALS)
@@ -28,8 +28,8 @@ inline bool refuse(copes_plan *plan, std::string_view variant, const char *reaso
     return false;
 }
 
-/* May a variant be asked at all? `variant` is its name up to the "<"; COPES_GPU_VARIANT, as copes_variants describes it, names
- * the only one, or with a "-" before each those that may not. */
+/* May a planner ask a variant at all? `variant` is its name up to the "<". COPES_GPU_VARIANT names the only variant to
+ * ask, or the variants not to ask, with a "-" before each (copes_variants). */
 inline bool is_allowed(const gpu_device &device, std::string_view variant, copes_plan *plan)
 {
     std::string_view asked = device.asked;
@@ -45,8 +45,8 @@ inline bool is_allowed(const gpu_device &device, std::string_view variant, copes
     return true;
 }
 
-/* The same for a variant that has filled in the plan and is refused for the tensors' addresses alone: its workspace stays, as a
- * workspace must not depend on them. */
+/* Refuses a variant that has filled in the plan, for the tensors' addresses alone. Its workspace stays in the plan,
+ * since a workspace must not depend on addresses. */
 inline bool refuse_addresses(copes_plan *plan, std::string_view variant)
 {
     plan->cluster = 0;
@@ -54,7 +54,6 @@ inline bool refuse_addresses(copes_plan *plan, std::string_view variant)
     return refuse(plan, variant, "a tensor is not aligned to 16 bytes");
 }
 
-/* How a variant is launched. */
 inline void set_launch(copes_plan *plan, dim3 grid, dim3 block, int64_t shared)
 {
     const int64_t blocks[3] = {grid.x, grid.y, grid.z}, threads[3] = {block.x, block.y, block.z};
@@ -93,11 +92,11 @@ inline bool take(copes_plan *plan, const char *variant, plan_run run)
     return true;
 }
 
-/* The names of all variants that are built, which every family adds its own to. */
+/* The names of all variants of this build. Every family adds its own. */
 struct variant_list {
     const char **names;
     size_t capacity, count;
-    std::string_view sought; /* a name up to the "<", to find out whether it is there; empty: none */
+    std::string_view sought; /* a name up to the "<" to look for; empty: none */
     bool found;
 
     void add(const char *name)

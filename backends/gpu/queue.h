@@ -1,4 +1,4 @@
-/* Where calls are enqueued: a stream of a device, or of the part of a device that the stream has. */
+/* Where calls are enqueued: a stream, and its device or the part of the device that it has. */
 #ifndef COPES_BACKENDS_GPU_QUEUE_H
 #define COPES_BACKENDS_GPU_QUEUE_H
 
@@ -13,13 +13,13 @@ extern "C" {
 namespace COPES_GPU
 {
 
-/* As a gpu_device: the stream's share of its device. */
+/* The gpu_device describes the part of the device that the stream has. */
 struct gpu_queue : gpu_device {
     GPU(Stream_t) stream;
     int id;                        /* the device's number */
     void *primary_context;         /* the device's; made current where the caller has no context of the device */
     const void *green_context;     /* the stream's, which has some of the device's multiprocessors; nullptr: none */
-    unsigned long long context_id; /* of the context that was current when a default stream was asked; 0 for others */
+    unsigned long long context_id; /* of the context that was current when a default stream was set; 0 for others */
     mutable bool refused;          /* did the driver refuse a cooperative launch? */
 };
 
@@ -28,7 +28,7 @@ inline copes_status fail_of(GPU(Error_t) error, const char *what)
     return copes_fail(COPES_ERROR_BACKEND, "%s: %s says: %s", what, COPES_GPU_TITLE, GPU(GetErrorString)(error));
 }
 
-/* The status of a call of the runtime. The runtime keeps an error for whoever asks it next, so ours is taken back. */
+/* The status of a call of the runtime. The runtime keeps the last error for GetLastError, so this clears ours. */
 inline copes_status status_of(GPU(Error_t) error, const char *what)
 {
     if (error == GPU(Success))
@@ -37,7 +37,7 @@ inline copes_status status_of(GPU(Error_t) error, const char *what)
     return fail_of(error, what);
 }
 
-/* How many of the blocks wanted a grid takes: for a kernel whose blocks loop over what is left. */
+/* How many of the wanted blocks a grid can have: for a kernel whose blocks loop over the rest. */
 inline unsigned blocks_of(int64_t wanted, unsigned threads)
 {
     const uint64_t most = std::min(MOST_GRID_THREADS / threads, (uint64_t)INT32_MAX);

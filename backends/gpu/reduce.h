@@ -1,4 +1,4 @@
-/* Sums and maxima over threads, in an order that is the same every time. */
+/* Sums and maxima over threads, always in the same order. */
 #ifndef COPES_BACKENDS_GPU_REDUCE_H
 #define COPES_BACKENDS_GPU_REDUCE_H
 
@@ -15,8 +15,8 @@ template <int LANES, typename Combine> DEVICE float reduce_lanes(float value, Co
     return value;
 }
 
-/* Over `lanes` neighbours, a power of two up to 32, the same for all threads; all get the result. The usual numbers go
- * without a branch between shuffles, which would cost as much as they do. */
+/* Reduces over `lanes` neighbouring lanes, a power of two up to 32, the same for all threads. All lanes get the result.
+ * The usual numbers have no branch between shuffles, which would cost as much as a shuffle. */
 template <typename Combine> DEVICE float reduce_lanes(float value, int lanes, Combine combine)
 {
     if (lanes == 8)
@@ -57,7 +57,8 @@ struct long_sum {
     }
 };
 
-/* Over a block of a power of two of threads, through `memory` of one float a thread; all get the result. */
+/* Reduces over a block, whose number of threads is a power of two. `memory` is shared and has one float a thread. All
+ * threads get the result. */
 template <typename Combine> DEVICE float reduce_block(float value, float *memory, Combine combine)
 {
     const int thread = (int)threadIdx.x;

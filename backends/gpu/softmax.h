@@ -1,6 +1,5 @@
-/* Softmax and its gradient over a row that neighbouring threads hold in registers: COUNT vectors each, of as many as an
- * array has room for. Latency binds where rows are few, so that a thread's elements are taken in strands, and its terms
- * do not wait for the largest element of the others. */
+/* Softmax and its gradient over a row that neighbouring threads hold in registers. Each has COUNT vectors, of the ROOM
+ * that its array has. Latency binds where rows are few, so a thread reduces its elements in independent strands. */
 #ifndef COPES_BACKENDS_GPU_SOFTMAX_H
 #define COPES_BACKENDS_GPU_SOFTMAX_H
 
@@ -10,9 +9,9 @@
 namespace COPES_GPU
 {
 
-/* The terms of a softmax over elements of storage type T, relative to about the largest: any factor that all share
- * cancels. A half-precision element's exponent is one multiply-add; from 2^20 on, where that would round too much of it
- * away, such elements are so far apart that all but the largest count as 0 by any base. */
+/* The terms of a softmax over elements of storage type T, relative to about the largest element: a factor that all
+ * terms share cancels. A half-precision element's exponent is one multiply-add. From 2^20 on, that would round too much
+ * of it away; such elements are so far apart that all but the largest count as 0 with any base. */
 template <typename T> struct softmax_terms {
     float most, scale, shift;
 
@@ -26,7 +25,7 @@ template <typename T> struct softmax_terms {
     }
 };
 
-/* Of a thread's `length` elements, in as many strands as there are independent units of arithmetic to fill. */
+/* Reduces a thread's LENGTH elements in independent strands, enough to keep the arithmetic units busy. */
 template <int LENGTH, typename Take, typename Combine>
 DEVICE float reduce_strands(float none, Take take, Combine combine)
 {
@@ -49,7 +48,7 @@ template <int LENGTH, typename Element> DEVICE float max_of_strands(Element elem
     return reduce_strands<LENGTH>(-INFINITY, [&](float most, int i) { return larger(most, element(i)); }, larger);
 }
 
-/* What a thread lacks of a row is -inf. */
+/* Elements that lie past the row's end must be -inf. */
 template <typename T, int COUNT, int ROOM, int V> DEVICE void softmax_row(float (&x)[ROOM][V], int lanes)
 {
     const float most = max_of_strands<COUNT * V>([&](int i) { return x[i / V][i % V]; });
@@ -64,7 +63,7 @@ template <typename T, int COUNT, int ROOM, int V> DEVICE void softmax_row(float 
         x[i / V][i % V] *= scale;
 }
 
-/* From a softmax y and the gradient g of it to that of its argument. */
+/* Turns the gradient g of a softmax y into the gradient of its argument. */
 template <int COUNT, int ROOM, int V>
 DEVICE void softmax_gradient_row(const float (&y)[ROOM][V], float (&g)[ROOM][V], int lanes)
 {

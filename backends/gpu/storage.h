@@ -25,7 +25,7 @@ template <typename T> inline constexpr int vector_length = 16 / (int)sizeof(T);
 
 template <typename T> struct storage;
 
-/* unpack, pack: a word's elements. larger: of two words', the magnitudes that are larger, the first's being magnitudes. */
+/* unpack, pack: the elements of a word. larger: the larger magnitudes of two words; `most` holds magnitudes already. */
 template <> struct storage<f32> {
     static constexpr copes_dtype dtype = COPES_F32;
     static constexpr int per_word = 1;
@@ -80,8 +80,8 @@ template <> struct storage<f16> {
     }
 };
 
-/* V elements as they lie in memory, so that a load can be under way while nothing waits for it: a vector or half of one,
- * or, with V = 1, one element at any address. */
+/* V elements as they lie in memory: a vector, half a vector or, with V = 1, one element at any address. They are
+ * unpacked later, so that nothing waits for a load that is under way. */
 template <typename T, int V> struct raw {
     static constexpr int WORDS = V * (int)sizeof(T) / 4, N = storage<T>::per_word;
     static_assert(WORDS == 4 || WORDS == 2, "a vector is 16 bytes");
@@ -122,7 +122,7 @@ template <typename T, int V> struct raw {
     }
 };
 
-/* An object at an address of any alignment, which is the hardware's business where memory may be read so. */
+/* An object at an address of any alignment. With UNALIGNED_ACCESS the hardware takes every address. */
 template <typename Object> DEVICE Object read_anywhere(const void *p)
 {
     if (!UNALIGNED_ACCESS && reinterpret_cast<uintptr_t>(p) % sizeof(Object) == 0)
@@ -198,7 +198,7 @@ template <typename T> DEVICE void write_scalar(T *p, float value)
     raw<T, 1>::write(p, x);
 }
 
-/* One element of a type known at run time, of those that theta may have. */
+/* One element of a type known at run time, one of the types that theta may have. */
 DEVICE float read_narrow(copes_dtype dtype, const void *base, int64_t at)
 {
     switch (dtype) {
@@ -208,7 +208,7 @@ DEVICE float read_narrow(copes_dtype dtype, const void *base, int64_t at)
     }
 }
 
-/* The view, at an aligned address if the tensor is there: for what is to depend on strides alone. */
+/* The view with an aligned address, if the tensor is present: for decisions that must depend on strides alone. */
 inline copes_view aligned(copes_view view)
 {
     if (view.data != nullptr)
@@ -216,8 +216,8 @@ inline copes_view aligned(copes_view view)
     return view;
 }
 
-/* May a tensor be read and written in whole vectors: its rows neighbours, its address and other strides in vectors?
- * `lengths` of 1 need no stride. */
+/* May a tensor be read and written in whole vectors? Its last dimension must then be contiguous, its address aligned to
+ * a vector, and every other stride a whole number of vectors. A dimension of length 1 may have any stride. */
 template <typename T> inline bool in_vectors(const copes_view &view, const int64_t *lengths, int rank)
 {
     if (view.data == nullptr)
