@@ -4,8 +4,8 @@
 namespace COPES_GPU::act
 {
 
-/* Softmax along an axis with others inside it is softmax over a sequence, where the dimensions are few enough to be
- * batch, sequence, heads and features. */
+/* Softmax along an axis with other dimensions inside it is softmax over the sequence. It needs at most one dimension
+ * before the axis, the batch, and one or two after it, the heads and features. */
 static bool as_sequence(const copes_act_problem &problem, copes_lrpe_problem *sequence)
 {
     const int axis = problem.axis, after = problem.rank - 1 - axis;

@@ -1,6 +1,6 @@
-/* Elementwise activations. Bound by memory: one vector a thread, and enough blocks to hide every latency, since on an H200
- * that launch runs a copy at the rate of cudaMemcpy and longer threads do not. Strided or unaligned tensors go element by
- * element. */
+/* Elementwise activations, bound by memory. Each thread takes one vector: on an H200 such a launch copies at the rate
+ * of cudaMemcpy; threads that take more do not. Strided or unaligned tensors go by vectors where their rows allow it,
+ * else by elements. */
 #include "backends/gpu/act/methods.h"
 #include "backends/gpu/act/strides.h"
 #include "backends/gpu/functions.h"
@@ -28,7 +28,7 @@ template <typename T, int V> DEVICE void act_unit(copes_act act, const T *src, c
     raw<T, V>::write(dst, x[0]);
 }
 
-/* Neighbours in every tensor. The last thread may have less than a vector. */
+/* Every tensor is contiguous. The last thread may have less than a vector. */
 template <typename T, copes_act ACT, bool BACKWARD>
 __global__ void act_line(const T *src, const T *saved, T *dst, int64_t count)
 {
@@ -41,7 +41,7 @@ __global__ void act_line(const T *src, const T *saved, T *dst, int64_t count)
             act_unit<T, 1>(ACT, src + i, BACKWARD ? saved + i : nullptr, dst + i);
 }
 
-/* Any strides: a unit is V neighbours of the last dimension. */
+/* Any strides. A unit is V neighbours along the last dimension. */
 template <typename T, int V, typename Index>
 __global__ void act_strided(copes_act act, const T *src, const T *saved, T *dst, GPU_PARAMETER act_strides units)
 {
@@ -76,13 +76,13 @@ template <typename T, copes_act ACT> bool take_line(const copes_act_problem &pro
 {
     const int64_t threads = (problem.shape[0] + vector_length<T> - 1) / vector_length<T>;
     set_launch(plan, dim3((unsigned)((threads + THREADS - 1) / THREADS)), THREADS, 0);
-    if constexpr (ACT != COPES_ACT_NONE) /* whose gradient is a copy, as its forward */
+    if constexpr (ACT != COPES_ACT_NONE) /* the gradient of none is a copy, as its forward is */
         if (problem.saved.data != nullptr)
             return take(plan, name_of_line<T, ACT, true>, run_line<T, ACT, true>);
     return take(plan, name_of_line<T, ACT, false>, run_line<T, ACT, false>);
 }
 
-/* Are all tensors whole vectors, each aligned? */
+/* Can all tensors be read and written in whole vectors? */
 template <typename T> bool in_vectors(const copes_act_problem &problem)
 {
     return COPES_GPU::in_vectors<T>(problem.src, problem.shape, problem.rank) &&
@@ -165,7 +165,7 @@ INSTANTIATE(bf16)
 
 } // namespace COPES_GPU::act
 
-/* Some kernel of this build stands for all. */
+/* One kernel of this build stands for all. */
 GPU(Error_t) COPES_GPU::find_code(int *architecture)
 {
     GPU(FuncAttributes) attributes = {};

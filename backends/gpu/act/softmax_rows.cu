@@ -1,6 +1,6 @@
-/* Softmax along an axis whose row is given to neighbouring threads. A row of up to 32 lanes' vectors rests in
- * registers, so that memory is read once and binds; any other (longer, strided or unaligned) is a block's, which reads
- * it again. */
+/* Softmax along an axis, where neighbouring threads share a row. Up to 32 lanes hold a row of up to 128 vectors in
+ * registers, so that memory is read once and binds. A block takes any other row (longer, strided or unaligned) and
+ * reads it two or three times. */
 #include "backends/gpu/act/methods.h"
 #include "backends/gpu/act/strides.h"
 #include "backends/gpu/names.h"
@@ -11,7 +11,7 @@ namespace COPES_GPU::act
 
 enum { THREADS = 128, MOST_LANES = 32 };
 
-/* A row as its lanes hold it: P vectors each, lane by lane. */
+/* A lane's part of a row: P vectors, `lanes` apart. */
 template <typename T, int P> struct row_part {
     static constexpr int V = vector_length<T>;
     float x[P][V];
@@ -58,7 +58,7 @@ __global__ void softmax_lanes(const T *src, const T *saved, T *dst, int units, G
     x.write(dst + at.dst, lane, LANES, live);
 }
 
-/* A row along any axis, in any strides. */
+/* A row along any axis, with any strides. */
 template <typename T> struct strided_row {
     const T *src, *saved;
     T *dst;
@@ -156,7 +156,7 @@ template <typename T, int LANES, int P, bool BACKWARD> bool take_lanes(int64_t r
     return take(plan, name_of_lanes<T, LANES, P, BACKWARD>, run_lanes<T, LANES, P, BACKWARD>);
 }
 
-/* With as few lanes as have the row in two vectors each, or in four if there are not more. */
+/* Takes the fewest lanes that hold the row in two vectors each; MOST_LANES may hold four each. */
 template <typename T, bool BACKWARD, int LANES = MOST_LANES>
 bool choose_lanes(int units, int64_t rows, copes_plan *plan)
 {

@@ -9,7 +9,7 @@
 namespace COPES_GPU::act
 {
 
-/* Dimensions as an index counts them, the last one fastest, with the strides of a step in elements. */
+/* The dimensions that an index counts, the last one fastest. A stride is that of one step, in elements. */
 struct act_strides {
     int rank = 0;
     int64_t count = 1; /* the product of the lengths */
