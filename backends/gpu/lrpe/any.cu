@@ -1,6 +1,6 @@
-/* lrpe token by token for tensors that the other kernels do not take: any strides, any alignment, any number of features.
- * Thirty-two threads share a row and go over its pairs of features one element at a time, each with an angle of its own
- * making; a softmax goes over them more than once. Bound by that arithmetic, not by memory. */
+/* lrpe for tensors that the other kernels do not take: any strides, any alignment, any number of features. Thirty-two
+ * threads share a row and go over its pairs of features, one element at a time. Each pair needs an angle of its own,
+ * and a softmax goes over the pairs more than once: this arithmetic binds, not memory. */
 #include "backends/gpu/lrpe/any_row.h"
 
 namespace COPES_GPU::lrpe
@@ -35,7 +35,7 @@ template <typename T, bool ANYWHERE> DEVICE void forward_row(const any_row<T, AN
     }
 }
 
-/* The sum of a row's softmax times its gradient. */
+/* The sum over a row of its softmax times its gradient. */
 template <typename T, bool ANYWHERE>
 DEVICE float softmax_dot(const any_row<T, ANYWHERE> &row, const row_softmax &statistics, int lane)
 {

@@ -1,5 +1,5 @@
-/* A row of any tensors, one element at a time: any strides, any alignment, any number of features. Thirty-two threads share a row
- * and go over its pairs of features. */
+/* A row of tensors with any strides, alignment and number of features. Thirty-two threads share a row and go over its
+ * pairs of features, one element at a time. */
 #ifndef COPES_BACKENDS_GPU_LRPE_ANY_ROW_H
 #define COPES_BACKENDS_GPU_LRPE_ANY_ROW_H
 
@@ -11,8 +11,7 @@ namespace COPES_GPU::lrpe
 
 inline constexpr int LANES = 32; /* threads of a row */
 
-/* A row of every tensor. ANYWHERE: positions do not hang on a grid alone, or there is an amplitude; a kernel has registers for
- * either. */
+/* A row of every tensor. ANYWHERE: is_anywhere holds for the problem. A kernel has registers for one case only. */
 template <typename T, bool ANYWHERE> struct any_row {
     const copes_lrpe_problem &problem;
     int64_t b, n, h;
@@ -66,7 +65,7 @@ template <typename T, bool ANYWHERE> DEVICE any_unit find_any_unit(const any_row
     return unit;
 }
 
-/* Both features of a unit, from a tensor in their plain or encoded places. */
+/* Reads both features of a unit, from their plain or encoded places in a tensor. */
 template <typename T, bool ANYWHERE>
 DEVICE void read_pair(const any_row<T, ANYWHERE> &row, const copes_view &view, const int64_t (&place)[2],
                       float (&x)[2][1])
@@ -75,7 +74,7 @@ DEVICE void read_pair(const any_row<T, ANYWHERE> &row, const copes_view &view, c
         x[i][0] = place[i] >= 0 ? row.read(view, place[i]) : 0;
 }
 
-/* The softmax of a row: its largest, and one over its sum. */
+/* The softmax of a row: its largest element, and 1 / the sum of its terms. */
 struct row_softmax {
     float most, scale;
 
@@ -98,7 +97,7 @@ DEVICE row_softmax find_softmax(const any_row<T, ANYWHERE> &row, const copes_vie
     return {most, 1 / sum_of_lanes(sum.sum, LANES)};
 }
 
-/* The gradient of a unit's plain features, the encoding undone. */
+/* Reads the gradient of a unit's encoded features, and turns it into the gradient of the plain ones. */
 template <typename T, bool ANYWHERE>
 DEVICE void read_gradient(const any_row<T, ANYWHERE> &row, const any_unit &unit, float (&g)[2][1])
 {

@@ -1,8 +1,8 @@
-/* lrpe where batch entries share their angles, or heads, which then stand in for them (lrpe.cu). Bound by memory. A
- * block has a few tokens of a head in every batch entry, or in some, and makes their sines and cosines once in shared
- * memory while its loads are under way; a thread has one pair of vectors (cosine: one, and a pair on the other side) of
- * several tokens, over which what it finds out once is spread. Small blocks won on an H200: what a block waits for at
- * its barrier is then hidden by the many others of the multiprocessor. */
+/* lrpe where batch entries share their angles. Heads with one theta share them, too, and take the place of batch
+ * entries (lrpe.cu). Bound by memory. A block has a few tokens of a head, in all batch entries or some. It makes their
+ * sines and cosines once, in shared memory, while its loads are under way. A thread has one pair of vectors (with
+ * cosine, one vector that becomes two) in several tokens, to spread the work that it does once. Small blocks were
+ * fastest on an H200: the many other blocks of a multiprocessor then hide what one waits for at its barrier. */
 #include "backends/gpu/lrpe/block_rotations.h"
 #include "backends/gpu/lrpe/rows.h"
 
@@ -14,7 +14,7 @@ namespace COPES_GPU::lrpe
 
 enum { MANY_ENTRIES = 16, MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block */
 
-/* Tokens of a thread: as many as its registers hold without keeping other blocks out. */
+/* Tokens of a thread: as many as registers hold without lowering the number of blocks on a multiprocessor. */
 template <typename T, encoding E, activation A, bool BACKWARD>
 inline constexpr int shares = BACKWARD                                  ? (A == activation::none ? 3 : 2)
                               : sizeof(T) == 4 || E == encoding::cosine ? 4
@@ -26,9 +26,10 @@ static bool are_near(const copes_lrpe_problem &problem)
     return std::abs(problem.dst.stride[0]) < std::abs(problem.dst.stride[1]);
 }
 
-/* Batch entries that a block has, or a few more. Memory that is read and written at fewer places at a time is up to 3 %
- * faster where the tensors do not fit the caches. A block makes more rotations for its rows then, for which arithmetic leaves
- * the less room the more there is of it: least with a grid's divisions, or backward with twice the rotations of rotate. */
+/* The batch entries that a block is to have; choose_entries may take some more. Where the tensors do not fit the
+ * caches, memory is up to 3 % faster if fewer places are read and written at a time. But with fewer entries a block
+ * makes more rotations for its rows, and other arithmetic leaves less time for them: a grid's divisions, or cosine
+ * backward, which needs twice the rotations of rotate. */
 template <typename T, encoding E, activation A> int entries_wanted(const copes_lrpe_problem &problem)
 {
     constexpr bool exact = sizeof(T) == 4, softmax = A == activation::softmax, none = A == activation::none;
@@ -46,7 +47,7 @@ struct batch_tiling {
     rotation_plan rotations;
     block_order order;
     row_shape shape;
-    uint32_t next_group, next_entry; /* batch entries from a block's first to the next block's, and to its own next */
+    uint32_t next_group, next_entry; /* steps in batch entries: to the next block's first, and to a block's next */
 };
 
 template <typename T, encoding E, activation A, bool BACKWARD>
@@ -84,8 +85,8 @@ __global__ void lrpe_batch(copes_act act, GPU_PARAMETER tensor_rows src, GPU_PAR
     }
 }
 
-/* Batch entries of a block, `most` at most: as many as wanted, or up to twice that if it leaves fewer of the last group
- * idle. */
+/* The batch entries of a block, `most` at most: as many as wanted, or fewer than twice as many if the last group then
+ * has fewer idle ones. */
 static int choose_entries(int b, int wanted, int most)
 {
     int best = std::min(wanted, most);
@@ -95,8 +96,8 @@ static int choose_entries(int b, int wanted, int most)
     return best;
 }
 
-/* The number of blocks; 0: this kernel does not take the problem. Batch entries share a block's angles, and tokens fill
- * it up until there is a thread for every angle. */
+/* Returns the number of blocks; 0: this kernel does not take the problem. A block's batch entries share angles, and it
+ * takes tokens until it has a thread for each angle of a token. */
 static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, int wanted, batch_tiling *tiling,
                            dim3 *threads)
 {
@@ -108,7 +109,7 @@ static int64_t find_tiling(const copes_lrpe_problem &problem, int v, int share, 
         --together;
     *threads = dim3((unsigned)shape.lanes, (unsigned)together, (unsigned)entries);
     const int tokens = together * share, tiles = times(shape.n, tokens), groups = times(shape.b, entries);
-    const bool side_by_side = are_near(problem); /* else as far apart as can be, as memory is faster so */
+    const bool side_by_side = are_near(problem); /* else a block's entries are far apart: memory is faster so */
     tiling->next_group = side_by_side ? (uint32_t)entries : 1;
     tiling->next_entry = side_by_side ? 1 : (uint32_t)groups;
     tiling->rotations = rotation_plan(problem, shape.units, v);

@@ -1,6 +1,6 @@
-/* Sines and cosines of a block's tokens, made once in shared memory for all of its rows. What a thread needs for one is
- * kept few operations long, since at small batch they bind: sizes are 32 bits wide, divisions are multiplications, and
- * a thread makes one angle of several tokens, so that it finds the angle's step once. */
+/* Sines and cosines of a block's tokens, made once in shared memory for all of its rows. At small batch this arithmetic
+ * binds, so it is kept short: sizes are 32 bits wide, divisions are multiplications, and a thread makes one angle of
+ * several tokens, so that it finds the angle's step once. */
 #ifndef COPES_BACKENDS_GPU_LRPE_BLOCK_ROTATIONS_H
 #define COPES_BACKENDS_GPU_LRPE_BLOCK_ROTATIONS_H
 
@@ -10,18 +10,18 @@
 namespace COPES_GPU::lrpe
 {
 
-/* How angles come of tokens, for a problem whose sizes are below 2^31. */
+/* The numbers that rotations are made from, for a problem whose sizes are below 2^31. */
 struct rotation_plan {
     const void *theta;
     copes_dtype theta_dtype;
-    bool plain;                 /* theta is of aligned float32 */
+    bool plain;                 /* theta is aligned float32 */
     int theta_head, theta_step; /* strides */
     int prefix, length, grid_rank;
-    int end[COPES_MAX_GRID], theta_shift[COPES_MAX_GRID]; /* of the segments; from an angle to its theta */
+    int end[COPES_MAX_GRID], theta_shift[COPES_MAX_GRID]; /* a segment's end, and the way from an angle to its theta */
     int offset[COPES_MAX_GRID];
     divider grid[COPES_MAX_GRID], inner[COPES_MAX_GRID]; /* inner: tokens from one place of a dimension to the next */
     divider angles;                                      /* a token's, in shared memory: V a unit */
-    divider firsts;                                      /* of which 16 bytes of every unit come first */
+    divider firsts;                                      /* rotations of a token in its units' first 16 bytes */
     int tokens;                                          /* of a block */
 
     static bool fits(const copes_lrpe_problem &problem)
@@ -47,7 +47,7 @@ struct rotation_plan {
     {
         int64_t tokens_of_place = 1;
         for (int j = grid_rank - 1; j >= 0; j--) {
-            const int64_t places = problem.length > 0 ? problem.grid[j] : 1; /* one without tokens may be huge */
+            const int64_t places = problem.length > 0 ? problem.grid[j] : 1; /* a grid without tokens may be huge */
             end[j] = (int)problem.segment[j].end;
             theta_shift[j] = (int)(problem.segment[j].theta_begin - problem.segment[j].begin);
             offset[j] = (int)problem.offset[j];
@@ -58,7 +58,7 @@ struct rotation_plan {
     }
 };
 
-/* The rotations of a block's tokens, each token's in an order in which a warp's reads of units meet no bank twice. */
+/* The rotations of a block's tokens, in an order in which a warp's reads of units have no bank conflicts. */
 template <int V> struct block_rotations {
     static constexpr int N = 16 / (int)sizeof(rotation);
     rotation *rotations;
@@ -78,7 +78,7 @@ template <int V> struct block_rotations {
             to[i + 1] = rotation{both.z, both.w};
         }
     }
-    /* The angle that has place `at` of a token's. */
+    /* The angle at place `at` of a token's rotations. */
     __device__ __forceinline__ unsigned angle_at(const rotation_plan &plan, unsigned at) const
     {
         uint32_t rest;
@@ -102,7 +102,6 @@ DEVICE int dimension_of(const rotation_plan &plan, int k)
     return j;
 }
 
-/* A dimension of the grid. */
 struct grid_dimension {
     divider inner, places;
     int offset;
@@ -120,8 +119,8 @@ struct grid_dimension {
     }
 };
 
-/* Makes the rotations of tokens `token`, `token` + `together` .. of the block, whose phases begin at `phase` and are `way`
- * apart. BY_PRODUCT: two of three come of the third by products, which are exact to an ulp or so of 1. */
+/* Makes the rotations of tokens `token`, `token` + `together`, .. of the block. Their phases begin at `phase` and are
+ * `advance` apart. BY_PRODUCT: two of three rotations are products of the third, exact to an ulp or so of 1. */
 template <bool EXACTLY, bool BY_PRODUCT>
 DEVICE void make_rotations_on_line(const rotation_plan &plan, uint64_t phase, uint64_t advance, float poison, int token,
                                    int together, rotation *to)
@@ -146,8 +145,8 @@ DEVICE void make_rotations_on_line(const rotation_plan &plan, uint64_t phase, ui
     }
 }
 
-/* Makes one angle's rotations of tokens `token`, `token` + `together` .. of the block, whose first is `first`, beginning at
- * `to`. */
+/* Makes one angle's rotations of tokens `token`, `token` + `together`, .. of the block, and writes them from `to` on.
+ * The block's first token is `first`. */
 template <bool EXACTLY, bool BY_PRODUCT>
 DEVICE void make_rotations_of_angle(const rotation_plan &plan, const angle_step &step, int j, int first, int token,
                                     int together, rotation *to)
@@ -169,7 +168,7 @@ DEVICE void make_rotations_of_angle(const rotation_plan &plan, const angle_step 
     }
 }
 
-/* Fills the block's rotations for tokens first .. of a head, and waits for all threads. */
+/* Fills the block's rotations for a head's tokens from `first` on, and waits for all threads. */
 template <bool EXACTLY, bool BY_PRODUCT, int V>
 DEVICE void make_rotations(const rotation_plan &plan, const block_rotations<V> &rotations, int head, int first)
 {

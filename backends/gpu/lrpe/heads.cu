@@ -1,6 +1,7 @@
-/* lrpe where all heads of a token share its angles, wherever its position comes from: what models call for their queries and keys.
- * Bound by memory. A thread has one unit of a token, makes its rotations once in registers, and goes over the heads with them,
- * several of which are on their way at a time. The steps of theta's angles are made once a block, in shared memory. */
+/* lrpe where all heads of a token share its angles, with positions of any kind: as models call it for their queries and
+ * keys. Bound by memory. A thread has one unit of a token. It makes the unit's rotations once, in registers, and
+ * applies them to the heads, with loads of several heads under way at a time. A block makes the steps of theta's angles
+ * once, in shared memory. */
 #include "backends/gpu/lrpe/any_row.h"
 
 #include <algorithm>
@@ -34,7 +35,7 @@ struct heads_tiling {
 /* How a token is turned: not at all, by positions of 32 bits, or by others. */
 enum class turning { none, narrow, wide };
 
-/* The token's positions in all dimensions, where 32 bits hold them. */
+/* Finds how a token is turned and, for turning::narrow, its positions in all dimensions. */
 DEVICE turning find_token(const copes_lrpe_problem &problem, int64_t b, int64_t token,
                           int32_t (&position)[COPES_MAX_GRID])
 {
@@ -58,7 +59,7 @@ DEVICE turning find_token(const copes_lrpe_problem &problem, int64_t b, int64_t 
     return narrow ? turning::narrow : turning::wide;
 }
 
-/* Angle k's rotation at positions of 32 bits. `steps`: K for each theta of a head. */
+/* The rotation by angle k at positions of 32 bits. `steps`: K of them, or K for each dimension if `mixed`. */
 DEVICE rotation find_narrow_rotation(const copes_lrpe_problem &problem, const angle_step *steps, int k,
                                      const int32_t (&position)[COPES_MAX_GRID])
 {
@@ -169,7 +170,7 @@ static int choose_heads(const gpu_device &device, const copes_lrpe_problem &prob
     return heads;
 }
 
-/* Why a problem has no tiling; nullptr: it has. */
+/* Why a problem has no tiling; nullptr: it has one. */
 static const char *refuse_heads(const copes_lrpe_problem &problem, int v, const row_shape &shape)
 {
     const int64_t thetas = problem.mixed ? problem.grid_rank : 1;

@@ -60,7 +60,7 @@ static copes_status run_nothing(const gpu_queue &, const copes_problem &, const 
     return COPES_OK;
 }
 
-/* The gradient of theta alone reads what is left of x where its activation is none. */
+/* Without an activation only the gradient of theta reads x. */
 template <typename T> copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
     if (problem.grad_theta.data == nullptr)

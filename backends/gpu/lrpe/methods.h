@@ -30,7 +30,7 @@ bool plan_heads(const gpu_device &device, const copes_lrpe_problem &problem, cop
 /* any.cu: every problem. */
 template <typename T> void plan_any(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
 
-/* theta.cu: what runs first where the gradient of theta is asked for. */
+/* theta.cu: the kernel that runs first where the gradient of theta is asked for. */
 template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan);
 
 void list_tokens(variant_list *list);

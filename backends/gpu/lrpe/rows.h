@@ -1,5 +1,5 @@
-/* A thread's part of a row of lrpe in registers: which vectors it has, and the activation before the encoding. Everything is
- * in terms of the units of backends/gpu/encoding.h. */
+/* A thread's part of a row of lrpe in registers: its vectors, and the activation before the encoding. Units are those
+ * of backends/gpu/encoding.h. */
 #ifndef COPES_BACKENDS_GPU_LRPE_ROWS_H
 #define COPES_BACKENDS_GPU_LRPE_ROWS_H
 
@@ -15,8 +15,8 @@ namespace COPES_GPU::lrpe
 
 enum { MOST_LANES = 256 }; /* threads of a row */
 
-/* A unit whose every vector is somewhere that can be read. A thread with nothing to do stands at a unit that is there,
- * so that only its writing must be held back; so does a second vector past the row's end. */
+/* The places of a unit's vectors, all of which can be read. A thread without a unit has the places of the first unit,
+ * and a second vector past the row's end has the place of the first vector. Only their writes are held back. */
 struct unit_places {
     int plain[2], encoded[2];
     bool there, second, rotated;
@@ -38,7 +38,7 @@ template <typename T, int COUNT> struct raw_vectors {
     static constexpr int V = vector_length<T>;
     raw<T, V> part[COUNT > 0 ? COUNT : 1];
 
-    /* Of the row that is `row` elements on. */
+    /* Reads from the row that lies `row` elements after `rows`. */
     __device__ __forceinline__ void read(const T *rows, int row, const int (&place)[2])
     {
 #pragma unroll
@@ -53,7 +53,7 @@ template <typename T, int COUNT> struct raw_vectors {
     }
 };
 
-/* Puts in a softmax what a thread has no element of. */
+/* Fills the elements that a thread does not have, before a softmax. */
 template <int COUNT, int V> DEVICE void blank(const unit_places &at, float (&x)[2][V], float fill)
 {
     if (at.there && (COUNT == 1 || at.second))
@@ -72,7 +72,7 @@ DEVICE void activate_row(copes_act act, const raw_vectors<T, COUNT> &vectors, fl
         activate_all<T, true, COUNT>(A == activation::silu ? COPES_ACT_SILU : act, vectors.part, x);
 }
 
-/* From the gradient g of the activation's value to that of its argument x, which a softmax overwrites. */
+/* Turns the gradient g of the activation's result into that of its argument x. A softmax overwrites x. */
 template <typename T, activation A, int COUNT, int V>
 DEVICE void activation_gradient_row(copes_act act, const raw_vectors<T, COUNT> &vectors, float (&x)[2][V],
                                     float (&g)[2][V], int lanes)
@@ -85,15 +85,15 @@ DEVICE void activation_gradient_row(copes_act act, const raw_vectors<T, COUNT> &
     }
 }
 
-/* What a thread reads of a row: its unit of x or of the gradient, and backward with an activation x beside it. */
+/* What a thread reads of a row: its unit of x; backward, its unit of the gradient and, with an activation, of x. */
 template <typename T, encoding E, activation A, bool BACKWARD> struct row_words {
     static constexpr bool KEPT = BACKWARD && A != activation::none;
     raw_vectors<T, BACKWARD ? 2 : plain_vectors<E>> src;
     raw_vectors<T, KEPT ? plain_vectors<E> : 0> x;
 };
 
-/* All that happens to a row between its reading and its writing. Every lane of the row must come here; `inside`: its
- * token is in the grid, `live`: the lane has something to write, to the row that is `row` elements on. */
+/* Computes a row from its words and writes it, `row` elements after `rows`. Every lane of the row must call this.
+ * `inside`: the token is in the grid. `live`: the lane has something to write. */
 template <typename T, encoding E, activation A, bool BACKWARD>
 DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &words, const unit_places &at, bool inside,
                           bool live, const rotation (&rotations)[vector_length<T>], int lanes, T *rows, int row)
@@ -124,7 +124,7 @@ DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &wor
         raw<T, V>::write(rows + (row + place[1]), y[1]);
 }
 
-/* The rows of a tensor: the first of a thread is found in 64 bits, and its others from there in 32. */
+/* The rows of a tensor. A thread finds its first row in 64 bits, and its others from there in 32. */
 struct tensor_rows {
     void *data;
     int64_t b, h;
@@ -137,7 +137,7 @@ struct tensor_rows {
     }
 };
 
-/* Can a thread take so many steps from its first row, and to any feature there, in 32 bits? */
+/* Do 32 bits hold a thread's way from its first row over `tokens` tokens, and to any feature there? */
 inline bool is_near(const copes_view &view, int64_t tokens)
 {
     constexpr int64_t FEATURES = 4 * MOST_LANES * vector_length<f16>;
@@ -150,14 +150,14 @@ struct block_place {
     int head, token, entry;
 };
 
-/* In bytes, so that the compiler finds it once, and does not scale a thread's way from there in 64 bits. */
+/* In bytes, so that the compiler finds the offset once, and does not scale a thread's further offsets in 64 bits. */
 template <typename T> DEVICE T *first_row(const tensor_rows &rows, const block_place &place)
 {
     const int64_t offset = place.head * rows.h + (int64_t)place.token * rows.n + (int64_t)place.entry * rows.b;
     return reinterpret_cast<T *>(static_cast<char *>(rows.data) + offset * (int)sizeof(T));
 }
 
-/* Blocks over (heads, tiles of tokens, groups of batch entries), the nearest in memory first. */
+/* The order of blocks: first heads or tiles of tokens, whichever are nearer in memory, and groups of entries last. */
 struct block_order {
     bool heads_first;
     divider inner, middle;
@@ -172,7 +172,7 @@ struct block_order {
     }
 };
 
-/* With counts of tiles and groups where a place has tokens and entries. */
+/* A block's place, in which `token` is the number of a tile, and `entry` the number of a group. */
 DEVICE block_place find_block(const block_order &order)
 {
     uint32_t nearest, next;
@@ -180,18 +180,18 @@ DEVICE block_place find_block(const block_order &order)
     return {(int)(order.heads_first ? nearest : next), (int)(order.heads_first ? next : nearest), (int)group};
 }
 
-/* How often a part is needed for all of a whole of 1 or more, whose sum may be past 31 bits. */
+/* whole / part, rounded up, for a whole of 1 or more. whole + part may be past 31 bits. */
 inline int times(int whole, int part)
 {
     return (whole - 1) / part + 1;
 }
 
-/* What lrpe_batch and lrpe_tokens need of a problem: the units of a row, and the threads for them. */
+/* The sizes of a problem in 32 bits, the units of a row, and the threads for them. */
 struct row_shape {
     int b, n, d, k, units, lanes;
 };
 
-/* Why a problem is not of whole vectors, of sizes below 2^31, or of rows that a block's threads hold; nullptr: it is. */
+/* Why a problem lacks whole vectors, sizes below 2^31, or rows that a block's threads hold; nullptr: it has all. */
 template <typename T, encoding E>
 const char *refuse_shape(const copes_lrpe_problem &problem, bool softmax, row_shape *shape)
 {

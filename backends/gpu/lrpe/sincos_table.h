@@ -1,5 +1,5 @@
-/* Sines and cosines by a table in shared memory, where each is needed once: a look and some 8 multiplications and
- * additions instead of two polynomials and their choice of quarters. */
+/* Sines and cosines by a table in shared memory, for rotations that are needed once: a lookup and some 8
+ * multiplications and additions, instead of two polynomials and the choice of a quarter turn. */
 #ifndef COPES_BACKENDS_GPU_LRPE_SINCOS_TABLE_H
 #define COPES_BACKENDS_GPU_LRPE_SINCOS_TABLE_H
 
@@ -10,12 +10,12 @@ namespace COPES_GPU::lrpe
 
 enum { QUARTER = 64, WHOLE = 4 * QUARTER };
 
-/* The rotations of phases a 256th apart, rounded to nearest. */
+/* The rotations of phases a 256th of a turn apart, rounded to nearest. */
 struct alignas(16) rotation_list {
     rotation rotations[WHOLE];
 };
 
-/* By its series: x - x^3 / 3! + .. for x up to pi / 2. */
+/* The sine by its series: x - x^3 / 3! + .. for x up to pi / 2. */
 constexpr double sine_of(double x)
 {
     double term = x, sum = 0;
@@ -41,9 +41,9 @@ constexpr rotation_list list_rotations()
 
 static __device__ const rotation_list all_rotations = list_rotations();
 
-/* The list in shared memory. The rotation of a phase is that of the nearest in the list, turned by the rest, |rest| <= pi / 256,
- * whose sine is taken to the third power and whose cosine to the second. EXACTLY: for float32 results, to 1.02 units of
- * 2^-24, and 2 ulp where that is less, near 0; else to 1.51 such units and 2.2 ulp. */
+/* The list in shared memory. The rotation of a phase is the nearest one in the list, turned by a rest of up to pi /
+ * 256. The series of the rest's sine ends at the third power, and of its cosine at the second. EXACTLY: for float32
+ * results, to 1.02 units of 2^-24 or, near 0, where that is less, to 2 ulp; else to 1.51 such units and 2.2 ulp. */
 template <bool EXACTLY> struct sincos_table {
     enum { BYTES = (int)sizeof(rotation_list) };
     rotation *rotations;
@@ -57,15 +57,15 @@ template <bool EXACTLY> struct sincos_table {
         for (int i = thread; i < BYTES / (int)sizeof(uint4); i += threads)
             reinterpret_cast<uint4 *>(rotations)[i] = reinterpret_cast<const uint4 *>(all_rotations.rotations)[i];
     }
-    /* Of a phase in units of 2^-32 turn. */
+    /* The rotation of a phase in units of 2^-32 turn. */
     __device__ __forceinline__ rotation of(uint32_t phase) const
     {
-        constexpr float RADIANS = 0x1.921fb6p-38f; /* in a unit of the rest's, 2^-40 turn */
+        constexpr float RADIANS = 0x1.921fb6p-38f; /* in 2^-40 turn, the unit of rest */
         const uint32_t place = phase + (1u << 23);
         const rotation near = rotations[place >> 24];
         const float rest = (float)(int32_t)multiply_add(place, 1u << 8, 1u << 31), square = rest * rest;
         const float sine = rest * fmaf(square, -RADIANS * RADIANS * RADIANS / 6, RADIANS);
-        const float less = square * (-RADIANS * RADIANS / 2); /* the rest's cosine, less 1 */
+        const float less = square * (-RADIANS * RADIANS / 2); /* the rest's cosine minus 1 */
         if constexpr (EXACTLY)
             return {near.cosine + fmaf(near.cosine, less, -near.sine * sine),
                     near.sine + fmaf(near.sine, less, near.cosine * sine)};
@@ -75,7 +75,7 @@ template <bool EXACTLY> struct sincos_table {
     }
 };
 
-/* Polynomials in its place. */
+/* Polynomials instead of the table. */
 template <bool EXACTLY> struct sincos_polynomial {
     enum { BYTES = 0 };
 

@@ -1,7 +1,8 @@
-/* The gradient of theta: for each element the sum over all rows that it turns, of a position times the derivative by the angle. It
- * runs before the gradient of x, which may replace the gradient of the result. A block has up to 32 elements of theta side by side
- * and goes over the rows with all of its warps, so that every sum is made in one order: the bits are the same each time. Each row
- * is read once more than the gradient of x reads it, and few blocks share the work where theta has one row. */
+/* The gradient of theta. For each element it is the sum, over all rows that it turns, of a position times the
+ * derivative by the angle. This kernel runs before the one for the gradient of x, which may overwrite the gradient of
+ * the result. A block has up to 32 neighbouring elements of theta, and all of its warps go over the rows in a fixed
+ * order, so that the bits are the same each time. Both kernels read the rows. Where theta has one row, few blocks share
+ * the work. */
 #include "backends/gpu/lrpe/any_row.h"
 
 namespace COPES_GPU::lrpe
@@ -9,7 +10,7 @@ namespace COPES_GPU::lrpe
 
 inline constexpr int WARPS = 16; /* of a block */
 
-/* The elements of theta that a block has: columns first .. of a row, in dimension j of a theta for each. */
+/* A block's elements of theta: columns from `first` on of a row, in dimension j if each dimension has a theta. */
 struct theta_place {
     int64_t row, first;
     int j;
@@ -18,7 +19,7 @@ struct theta_place {
 /* How theta is cut. */
 struct theta_tiling {
     copes_lrpe_problem problem;
-    int64_t columns, groups; /* columns of theta, and of 32 of them */
+    int64_t columns, groups; /* columns of theta, and groups of 32 columns */
     int rows, sets;          /* sets: thetas of a head, one or one for each dimension */
     bool scalar;             /* one column turns all angles */
 };
@@ -36,7 +37,7 @@ DEVICE float position_value(const copes_lrpe_problem &problem, int64_t b, int64_
     return find_any_position(problem, b, token, j, position) ? (float)position.whole + position.real : 0;
 }
 
-/* The activation's value of a row's feature; `lse` comes of softmax over the sequence. */
+/* The activation's value for a feature of a row. Softmax over the sequence takes it from lse. */
 template <typename T>
 DEVICE float activated(const any_row<T, true> &row, const row_softmax &statistics, int64_t feature)
 {
@@ -52,7 +53,7 @@ DEVICE float activated(const any_row<T, true> &row, const row_softmax &statistic
     return activate(problem.act, x);
 }
 
-/* The derivative by angle k of a row. */
+/* The derivative of a row by its angle k. */
 template <typename T>
 DEVICE float angle_derivative(const any_row<T, true> &row, const row_softmax &statistics, int64_t k)
 {

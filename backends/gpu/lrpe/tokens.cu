@@ -1,7 +1,7 @@
-/* lrpe where nothing shares an angle: a batch of one, on a grid of one dimension. Every angle serves one row, so its
- * arithmetic binds, and is kept to a look into a table, or to a product: a thread goes over several tokens, and a
- * token's angle is that of the thread's first token plus that of the distance between them, which all threads of the
- * block share. What is left is hidden behind memory by reading ahead. */
+/* lrpe where nothing shares an angle: a batch of one, on a grid of one dimension. Each angle serves one row, so the
+ * arithmetic of angles binds. A thread goes over several tokens. A token's angle is that of the thread's first token
+ * plus an advance, which all threads of the block share. Its rotation then comes from a table or a polynomial or, for
+ * softmax, from a product of rotations. Reading ahead hides the rest of the arithmetic behind memory. */
 #include "backends/gpu/lrpe/block_rotations.h"
 #include "backends/gpu/lrpe/rows.h"
 #include "backends/gpu/lrpe/sincos_table.h"
@@ -12,15 +12,15 @@ namespace COPES_GPU::lrpe
 {
 
 enum { THREADS = 128, ENOUGH_BLOCKS = 2 /* a multiprocessor */, MOST_BYTES = 16 << 10 };
-enum { MOST_ROUNDS = 12, LEAST_ROUNDS = 4 }; /* a thread's tokens: a multiple of the latter */
+enum { MOST_ROUNDS = 12, LEAST_ROUNDS = 4 }; /* tokens of a thread: a multiple of LEAST_ROUNDS */
 
 struct token_tiling {
-    rotation_plan rotations; /* its tokens: those of a thread */
+    rotation_plan rotations; /* `tokens` is the number of a thread's tokens */
     block_order order;
     row_shape shape;
 };
 
-/* Tokens that a thread reads at once, while it works on as many: as its registers allow. */
+/* Tokens that a thread reads ahead while it works on as many: as many as registers allow. */
 constexpr int tokens_ahead(bool cosine, activation act, bool backward)
 {
     if (act == activation::none)
@@ -35,7 +35,7 @@ constexpr int tokens_ahead(bool cosine, activation act, bool backward)
 template <encoding E, activation A, bool BACKWARD>
 inline constexpr int ahead = tokens_ahead(E == encoding::cosine, A, BACKWARD);
 
-/* Blocks that registers leave room for on a multiprocessor: more where something is waited for but memory. */
+/* Blocks of a multiprocessor that registers must leave room for: more where threads wait not only for memory. */
 constexpr int blocks_at_once(bool exactly, bool cosine, activation act, bool backward)
 {
     if (act == activation::none)
@@ -48,9 +48,9 @@ constexpr int blocks_at_once(bool exactly, bool cosine, activation act, bool bac
 template <typename T, encoding E, activation A, bool BACKWARD>
 inline constexpr int least_blocks = blocks_at_once(sizeof(T) == 4, E == encoding::cosine, A, BACKWARD);
 
-/* How far an angle turns: in phases, whose sum is exact, so that a sine near 0 is, too. */
+/* An advance as a phase. The sum of phases is exact, so that a sine near 0 is accurate, too. */
 template <typename Table> struct advance_by_phase {
-    typedef Table table; /* of which rotations come */
+    typedef Table table; /* makes rotations of phases */
     uint32_t phase;
 
     DEVICE advance_by_phase of(uint32_t phase, float)
@@ -63,7 +63,8 @@ template <typename Table> struct advance_by_phase {
     }
 };
 
-/* In turns, whose product is a few operations: for a softmax, whose results are held to the row's largest. */
+/* An advance as a rotation. A product of rotations takes few operations. Its errors near 0 are small enough for a
+ * softmax, whose results are held to the row's largest. */
 template <bool EXACTLY> struct advance_by_rotation {
     typedef sincos_polynomial<EXACTLY> table;
     rotation advance;
@@ -78,7 +79,7 @@ template <bool EXACTLY> struct advance_by_rotation {
     }
 };
 
-/* A table is worth its filling where an activation's operations bind besides. */
+/* A table is worth its filling where an activation's arithmetic binds, too. */
 template <encoding E, activation A, bool BACKWARD>
 inline constexpr bool by_table = A != activation::none && (!BACKWARD || E == encoding::cosine);
 
@@ -108,7 +109,7 @@ template <typename Advance, int V> struct shared_angles {
         return table::BYTES +
                (size_t)plan.angles.divisor * (sizeof(angle_step) + (size_t)plan.tokens * sizeof(Advance));
     }
-    /* For tokens that are `apart` from one to the next; all threads take part. An angle past the last has a step of 0. */
+    /* `apart`: from one token of a thread to its next. All threads take part. An angle past the last one has step 0. */
     __device__ __forceinline__ void fill(const rotation_plan &plan, int head, int apart) const
     {
         const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
@@ -126,7 +127,7 @@ template <typename Advance, int V> struct shared_angles {
     }
 };
 
-/* The rotations of a thread's unit, token by token. Its first may be before the grid. */
+/* The rotations of a thread's unit, token by token. The thread's first token may be before the grid. */
 template <typename Advance, int V> struct unit_rotations {
     static constexpr int N = shared_angles<Advance, V>::N;
     struct alignas(16) quad {
@@ -137,7 +138,7 @@ template <typename Advance, int V> struct unit_rotations {
     const quad *quads;
     int units;
     Advance first[V];
-    bool finite; /* no theta is inf or NaN, of which an angle in the grid must tell */
+    bool finite; /* no theta is inf or NaN; else rotations in the grid must be NaN */
 
     __device__ __forceinline__ unit_rotations(const shared_angles<Advance, V> &shared, int unit, int32_t position)
         : table(shared.rotations), steps(shared.steps + unit * V),
@@ -241,7 +242,7 @@ struct token_arguments {
     token_tiling tiling;
 };
 
-/* Why the problem has no tiling; nullptr: it has, with `together` of a block's tokens side by side. */
+/* Why the problem has no tiling; nullptr: it has one, with `together` of a block's tokens side by side. */
 static const char *refuse_tiling(const gpu_device &device, const copes_lrpe_problem &problem, int v,
                                  size_t bytes_of_angle, token_tiling *tiling, int *together, int64_t *blocks)
 {
