@@ -88,7 +88,7 @@ template <typename T, int V, int COUNT> struct strip {
             if (exists[i])
                 raw<T, V>::write(vector[i], x[i]);
     }
-    /* Asks the L2 cache for the token that comes so many tokens later. */
+    /* Prefetches the token that comes so many tokens later to the L2 cache. */
     __device__ __forceinline__ void ask(int tokens) const
     {
 #pragma unroll

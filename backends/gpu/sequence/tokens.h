@@ -27,8 +27,8 @@ inline constexpr int batch_of = WIDE_UNITS              ? 1
                                 : E == encoding::cosine ? (R == role::forward ? 4 : 2)
                                                         : (R == role::forward ? 2 : 1);
 
-/* Tokens between a token that is read and one that the L2 cache is asked for. Loads to registers alone are too few
- * to hide memory's latency. */
+/* The distance in tokens of prefetches to the L2 cache. Loads to registers alone are too few to hide memory's
+ * latency. */
 enum { FAR = 4 };
 
 /* Tokens of a chunk. A thread finds the rotation of a chunk's first token exactly and advances it to the others; and it
@@ -108,7 +108,7 @@ DEVICE void find_angle_steps(slab_memory<T, V> &memory, const copes_lrpe_problem
     __syncthreads();
 }
 
-/* The rotations of a thread's unit at a token. ANYWHERE: positions do not hang on a grid alone, or there is an amplitude. */
+/* The rotations of a thread's unit at a token. ANYWHERE: is_anywhere holds for the problem. */
 template <typename T, int V, bool ANYWHERE>
 DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place,
                            int64_t token, rotation (&rotations)[V])
