@@ -1,6 +1,6 @@
-/* The device that a call makes current in the caller's thread, and the caller's own, which it puts back. HIP's runtime keeps
- * no more than a device's number for a thread. Setting it creates nothing on the device, and a thread that has chosen no
- * device is like one that has chosen device 0. */
+/* A call makes its device current in the caller's thread, and then puts the caller's back. For a thread, HIP's runtime
+ * keeps only a device's number. Setting it creates nothing on the device, and a thread that has chosen no device is
+ * like one that has chosen device 0. */
 #ifndef COPES_BACKENDS_HIP_CURRENT_H
 #define COPES_BACKENDS_HIP_CURRENT_H
 

@@ -1,5 +1,5 @@
-/* AMD's own kernels, which those of backends/gpu ask first: there are none yet, so that they take every problem
- * themselves. Nor are there clusters, or launches that a stream with fewer compute units could not run. */
+/* AMD's own kernels, which the planners of backends/gpu ask first. There are none yet, so the portable kernels take
+ * every problem. There are no clusters either, and no launches that a stream with fewer compute units could not run. */
 #include "backends/gpu/families.h"
 #include "backends/gpu/sequence/methods.h"
 #include "backends/gpu/tpa/methods.h"

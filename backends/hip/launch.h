@@ -1,5 +1,5 @@
-/* Launching blocks that belong together, which AMD's GPUs do not have: each block is its own cluster, and none waits for
- * another. */
+/* Launches of blocks that belong together, for HIP. AMD's GPUs have no clusters, and cooperative launches are not used:
+ * each block is its own cluster, and no block waits for another. */
 #ifndef COPES_BACKENDS_HIP_LAUNCH_H
 #define COPES_BACKENDS_HIP_LAUNCH_H
 

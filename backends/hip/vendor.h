@@ -17,7 +17,7 @@
 #define COPES_GPU_DEVICE_TYPE kDLROCM
 #define GPU(name) hip##name /* the runtimes have the same functions under two prefixes */
 #define GPU_PARAMETER const /* a kernel's argument that is read where it lies */
-#define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads) /* HIP counts otherwise what CUDA counts in blocks */
+#define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads) /* HIP's second number has another meaning */
 #define DEVICE static __device__ __forceinline__
 #define COPES_FUNCTION static __device__ __forceinline__ /* for common/phase.h */
 
@@ -28,9 +28,9 @@ namespace COPES_GPU
 
 typedef hipDeviceProp_t device_properties;
 
-inline constexpr bool UNALIGNED_ACCESS = true;            /* as AMD's GPUs are set up by their driver for HIP */
-inline constexpr bool WIDE_UNITS = true;                  /* two vectors a thread where one would do */
-inline constexpr bool BLOCKS_MEET = false;                /* has never been seen to work on one of these GPUs */
+inline constexpr bool UNALIGNED_ACCESS = true;            /* the driver sets up AMD's GPUs so for HIP */
+inline constexpr bool WIDE_UNITS = true;                  /* units of two whole vectors a thread */
+inline constexpr bool BLOCKS_MEET = false;                /* cooperative launches are untested on these GPUs */
 inline constexpr uint64_t MOST_GRID_THREADS = UINT32_MAX; /* along x: a dispatch has 32 bits for them */
 
 /* Bytes that a block may ask for. */
@@ -67,7 +67,7 @@ DEVICE uint32_t pack_bf16(float low, float high)
     return round_bf16(low) | round_bf16(high) << 16;
 }
 
-/* Clang and GCC have the type; the runtimes' own differ. */
+/* Clang and GCC have _Float16. The half types of AMD's runtime and of HIP-CPU differ. */
 DEVICE uint32_t bits_of(_Float16 value)
 {
     return __builtin_bit_cast(uint16_t, value);
@@ -78,7 +78,7 @@ DEVICE uint32_t pack_f16(float low, float high)
     return bits_of((_Float16)low) | bits_of((_Float16)high) << 16;
 }
 
-/* Of either half of two words, the larger magnitude: `most` has magnitudes already, whose order is that of their bits. */
+/* The larger magnitude of each half of two words. `most` has magnitudes already, which compare as their bits do. */
 DEVICE uint32_t larger_half(uint32_t most, uint32_t word)
 {
     const uint32_t low = word & 0x7fffu, high = word & 0x7fff0000u;

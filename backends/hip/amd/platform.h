@@ -25,8 +25,8 @@ inline hipError_t enqueue(void (*kernel)(Parameters...), dim3 blocks, dim3 threa
     return hipLaunchKernel(reinterpret_cast<const void *>(kernel), blocks, threads, pointers, shared, stream);
 }
 
-/* A kernel's first argument where it lies: Clang copies a struct to scratch memory, and does not always see that it
- * need not. Each call reads anew, as what a loop would keep of it overflows the scalar registers. */
+/* A kernel's first argument where it lies: Clang copies a struct to scratch memory, sometimes without need. Each call
+ * reads the argument anew, since values kept for a loop would overflow the scalar registers. */
 template <typename Argument> DEVICE const Argument &first_argument(const Argument &)
 {
     auto place = (const __attribute__((address_space(4))) Argument *)__builtin_amdgcn_kernarg_segment_ptr();
@@ -41,7 +41,7 @@ DEVICE char *dynamic_shared()
     return copes_dynamic_shared;
 }
 
-/* Orders the shared memory of a warp's threads. */
+/* Orders the accesses of a warp's threads to shared memory. */
 DEVICE void synchronize_warp()
 {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");

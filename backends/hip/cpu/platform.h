@@ -1,12 +1,12 @@
-/* HIP on the processor, by HIP-CPU: what it lacks of HIP, and launching. A block's threads are fibers, which take turns
- * at barriers and shuffles alone; so that every thread of a block must come by each of these as often as the others. */
+/* HIP on the processor by HIP-CPU: launches, and the parts of HIP that it lacks. A block's threads are fibers, which
+ * take turns only at barriers and shuffles. Every thread of a block must reach each of these equally often. */
 #ifndef COPES_BACKENDS_HIP_CPU_PLATFORM_H
 #define COPES_BACKENDS_HIP_CPU_PLATFORM_H
 
 #include <algorithm>
 #include <string.h>
 
-/* Its own versions of these ask the compiler for SIMD clones of every function, which structs as arguments rule out. */
+/* HIP-CPU's own definitions ask for SIMD clones of every function, which structs as arguments rule out. */
 #undef __device__
 #undef __global__
 #undef __forceinline__
@@ -50,7 +50,7 @@ inline hipError_t enqueue(void (*kernel)(Parameters...), dim3 blocks, dim3 threa
     return hipGetLastError();
 }
 
-/* A kernel's first argument where it lies, for one that goes through it by indices and references. */
+/* A kernel's first argument where it lies, as in amd/platform.h. */
 template <typename Argument> DEVICE const Argument &first_argument(const Argument &argument)
 {
     return argument;
