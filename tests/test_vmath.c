@@ -2,6 +2,7 @@
  * there: a scan over all magnitudes, the edges of each range, and the values that no error in ulps describes. */
 #include "tests/every.h"
 #include "tests/harness/random.h"
+#include "tests/harness/type.h"
 #include "tests/suite.h"
 #include "tests/vmath.h"
 
@@ -140,6 +141,90 @@ static void scan(const probe *p, const char *name, void (*function)(const void *
     }
     hold(p, name, worst, at, bound);
 }
+
+/* A level's functions for 16-bit results. */
+typedef struct half_probe {
+    probe probe;
+    check_type type;
+} half_probe;
+
+static const half_probe half_probes[] = {
+    {{"baseline", 0, &copes_vmath_baseline_f16}, CHECK_F16}, {{"baseline", 0, &copes_vmath_baseline_bf16}, CHECK_BF16},
+#if COPES_CPU_ISAS > 1
+    {{"avx2", 0, &copes_vmath_avx2_f16}, CHECK_F16},         {{"avx2", 0, &copes_vmath_avx2_bf16}, CHECK_BF16},
+#endif
+#if COPES_CPU_ISAS > 2
+    {{"avx512", 0, &copes_vmath_avx512_f16}, CHECK_F16},     {{"avx512", 0, &copes_vmath_avx512_bf16}, CHECK_BF16},
+#endif
+};
+enum { HALF_PROBES = sizeof half_probes / sizeof half_probes[0] };
+
+/* Below the normal range results are 0: a softmax's terms beside one of 1. */
+static long double exact_term(long double x)
+{
+    return x < -87 ? 0 : expl(x);
+}
+
+static long double exact_sigmoid_slope(long double x)
+{
+    const long double e = expl(-fabsl(x));
+    return e / ((1 + e) * (1 + e));
+}
+
+/* Its largest term is what errors are relative to where the sum cancels. */
+static long double exact_silu_slope(long double x)
+{
+    return exact_sigmoid(x) + x * exact_sigmoid_slope(x);
+}
+
+static long double silu_slope_term(long double x)
+{
+    return fmaxl(exact_sigmoid(x), fmaxl(fabsl(x * exact_sigmoid_slope(x)), fabsl(exact_silu_slope(x))));
+}
+
+/* A function of every number of the type from `low` to `high`, to `bound` ulp of float32 at the value or its term. */
+static void scan_half(const half_probe *h, const char *name, void (*function)(const void *, void *, size_t),
+                      long double (*exact)(long double), long double (*term)(long double), double low, double high,
+                      double bound)
+{
+    static values x, y;
+    double worst = 0, at = 0;
+    for (uint32_t first = 0; first < 1 << 16; first += BATCH) {
+        for (uint32_t i = 0; i < BATCH; i++) {
+            const uint16_t bits = (uint16_t)(first + i);
+            const double number = check_decode(h->type, &bits);
+            x.f[i] = number >= low && number <= high ? (float)number : 0;
+        }
+        function(&x, &y, BATCH);
+        for (int i = 0; i < BATCH; i++) {
+            const long double wanted = exact(x.f[i]), size = term == NULL ? fabsl(wanted) : term(x.f[i]);
+            const double error = (double)(fabsl(y.f[i] - wanted) / check_ulp(CHECK_F32, (double)size));
+            if (!(error <= worst)) {
+                worst = error;
+                at = x.f[i];
+            }
+        }
+    }
+    printf("%-8s %-4s %-13s %.3f ulp of float32 at %a\n", h->probe.level, check_type_of(h->type)->name, name, worst,
+           at);
+    ck_assert_msg(worst <= bound, "%s: %s for %s is %g ulp of float32 off at %a; the bound is %g", h->probe.level, name,
+                  check_type_of(h->type)->name, worst, at, bound);
+}
+
+/* In ulps of float32: a unit of 2^-24 of a number is one at most. See docs/numerics.md. */
+START_TEST(half_is_close_at_every_argument)
+{
+    const half_probe *h = &half_probes[_i];
+    const vmath_functions *f = h->probe.functions;
+    if (!runs(&h->probe))
+        return;
+    scan_half(h, "exp_term", f->exp_term, exact_term, NULL, -87, 0, 4);
+    scan_half(h, "sigmoid", f->sigmoid, exact_sigmoid, NULL, -INFINITY, INFINITY, 8);
+    scan_half(h, "silu", f->silu, exact_silu, NULL, -FLT_MAX, FLT_MAX, 8);
+    scan_half(h, "sigmoid slope", f->sigmoid_slope, exact_sigmoid_slope, NULL, -INFINITY, INFINITY, 15);
+    scan_half(h, "silu slope", f->silu_slope, exact_silu_slope, silu_slope_term, -FLT_MAX, FLT_MAX, 15);
+}
+END_TEST
 
 START_TEST(exp_is_close_everywhere)
 {
@@ -288,6 +373,7 @@ int main(void)
     tcase_add_loop_test(tests, exp_is_close_everywhere, 0, PROBES);
     tcase_add_loop_test(tests, exp_term_is_close_where_it_is_normal, 0, PROBES);
     tcase_add_loop_test(tests, logistic_is_close_everywhere, 0, PROBES);
+    tcase_add_loop_test(tests, half_is_close_at_every_argument, 0, HALF_PROBES);
     tcase_add_loop_test(tests, exp_knows_its_ends, 0, PROBES);
     tcase_add_loop_test(tests, sincos_is_close_everywhere, 0, PROBES);
     tcase_add_loop_test(tests, compiler_fuses_nothing_by_itself, 0, PROBES);

@@ -5,18 +5,23 @@
 
 #include <stddef.h>
 
-/* Arrays hold float, or double for f64; phases are uint32_t, or uint64_t. Their length is a multiple of 16. */
+/* Arrays hold float, or double for f64 (for f16 and bf16 numbers of those types come in, and results that are not rounded to them go
+ * out); phases are uint32_t, or uint64_t. Their length is a multiple of 16. */
 typedef struct vmath_functions {
     void (*exp)(const void *x, void *y, size_t count);
     void (*exp_term)(const void *x, void *y, size_t count);
     void (*sigmoid)(const void *x, void *y, size_t count);
     void (*silu)(const void *x, void *y, size_t count);
+    void (*sigmoid_slope)(const void *x, void *y, size_t count);
+    void (*silu_slope)(const void *x, void *y, size_t count);
     void (*sincos)(const void *phase, void *sine, void *cosine, size_t count);
     void (*rounded_twice)(const void *x, void *y, size_t count); /* x (2 - x) - 1 as a product and a difference */
 } vmath_functions;
 
-extern const vmath_functions copes_vmath_baseline_f32, copes_vmath_baseline_f64;
-extern const vmath_functions copes_vmath_avx2_f32, copes_vmath_avx2_f64;
-extern const vmath_functions copes_vmath_avx512_f32, copes_vmath_avx512_f64;
+extern const vmath_functions copes_vmath_baseline_f32, copes_vmath_baseline_f16, copes_vmath_baseline_bf16,
+    copes_vmath_baseline_f64;
+extern const vmath_functions copes_vmath_avx2_f32, copes_vmath_avx2_f16, copes_vmath_avx2_bf16, copes_vmath_avx2_f64;
+extern const vmath_functions copes_vmath_avx512_f32, copes_vmath_avx512_f16, copes_vmath_avx512_bf16,
+    copes_vmath_avx512_f64;
 
 #endif

@@ -38,6 +38,24 @@ static void silu_all(const void *x, void *y, size_t count)
     activate_all(COPES_ACT_SILU, x, y, count);
 }
 
+static void slopes_of(copes_act act, const void *x, void *y, size_t count)
+{
+    const real *from = x;
+    real *to = y;
+    for (size_t i = 0; i < count; i += LANES)
+        store_real(to + i, act_backward(act, false, vset(1), load_real(from + i)));
+}
+
+static void sigmoid_slopes(const void *x, void *y, size_t count)
+{
+    slopes_of(COPES_ACT_SIGMOID, x, y, count);
+}
+
+static void silu_slopes(const void *x, void *y, size_t count)
+{
+    slopes_of(COPES_ACT_SILU, x, y, count);
+}
+
 static void sincos_all(const void *phase, void *sine, void *cosine, size_t count)
 {
     const phase_word *from = phase;
@@ -59,4 +77,5 @@ static void rounded_twice_all(const void *x, void *y, size_t count)
     }
 }
 
-const vmath_functions TEMPLATE(vmath) = {exp_all, exp_term_all, sigmoid_all, silu_all, sincos_all, rounded_twice_all};
+const vmath_functions TEMPLATE(vmath) = {exp_all,        exp_term_all, sigmoid_all, silu_all,
+                                         sigmoid_slopes, silu_slopes,  sincos_all,  rounded_twice_all};

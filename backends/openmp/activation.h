@@ -3,120 +3,27 @@
 #ifndef COPES_BACKENDS_OPENMP_ACTIVATION_H
 #define COPES_BACKENDS_OPENMP_ACTIVATION_H
 
-#include "backends/openmp/vmath.h"
-#include "common/problem.h"
+#include "backends/openmp/simd.h"
 
-#if defined(COPES_TYPE_F32) || defined(COPES_TYPE_F64)
-enum { FULL_WIDTH = true }; /* results show what roundings on the way lose */
+#ifdef STORES_HALF
+#include "backends/openmp/activation_half.h"
 #else
-enum { FULL_WIDTH = false };
+#include "backends/openmp/activation_full.h"
 #endif
-
-/* The logistic function s comes of e = e^-|x|, which never overflows and cancels nothing: it is 1 or e, by the sign of x,
- * over 1 + e. In the tail the sum is 1, whatever octaves e lacks. For full-width results `rest` is what the roundings of
- * e, of the sum and of the division left out of s, else 0. */
-typedef struct vlogistic_parts {
-    vreal s, rest;
-} vlogistic_parts;
-
-static ALWAYS_INLINE vlogistic_parts vlogistic(vint negative, vexponential e)
-{
-    const vreal top = vselect(negative, e.value, vset(1)), sum = 1 + e.value, s = top / sum;
-    if (!FULL_WIDTH)
-        return (vlogistic_parts){s, vset(0)};
-    const vreal lost = e.value - (sum - 1) + e.rest, inverse = vselect(negative, 1 - s, s);
-    return (vlogistic_parts){s, vfnma(s, lost, vresidual(top, s, sum) + vselect(negative, e.rest, vset(0))) * inverse};
-}
-
-static ALWAYS_INLINE vreal vwhole(vlogistic_parts l)
-{
-    return FULL_WIDTH ? l.s + l.rest : l.s;
-}
-
-/* x s, for full-width results rounded once. An infinite x has no rest, and must not meet its 0. */
-static ALWAYS_INLINE vreal vsilu(vreal x, vlogistic_parts l)
-{
-    if (!FULL_WIDTH)
-        return x * l.s;
-    const vreal finite = vmin(x, vset(real_most));
-#if FUSES
-    return vfma(x, l.s, finite * l.rest);
-#else
-    return x * l.s + (finite * l.rest - vresidual(finite * l.s, finite, l.s));
-#endif
-}
-
-/* s and its slope s (1 - s), which is the same on either side of 0: with one division, from the smaller of s and 1 - s,
- * which comes of e. `exactly`: each with its rest. */
-typedef struct vlogistic_pair {
-    vlogistic_parts value, slope;
-} vlogistic_pair;
-
-static ALWAYS_INLINE vlogistic_pair vlogistic_with_slope(bool exactly, vreal x, vexponential e)
-{
-    const vlogistic_parts parts = vlogistic(~(vint){0}, e);
-    const vreal smaller = exactly ? parts.s : vwhole(parts), larger = 1 - smaller;
-    vlogistic_pair pair = {{vselect(x < 0, smaller, larger), vset(0)}, {smaller * larger, vset(0)}};
-    if (exactly) {
-        const vreal rest = 1 - larger - smaller - parts.rest; /* of the larger */
-        pair.value.rest = vselect(x < 0, parts.rest, rest);
-        pair.slope.rest = vfma(smaller, rest, parts.rest * larger) - vresidual(pair.slope.s, smaller, larger);
-    }
-    return pair;
-}
-
-/* g d(x s)/dx. */
-static ALWAYS_INLINE vreal vsilu_gradient(bool exactly, vreal g, vreal x, vlogistic_pair l)
-{
-    if (!exactly)
-        return g * vfma(x, l.slope.s, l.value.s);
-    const vreal steep = x * l.slope.s, slope = steep + l.value.s;
-    const vreal second = slope - steep, lost = (steep - (slope - second)) + (l.value.s - second); /* by the sum */
-    const vreal finite = vmax(vmin(g, vset(real_most)), vset(-real_most));                        /* as in vsilu */
-    const vreal rest = lost - vresidual(steep, x, l.slope.s) + vfma(x, l.slope.rest, l.value.rest);
-    return vfma(g, slope, finite * rest);
-}
-
-/* Sigmoid or silu, from e = e^-|x|. */
-static ALWAYS_INLINE vreal sigmoidal(copes_act act, vreal x, vexponential e)
-{
-    const vlogistic_parts l = vlogistic(x < 0, e);
-    return act == COPES_ACT_SILU ? vsilu(x, l) : vwhole(l);
-}
-
-static ALWAYS_INLINE vreal sigmoidal_gradient(copes_act act, bool exactly, vreal g, vreal x, vexponential e)
-{
-    const vlogistic_pair l = vlogistic_with_slope(exactly, x, e);
-    return act == COPES_ACT_SILU ? vsilu_gradient(exactly, g, x, l) : g * vwhole(l.slope);
-}
 
 static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
 {
-    const vreal below = -vabs(x);
     if (act == COPES_ACT_RELU)
         return vselect(x < 0, vset(0), x); /* a NaN is not less than 0, and stays */
-    if (act != COPES_ACT_SIGMOID && act != COPES_ACT_SILU)
-        return x;
-    if (!vexp_has_tail(below))
-        return sigmoidal(act, x, vexp_before_tail(below));
-    const vdecay decay = vexp_with_tail(below, x < 0);
-    return vexp_in_units(sigmoidal(act, x, decay.e), decay);
+    return act == COPES_ACT_SIGMOID || act == COPES_ACT_SILU ? sigmoidal_forward(act, x) : x;
 }
 
-/* The gradient of sum(g act(x)) in x. `summed`: g is a sum itself, whose roundings leave less room for others in
- * full-width results. */
+/* The gradient of sum(g act(x)) in x. `summed`: g is a sum itself. */
 static ALWAYS_INLINE vreal act_backward(copes_act act, bool summed, vreal g, vreal x)
 {
-    const bool exactly = FULL_WIDTH && summed;
-    const vreal below = -vabs(x);
     if (act == COPES_ACT_RELU)
         return vselect(x > 0, g, vset(0));
-    if (act != COPES_ACT_SIGMOID && act != COPES_ACT_SILU)
-        return g;
-    if (!vexp_has_tail(below))
-        return sigmoidal_gradient(act, exactly, g, x, vexp_before_tail(below));
-    const vdecay decay = vexp_with_tail(below, act == COPES_ACT_SILU ? x < 0 : ~(vint){0});
-    return vexp_in_units(sigmoidal_gradient(act, exactly, g, x, decay.e), decay);
+    return act == COPES_ACT_SIGMOID || act == COPES_ACT_SILU ? sigmoidal_backward(act, summed, g, x) : g;
 }
 
 #endif

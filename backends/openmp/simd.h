@@ -46,6 +46,13 @@ typedef double storage;
 typedef float storage;
 #else
 typedef uint16_t storage; /* the bits of a float16 or bfloat16 */
+#define STORES_HALF 1
+#endif
+
+#ifdef STORES_HALF
+enum { FULL_WIDTH = false };
+#else
+enum { FULL_WIDTH = true }; /* results show what roundings on the way lose */
 #endif
 
 enum { LANES = VECTOR_BYTES / (int)sizeof(real) };

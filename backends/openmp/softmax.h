@@ -17,11 +17,18 @@ static ALWAYS_INLINE vreal vfinite_max(vreal most)
 static ALWAYS_INLINE vreal vexp_restored(vreal e, vreal x, vreal shift, vreal below)
 {
     const real near = -8; /* from there on up it is a quarter of float32's part of the bound at most */
-    if (__builtin_expect(!any_lane(below < near), 1))
+    if (!FULL_WIDTH || __builtin_expect(!any_lane(below < near), 1))
         return e;
     const vreal back = below - x, lost = (x - (below - back)) - (shift + back);
     /* Where an infinity left NaN, 1: e is then 0, infinite or NaN. An infinite e must stay one. */
     return vfma(vmin(e, vset(real_most)), vmin(lost, vset(1)), e);
+}
+
+/* e^(x - shift); `exactly`: for a gradient, which vexp_restored explains. */
+static ALWAYS_INLINE vreal vsoftmax_term(bool exactly, vreal x, vreal shift)
+{
+    const vreal below = x - shift, e = vexp_term(below);
+    return exactly ? vexp_restored(e, x, shift, below) : e;
 }
 
 /* Adds `part` to a compensated sum (Kahan). */
@@ -57,7 +64,7 @@ static ALWAYS_INLINE real sum_lanes_in_double(vreal x)
     return (real)sum;
 }
 
-/* Turns a row into e^(x - most) and returns the sum. `exactly`: for a gradient, which vexp_restored explains. */
+/* Turns a row into e^(x - most) and returns the sum. */
 static ALWAYS_INLINE real row_exp(bool exactly, real *row, int64_t count, real most)
 {
     const vreal shift = vfinite_max(vset(most));
@@ -67,12 +74,7 @@ static ALWAYS_INLINE real row_exp(bool exactly, real *row, int64_t count, real m
         vreal low = vset(0), high = vset(0);
         for (int64_t i = begin; i < end; i += 2 * LANES) {
             const vpair x = load_real_pair(row + i);
-            const vpair below = {x.low - shift, x.high - shift};
-            vpair e = {vexp_term(below.low), vexp_term(below.high)};
-            if (exactly) {
-                e.low = vexp_restored(e.low, x.low, shift, below.low);
-                e.high = vexp_restored(e.high, x.high, shift, below.high);
-            }
+            const vpair e = {vsoftmax_term(exactly, x.low, shift), vsoftmax_term(exactly, x.high, shift)};
             store_real_pair(row + i, e);
             low += e.low;
             high += e.high;

@@ -170,12 +170,18 @@ static ALWAYS_INLINE vdecay vexp_with_tail(vreal x, vint falls)
 #endif
 }
 
+#ifdef STORES_HALF
+#include "backends/openmp/vmath_half.h"
+#else
+
 /* e^x for x <= 0, where what is below the normal range may as well be 0: a softmax's term beside a largest one of 1. */
 static ALWAYS_INLINE vreal vexp_term(vreal x)
 {
     const vreal e = vexp_normal(vexp_reduce(vmax(vset(exp_least_normal), x))).value;
     return real_of_bits(bits_of(e) & ~(x < exp_least_normal));
 }
+
+#endif
 
 /* a - b c for a product near a, which is then nearly exact: by a fused multiply-add, or else by products of halves. */
 static ALWAYS_INLINE vreal vresidual(vreal a, vreal b, vreal c)

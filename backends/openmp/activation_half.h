@@ -1,0 +1,35 @@
+/* Sigmoid, silu and their gradients for float16 and bfloat16 results, from e = e^-x and s = 1 / (1 + e). Far from 0 on a side where
+ * results shrink with e^-|x| (the tail), that exponential has an exponent of its own, which the result gets last. */
+#ifndef COPES_BACKENDS_OPENMP_ACTIVATION_HALF_H
+#define COPES_BACKENDS_OPENMP_ACTIVATION_HALF_H
+
+#include "backends/openmp/vmath.h"
+#include "common/problem.h"
+
+static ALWAYS_INLINE vreal sigmoidal_forward(copes_act act, vreal x)
+{
+    const bool silu = act == COPES_ACT_SILU;
+    const vreal s = vlogistic_half(x).s, near = silu ? x * s : s;
+    if (!vexp_has_tail(x))
+        return near;
+    const vdecay decay = vexp_with_tail(-vabs(x), x < 0);
+    const vreal e = decay.e.value, far = silu ? x * e : e;
+    return vselect(x < tail_begin, vexp_in_units(far, decay), near);
+}
+
+/* The slopes are e s s, and s + x e s s for silu: 1 - s would cancel. */
+static ALWAYS_INLINE vreal sigmoidal_backward(copes_act act, bool summed, vreal g, vreal x)
+{
+    const bool silu = act == COPES_ACT_SILU;
+    const vlogistic_half_parts parts = vlogistic_half(x);
+    const vreal other = parts.e * parts.s, near = g * ((silu ? vfma(x, other, vset(1)) : other) * parts.s);
+    const vreal below = silu ? x : -vabs(x);
+    (void)summed;
+    if (!vexp_has_tail(below))
+        return near;
+    const vdecay decay = vexp_with_tail(-vabs(x), below < 0);
+    const vreal e = decay.e.value, far = g * (silu ? (1 + x) * e : e);
+    return vselect(below < tail_begin, vexp_in_units(far, decay), near);
+}
+
+#endif
