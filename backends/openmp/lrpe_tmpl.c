@@ -1,7 +1,7 @@
 /* lrpe where a token can be finished by itself: no activation, an elementwise one, or softmax over the features.
  * Bound by memory. A task is a block of rows, the heads of a token or the tokens of a head: their angles are computed
- * once, stay in L1, and serve every batch entry. Rows without an activation pass straight from memory through registers
- * to memory; with one they rest as reals in L1 between the activation and the encoding. */
+ * once, stay in L1, and serve every batch entry. Rows pass straight from memory through registers to memory, with an
+ * elementwise activation on the way; only beside a softmax, or for theta's gradient, they rest as reals in L1. */
 #include "backends/openmp/encode.h"
 #include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"
@@ -99,15 +99,14 @@ int64_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
 static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory,
                          row_block src, row_block dst)
 {
-    if (problem->act == COPES_ACT_NONE) {
-        encode_storage(e, src, dst);
+    if (problem->softmax != COPES_OVER_FEATURES) {
+        encode_storage(problem->act, e, src, dst);
         return;
     }
     for (int64_t i = 0; i < e->count; i++)
-        read_row(&memory->layout, problem->act, (const storage *)src.data + i * src.stride,
+        read_row(&memory->layout, COPES_ACT_NONE, (const storage *)src.data + i * src.stride,
                  memory->y + i * memory->stride, -(real)INFINITY, src.ahead);
-    if (problem->softmax == COPES_OVER_FEATURES)
-        rows_softmax(false, memory->y, e->count, memory->stride);
+    rows_softmax(false, memory->y, e->count, memory->stride);
     encode_reals(e, (row_block){memory->y, memory->stride, 0}, dst);
 }
 
@@ -142,8 +141,8 @@ static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, 
                           row_block src, row_block x, row_block dst, const learning *learn)
 {
     const bool softmax = problem->softmax == COPES_OVER_FEATURES, learns = learn->sums.at != NULL;
-    if (problem->act == COPES_ACT_NONE && !learns) {
-        decode_storage(e, src, dst);
+    if (!softmax && !learns) {
+        decode_storage(problem->act, e, src, x, dst);
         return;
     }
     decode_reals(e, src, (row_block){memory->g, memory->stride, 0});
