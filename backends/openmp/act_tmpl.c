@@ -2,8 +2,7 @@
  * elements are neighbours) or over columns (its neighbours belong to other rows of it). Elementwise is bound by memory,
  * or by the exponential and the division; softmax over columns reads a slab twice, and finds it in the cache the second
  * time. */
-#include "backends/openmp/rows.h"
-#include "backends/openmp/softmax.h"
+#include "backends/openmp/short_rows.h"
 #include "backends/openmp/template.h"
 
 enum { CHUNK = 8192, PART = 1024, ROW = 4096, TOGETHER = 1024, COLUMNS = 128, TOKENS = 16 };
@@ -172,6 +171,28 @@ static void softmax_row_gradient(const copes_act_problem *problem, const place *
         }
 }
 
+/* Does the softmax read and write its rows by registers alone? */
+static bool is_short(const copes_act_problem *problem)
+{
+    return is_short_row(problem->shape[problem->axis]) && problem->src.stride[problem->axis] == 1 &&
+           problem->dst.stride[problem->axis] == 1 &&
+           (problem->saved.data == NULL || problem->saved.stride[problem->axis] == 1);
+}
+
+/* Rows first .. first + count - 1, likewise. */
+static void softmax_short_rows(const copes_act_problem *problem, int64_t first, int64_t count, bool stream)
+{
+    const int64_t length = problem->shape[problem->axis];
+    const unsigned others = ((1u << problem->rank) - 1) & ~(1u << problem->axis);
+    for (int64_t i = 0; i < count; i++) {
+        const place at = find_place(problem, first + i, others);
+        if (problem->backward)
+            short_gradient_storage(at.saved, at.src, at.dst, length, stream, NEXT);
+        else
+            short_storage(at.src, at.dst, length, stream, NEXT);
+    }
+}
+
 /* Rows first .. first + count - 1, which the buffers hold: each is read once. */
 static void softmax_rows(const copes_act_problem *problem, int64_t first, int64_t count, act_memory *memory,
                          bool stream)
@@ -208,11 +229,12 @@ static void run_rows(const copes_worker *worker, const void *argument)
     const int64_t together = whole_pairs(length) < TOGETHER ? TOGETHER / whole_pairs(length) : 1;
     const copes_share share = copes_share_of(worker, (rows + together - 1) / together);
     for (int64_t task = share.begin; task < share.end; task++) {
-        const int64_t first = task * together;
+        const int64_t first = task * together, count = first + together < rows ? together : rows - first;
         const place at = find_place(problem, first, others);
-        if (length <= ROW)
-            softmax_rows(problem, first, first + together < rows ? together : rows - first, worker->scratch,
-                         job->stream);
+        if (is_short(problem))
+            softmax_short_rows(problem, first, count, job->stream);
+        else if (length <= ROW)
+            softmax_rows(problem, first, count, worker->scratch, job->stream);
         else if (problem->backward)
             softmax_row_gradient(problem, &at, worker->scratch, job->stream);
         else

@@ -3,7 +3,7 @@
  * once, stay in L1, and serve every batch entry. Rows pass straight from memory through registers to memory, with an
  * elementwise activation on the way; only beside a softmax, or for theta's gradient, they rest as reals in L1. */
 #include "backends/openmp/encode.h"
-#include "backends/openmp/softmax.h"
+#include "backends/openmp/short_rows.h"
 #include "backends/openmp/template.h"
 #include "backends/openmp/theta_gradient.h"
 
@@ -95,6 +95,28 @@ int64_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
     return copes_add(thread_workspace(bytes, threads), problem->grad_theta.data != NULL ? theta_sums_bytes(&sums) : 0);
 }
 
+/* Is a row of reals whole pairs without padding, that the registers hold? */
+static bool has_short_rows(const row_layout *layout)
+{
+    return layout_plain(layout) && is_short_row(layout_stride(layout));
+}
+
+/* The softmax of compact rows, as reals. `exactly`: for a gradient. */
+static void softmax_of_rows(bool exactly, const encoding *e, const block_memory *memory, row_block x)
+{
+    const bool in_registers = has_short_rows(&memory->layout) && !exactly;
+    for (int64_t i = 0; i < e->count; i++) {
+        const storage *row = (const storage *)x.data + i * x.stride;
+        real *y = memory->y + i * memory->stride;
+        if (in_registers)
+            short_reals(row, y, memory->stride, x.ahead);
+        else
+            read_row(&memory->layout, COPES_ACT_NONE, row, y, -(real)INFINITY, x.ahead);
+    }
+    if (!in_registers)
+        rows_softmax(exactly, memory->y, e->count, memory->stride);
+}
+
 /* Activation, then encoding, of `count` compact rows. */
 static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory,
                          row_block src, row_block dst)
@@ -103,10 +125,7 @@ static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, c
         encode_storage(problem->act, e, src, dst);
         return;
     }
-    for (int64_t i = 0; i < e->count; i++)
-        read_row(&memory->layout, COPES_ACT_NONE, (const storage *)src.data + i * src.stride,
-                 memory->y + i * memory->stride, -(real)INFINITY, src.ahead);
-    rows_softmax(false, memory->y, e->count, memory->stride);
+    softmax_of_rows(false, e, memory, src);
     encode_reals(e, (row_block){memory->y, memory->stride, 0}, dst);
 }
 
@@ -146,11 +165,17 @@ static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, 
         return;
     }
     decode_reals(e, src, (row_block){memory->g, memory->stride, 0});
-    for (int64_t i = 0; i < e->count && (softmax || learns); i++)
-        read_row(&memory->layout, problem->act, (const storage *)x.data + i * x.stride, memory->y + i * memory->stride,
-                 -(real)INFINITY, x.ahead);
+    if (!learns && has_short_rows(&memory->layout)) {
+        for (int64_t i = 0; i < e->count; i++)
+            short_gradient_reals((const storage *)x.data + i * x.stride, memory->g + i * memory->stride,
+                                 (storage *)dst.data + i * dst.stride, memory->stride, e->stream, x.ahead);
+        return;
+    }
     if (softmax)
-        rows_softmax(true, memory->y, e->count, memory->stride);
+        softmax_of_rows(true, e, memory, x);
+    for (int64_t i = 0; i < e->count && !softmax; i++)
+        read_row(&memory->layout, problem->act, (const storage *)x.data + i * x.stride, memory->y + i * memory->stride,
+                 0, x.ahead);
     if (learns)
         learn_rows(problem, e, memory, src, learn);
     if (softmax)
