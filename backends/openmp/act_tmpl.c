@@ -2,6 +2,7 @@
  * elements are neighbours) or over columns (its neighbours belong to other rows of it). Elementwise is bound by memory,
  * or by the exponential and the division; softmax over columns reads a slab twice, and finds it in the cache the second
  * time. */
+#include "backends/openmp/columns.h"
 #include "backends/openmp/short_rows.h"
 #include "backends/openmp/template.h"
 
@@ -86,6 +87,14 @@ static void run_strided(const copes_act_problem *problem, place at, int64_t coun
     }
 }
 
+/* Are neighbours of the last dimension neighbours in memory? */
+static bool is_compact(const copes_act_problem *problem)
+{
+    const int axis = problem->rank - 1;
+    return problem->src.stride[axis] == 1 && problem->dst.stride[axis] == 1 &&
+           (problem->saved.data == NULL || problem->saved.stride[axis] == 1);
+}
+
 static void run_elementwise(const copes_worker *worker, const void *argument)
 {
     const act_job *job = argument;
@@ -93,8 +102,7 @@ static void run_elementwise(const copes_worker *worker, const void *argument)
     const int axis = problem->rank - 1;
     const int64_t length = problem->shape[axis], chunks = (length + CHUNK - 1) / CHUNK;
     const copes_share share = copes_share_of(worker, product(problem->shape, axis) * chunks);
-    const bool compact = problem->src.stride[axis] == 1 && problem->dst.stride[axis] == 1 &&
-                         (problem->saved.data == NULL || problem->saved.stride[axis] == 1);
+    const bool compact = is_compact(problem);
     for (int64_t task = share.begin; task < share.end; task++) {
         const int64_t begin = task % chunks * CHUNK, count = begin + CHUNK < length ? CHUNK : length - begin;
         place at = find_place(problem, task / chunks, (1u << axis) - 1);
@@ -174,9 +182,7 @@ static void softmax_row_gradient(const copes_act_problem *problem, const place *
 /* Does the softmax read and write its rows by registers alone? */
 static bool is_short(const copes_act_problem *problem)
 {
-    return is_short_row(problem->shape[problem->axis]) && problem->src.stride[problem->axis] == 1 &&
-           problem->dst.stride[problem->axis] == 1 &&
-           (problem->saved.data == NULL || problem->saved.stride[problem->axis] == 1);
+    return is_short_row(problem->shape[problem->axis]) && is_compact(problem);
 }
 
 /* Rows first .. first + count - 1, likewise. */
@@ -251,25 +257,41 @@ typedef struct slab {
     columns columns;
     real *x, *g;
     storage *line;
-    bool stream;
+    bool direct, stream; /* direct: rows are whole pairs as they lie in memory */
 } slab;
 
-static void read_block(const slab *s, const storage *base, const copes_view *view, int64_t first, int64_t count,
-                       real fill, real *x)
+static column_rows read_block(const slab *s, const storage *base, const copes_view *view, int64_t first, int64_t count,
+                              real fill, real *x)
 {
     const copes_act_problem *problem = s->problem;
-    for (int64_t i = 0; i < count; i++, x += s->stride)
-        read_part(base + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width, x,
-                  fill, TOKENS * view->stride[problem->axis], s->line);
+    const int64_t step = view->stride[problem->axis];
+    if (s->direct)
+        return (column_rows){base + first * step, step, TOKENS * step};
+    for (int64_t i = 0; i < count; i++)
+        read_part(base + (first + i) * step, view->stride[problem->rank - 1], 0, s->width, x + i * s->stride, fill,
+                  TOKENS * step, s->line);
+    return (column_rows){x, s->stride, 0};
 }
 
-static void write_block(const slab *s, int64_t first, int64_t count, const real *x)
+/* The second pass: row i of a block. */
+static void write_slab_row(const slab *s, column_rows x, column_rows y, int64_t first, int64_t i)
 {
     const copes_act_problem *problem = s->problem;
     const copes_view *view = &problem->dst;
-    for (int64_t i = 0; i < count; i++, x += s->stride)
-        write_part(s->at.dst + (first + i) * view->stride[problem->axis], view->stride[problem->rank - 1], 0, s->width,
-                   x, s->stream, s->line);
+    storage *out = s->at.dst + (first + i) * view->stride[problem->axis];
+    if (s->direct && problem->backward) {
+        columns_gradient_storage(&s->columns, (const storage *)y.data + i * y.stride,
+                                 (const storage *)x.data + i * x.stride, out, s->stream, x.ahead);
+    } else if (s->direct) {
+        columns_apply_storage(&s->columns, (const storage *)x.data + i * x.stride, out, s->stream, x.ahead);
+    } else {
+        real *row = (problem->backward ? s->g : s->x) + i * s->stride;
+        if (problem->backward)
+            columns_gradient(&s->columns, s->x + i * s->stride, row);
+        else
+            columns_apply(&s->columns, true, row, row, 0);
+        write_part(out, view->stride[problem->rank - 1], 0, s->width, row, s->stream, s->line);
+    }
 }
 
 static void run_slab(slab *s)
@@ -279,23 +301,19 @@ static void run_slab(slab *s)
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t first = 0; first < length; first += TOKENS) {
             const int64_t count = first + TOKENS < length ? TOKENS : length - first;
+            column_rows x, y = {0};
             if (problem->backward) {
-                read_block(s, s->at.src, &problem->src, first, count, 0, s->g);
-                read_block(s, s->at.saved, &problem->saved, first, count, 0, s->x);
+                x = read_block(s, s->at.src, &problem->src, first, count, 0, s->g);
+                y = read_block(s, s->at.saved, &problem->saved, first, count, 0, s->x);
             } else {
-                read_block(s, s->at.src, &problem->src, first, count, -(real)INFINITY, s->x);
+                x = read_block(s, s->at.src, &problem->src, first, count, -(real)INFINITY, s->x);
             }
             if (pass == 0 && problem->backward)
-                columns_add_product(&s->columns, s->x, s->g, count);
+                columns_add_product(&s->columns, !s->direct, y, x, count);
             else if (pass == 0)
-                columns_add(&s->columns, s->x, NULL, count);
+                columns_add(&s->columns, !s->direct, x, NULL, count);
             for (int64_t i = 0; i < count && pass == 1; i++)
-                if (problem->backward)
-                    columns_gradient(&s->columns, s->x + i * s->stride, s->g + i * s->stride);
-                else
-                    columns_apply(&s->columns, s->x + i * s->stride);
-            if (pass == 1)
-                write_block(s, first, count, problem->backward ? s->g : s->x);
+                write_slab_row(s, x, y, first, i);
         }
         if (pass == 0 && !problem->backward)
             columns_finish(&s->columns);
@@ -311,6 +329,7 @@ static void run_columns(const copes_worker *worker, const void *argument)
     const unsigned others = ((1u << last) - 1) & ~(1u << problem->axis);
     const int64_t length = problem->shape[last], slabs = (length + COLUMNS - 1) / COLUMNS;
     const int64_t tasks = product(problem->shape, last) / problem->shape[problem->axis] * slabs;
+    const bool compact = is_compact(problem);
     slab s = {.problem = problem,
               .x = memory->columns.x,
               .g = memory->columns.g,
@@ -320,6 +339,7 @@ static void run_columns(const copes_worker *worker, const void *argument)
         const int64_t begin = task % slabs * COLUMNS;
         s.width = begin + COLUMNS < length ? COLUMNS : length - begin;
         s.stride = whole_pairs(s.width);
+        s.direct = compact && s.width % PAIR == 0;
         s.at = find_place(problem, task / slabs, others);
         s.at.src += begin * problem->src.stride[last];
         s.at.saved = s.at.saved == NULL ? NULL : s.at.saved + begin * problem->saved.stride[last];

@@ -2,8 +2,8 @@
  * a head of a few batch entries: the first pass keeps each column's maximum, sum and, backward, its product with the
  * gradient, all online; the second writes. Arithmetic binds, not memory: two exponentials an element and, for each pass
  * that turns, a sine and a cosine that the batch entries of a task share. */
+#include "backends/openmp/columns.h"
 #include "backends/openmp/encode.h"
-#include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"
 #include "backends/openmp/theta_gradient.h"
 
@@ -20,6 +20,7 @@ typedef struct slab {
     columns columns[MOST_ENTRIES];
     real *x, *g;
     storage *line, *out; /* compact copies of strided rows */
+    bool direct;         /* rows of x are whole pairs as they lie in memory */
     theta_sums sums;     /* a chunk for each batch entry */
 } slab;
 
@@ -62,6 +63,12 @@ static const storage *take_row(const slab *s, const copes_view *view, int64_t en
         return row;
     gather(row, view->stride[3], s->line, width);
     return s->line;
+}
+
+/* What the softmax is of. */
+static const copes_view *view_of_x(const copes_lrpe_problem *problem)
+{
+    return problem->backward ? &problem->x : &problem->src;
 }
 
 static void read_x(const slab *s, const copes_view *view, int64_t entry, int64_t token, real *x)
@@ -112,7 +119,7 @@ static void give_lse(const slab *s, int64_t entry)
 static void read_columns(slab *s)
 {
     const copes_lrpe_problem *problem = s->problem;
-    const copes_view *view = problem->backward ? &problem->x : &problem->src;
+    const copes_view *view = view_of_x(problem);
     for (int64_t entry = 0; entry < s->entries; entry++)
         take_lse(s, entry);
     for (int64_t token = 0; token < problem->n; token += TOKENS) {
@@ -122,14 +129,19 @@ static void read_columns(slab *s)
                 angles_make(&s->angles, problem, s->first, token + i, 0, 1, 0);
             for (int64_t entry = 0; entry < s->entries; entry++) {
                 const int64_t at = (entry * TOKENS + i) * s->stride;
-                read_x(s, view, entry, token + i, s->x + at);
+                if (!s->direct)
+                    read_x(s, view, entry, token + i, s->x + at);
                 if (problem->backward)
                     read_g(s, entry, token + i, s->g + at);
             }
         }
         for (int64_t entry = 0; entry < s->entries; entry++) {
             const int64_t at = entry * TOKENS * s->stride;
-            columns_add(&s->columns[entry], s->x + at, problem->backward ? s->g + at : NULL, count);
+            const column_rows g = {s->g + at, s->stride, 0};
+            const column_rows x =
+                s->direct ? (column_rows){row_at(s, view, entry, token), view->stride[1], TOKENS * view->stride[1]}
+                          : (column_rows){s->x + at, s->stride, 0};
+            columns_add(&s->columns[entry], !s->direct, x, problem->backward ? &g : NULL, count);
         }
     }
     for (int64_t entry = 0; entry < s->entries; entry++) {
@@ -153,9 +165,12 @@ static void write_row(const slab *s, int64_t entry, int64_t token)
     const copes_lrpe_problem *problem = s->problem;
     const int64_t wide = problem->variant == COPES_LRPE_COSINE ? 2 * problem->d : problem->d;
     const bool compact = problem->dst.stride[3] == 1;
+    const copes_view *view = view_of_x(problem);
     storage *row = row_at(s, &problem->dst, entry, token), *out = compact ? row : s->out;
-    read_x(s, problem->backward ? &problem->x : &problem->src, entry, token, s->x);
-    columns_apply(&s->columns[entry], s->x);
+    if (!s->direct)
+        read_x(s, view, entry, token, s->x);
+    columns_apply(&s->columns[entry], !s->direct, s->direct ? (const void *)row_at(s, view, entry, token) : s->x, s->x,
+                  TOKENS_AHEAD * view->stride[1]);
     if (!problem->backward) {
         encode_reals(&s->encoding, (row_block){s->x, s->stride, 0}, (row_block){out, 0, 0});
     } else {
@@ -206,6 +221,7 @@ static void run_slabs(const copes_worker *worker, const void *argument)
         s.head = task % problem->h;
         s.entries = s.first + job->entries < problem->b ? job->entries : problem->b - s.first;
         slab_open(&s, memory);
+        s.direct = layout_plain(&s.layout) && view_of_x(problem)->stride[3] == 1;
         for (int64_t entry = 0; entry < s.entries && s.sums.at != NULL; entry++)
             theta_sums_clear(&s.sums, s.first + entry, s.head);
         read_columns(&s);

@@ -1,0 +1,249 @@
+/* Softmax over columns of a slab that is read block by block: running statistics of every column, and what they make of a row. Rows
+ * are whole pairs, of storage or of reals, whose order both have (load_split). */
+#ifndef COPES_BACKENDS_OPENMP_COLUMNS_H
+#define COPES_BACKENDS_OPENMP_COLUMNS_H
+
+#include "backends/openmp/rows.h"
+#include "backends/openmp/softmax.h"
+
+/* Running statistics of columns, `stride` of them (whole pairs) to an array: the largest value, the sum of
+ * e^(x - largest) and, for a gradient, the sum of e^(x - largest) g. */
+typedef struct columns {
+    int64_t stride;
+    bool fixed; /* the maximum is a log sum exp that the caller gave, and the sum is 1 */
+    real *most, *sum, *carry, *dot, *dot_carry; /* dot: absent in forward */
+} columns;
+
+/* Rows of a block, of storage or of reals, `stride` elements apart. `ahead`: storage, to the block that comes next. */
+typedef struct column_rows {
+    const void *data;
+    int64_t stride, ahead;
+} column_rows;
+
+static inline int64_t columns_bytes(int64_t stride)
+{
+    return 5 * stride * (int64_t)sizeof(real);
+}
+
+static inline columns columns_open(int64_t stride, bool backward, void *memory)
+{
+    real *base = memory;
+    const columns c =
+        {stride, false, base, base + stride, base + 2 * stride, backward ? base + 3 * stride : NULL, base + 4 * stride};
+    for (int64_t i = 0; i < 5 * stride; i++)
+        base[i] = i < stride ? -(real)INFINITY : 0;
+    return c;
+}
+
+/* `reals` is a constant wherever these are inlined. */
+static ALWAYS_INLINE vpair column_pair(bool reals, column_rows rows, int64_t row, int64_t i)
+{
+    const int64_t at = row * rows.stride * (int64_t)(reals ? sizeof(real) : sizeof(storage));
+    return load_from(reals, (const char *)rows.data + at, i, PAIR);
+}
+
+static ALWAYS_INLINE void prefetch_rows(bool reals, column_rows rows, int64_t row, int64_t i)
+{
+    if (!reals)
+        prefetch((const storage *)rows.data + row * rows.stride, i, rows.ahead);
+}
+
+/* A term of a column: e^(x - shift). */
+static ALWAYS_INLINE vreal column_term(const columns *c, bool exactly, vreal x, vreal shift)
+{
+    const vreal below = x - shift,
+                e = c->fixed ? vexp(below).value : vexp_term(below); /* a given log sum exp may be too small */
+    return exactly ? vexp_restored(e, x, shift, below) : e;
+}
+
+/* A sum, and what it has lost (Kahan). */
+typedef struct kahan_sum {
+    vpair sum, carry;
+} kahan_sum;
+
+static ALWAYS_INLINE kahan_sum load_kahan_sum(const real *sum, const real *carry, vpair factor)
+{
+    const vpair s = load_real_pair(sum), c = load_real_pair(carry);
+    return (kahan_sum){{s.low * factor.low, s.high * factor.high}, {c.low * factor.low, c.high * factor.high}};
+}
+
+static ALWAYS_INLINE void add_to_column(kahan_sum *to, vpair part)
+{
+    vsum_add(&to->sum.low, &to->carry.low, part.low);
+    vsum_add(&to->sum.high, &to->carry.high, part.high);
+}
+
+static ALWAYS_INLINE void store_kahan_sum(const kahan_sum *from, real *sum, real *carry)
+{
+    store_real_pair(sum, from->sum);
+    store_real_pair(carry, from->carry);
+}
+
+static ALWAYS_INLINE vpair columns_most(bool reals, column_rows x, int64_t i, int64_t count, vpair most)
+{
+    for (int64_t row = 0; row < count; row++) {
+        prefetch_rows(reals, x, row, i);
+        const vpair at = column_pair(reals, x, row, i);
+        most = (vpair){vmax(at.low, most.low), vmax(at.high, most.high)};
+    }
+    return most;
+}
+
+/* Adds a pair of columns of rows begin .. end - 1: plain sums of their exponentials, and of those times g. */
+static ALWAYS_INLINE void columns_part(const columns *c, bool reals, column_rows x, const column_rows *g, int64_t i,
+                                       int64_t begin, int64_t end, vpair shift, vpair *sum, vpair *dot)
+{
+    *sum = *dot = (vpair){vset(0), vset(0)};
+    for (int64_t row = begin; row < end; row++) {
+        const vpair at = column_pair(reals, x, row, i);
+        const vpair e = {column_term(c, g != NULL, at.low, shift.low), column_term(c, g != NULL, at.high, shift.high)};
+        sum->low += e.low;
+        sum->high += e.high;
+        if (g == NULL)
+            continue;
+        const vpair with = column_pair(true, *g, row, i);
+        dot->low = vfma(e.low, with.low, dot->low);
+        dot->high = vfma(e.high, with.high, dot->high);
+    }
+}
+
+static ALWAYS_INLINE void columns_add_pair(const columns *c, bool reals, column_rows x, const column_rows *g,
+                                           int64_t count, int64_t i)
+{
+    const int64_t plain = g != NULL ? PLAIN_TERMS : count;
+    const vpair before = load_real_pair(c->most + i),
+                most = c->fixed ? before : columns_most(reals, x, i, count, before);
+    vpair shift = most, shrink = {vset(1), vset(1)};
+    if (!c->fixed) {
+        shift = (vpair){vfinite_max(most.low), vfinite_max(most.high)};
+        shrink = (vpair){vexp_term(before.low - shift.low), vexp_term(before.high - shift.high)};
+    }
+    kahan_sum sum = load_kahan_sum(c->sum + i, c->carry + i, shrink), dot = {0};
+    if (g != NULL)
+        dot = load_kahan_sum(c->dot + i, c->dot_carry + i, shrink);
+    for (int64_t row = 0; row < count; row += plain) {
+        vpair part, product;
+        columns_part(c, reals, x, g, i, row, row + plain < count ? row + plain : count, shift, &part, &product);
+        add_to_column(&sum, part);
+        if (g != NULL)
+            add_to_column(&dot, product);
+    }
+    if (!c->fixed) {
+        store_real_pair(c->most + i, most);
+        store_kahan_sum(&sum, c->sum + i, c->carry + i);
+    }
+    if (g != NULL)
+        store_kahan_sum(&dot, c->dot + i, c->dot_carry + i);
+}
+
+/* Takes a block of `count` rows of x, and of reals g for a gradient. */
+static inline void columns_add(const columns *c, bool reals, column_rows x, const column_rows *g, int64_t count)
+{
+    for (int64_t i = 0; i < c->stride; i += PAIR) {
+        if (reals && g == NULL)
+            columns_add_pair(c, true, x, NULL, count, i);
+        else if (reals)
+            columns_add_pair(c, true, x, g, count, i);
+        else if (g == NULL)
+            columns_add_pair(c, false, x, NULL, count, i);
+        else
+            columns_add_pair(c, false, x, g, count, i);
+    }
+}
+
+static ALWAYS_INLINE void columns_add_product_pair(const columns *c, bool reals, column_rows y, column_rows g,
+                                                   int64_t count, int64_t i)
+{
+    const vpair one = {vset(1), vset(1)};
+    vpair part = {vset(0), vset(0)};
+    kahan_sum dot = load_kahan_sum(c->dot + i, c->dot_carry + i, one);
+    for (int64_t row = 0; row < count; row++) {
+        prefetch_rows(reals, y, row, i);
+        prefetch_rows(reals, g, row, i);
+        const vpair a = column_pair(reals, y, row, i), b = column_pair(reals, g, row, i);
+        part = (vpair){vfma(a.low, b.low, part.low), vfma(a.high, b.high, part.high)};
+    }
+    add_to_column(&dot, part);
+    store_kahan_sum(&dot, c->dot + i, c->dot_carry + i);
+}
+
+/* The same for a softmax y that is already known: only its products with g count. */
+static inline void columns_add_product(const columns *c, bool reals, column_rows y, column_rows g, int64_t count)
+{
+    for (int64_t i = 0; i < c->stride; i += PAIR)
+        if (reals)
+            columns_add_product_pair(c, true, y, g, count, i);
+        else
+            columns_add_product_pair(c, false, y, g, count, i);
+}
+
+/* After the last block: `most` becomes what is subtracted, `sum` a factor, and `dot` the mean of g under the
+ * softmax. */
+static inline void columns_finish(const columns *c)
+{
+    for (int64_t i = 0; i < c->stride; i += LANES) {
+        const vreal factor = 1 / load_real(c->sum + i), most = load_real(c->most + i);
+        store_real(c->sum + i, factor);
+        store_real(c->most + i, c->fixed ? most : vfinite_max(most));
+        if (c->dot != NULL)
+            store_real(c->dot + i, load_real(c->dot + i) * factor);
+    }
+}
+
+static ALWAYS_INLINE void columns_apply_as(const columns *c, bool from_reals, const void *x, bool to_reals, void *o,
+                                           bool stream, int64_t ahead)
+{
+    const bool exactly = c->dot != NULL;
+    for (int64_t i = 0; i < c->stride; i += PAIR) {
+        if (!from_reals)
+            prefetch(x, i, ahead);
+        const vpair at = load_from(from_reals, x, i, PAIR), shift = load_real_pair(c->most + i);
+        const vpair factor = load_real_pair(c->sum + i);
+        store_to(to_reals, o, i, PAIR,
+                 (vpair){column_term(c, exactly, at.low, shift.low) * factor.low,
+                         column_term(c, exactly, at.high, shift.high) * factor.high},
+                 stream);
+    }
+}
+
+/* A row of the columns turned into its softmax: of reals, in place or from storage, or of storage. */
+static NOINLINE void columns_apply(const columns *c, bool reals, const void *x, real *y, int64_t ahead)
+{
+    if (reals)
+        columns_apply_as(c, true, x, true, y, false, 0);
+    else
+        columns_apply_as(c, false, x, true, y, false, ahead);
+}
+
+static NOINLINE void columns_apply_storage(const columns *c, const storage *x, storage *o, bool stream, int64_t ahead)
+{
+    columns_apply_as(c, false, x, false, o, stream, ahead);
+}
+
+static ALWAYS_INLINE void columns_gradient_as(const columns *c, bool reals, const void *y, const void *g, void *o,
+                                              bool stream, int64_t ahead)
+{
+    for (int64_t i = 0; i < c->stride; i += PAIR) {
+        if (!reals) {
+            prefetch(y, i, ahead);
+            prefetch(g, i, ahead);
+        }
+        const vpair a = load_from(reals, y, i, PAIR), b = load_from(reals, g, i, PAIR);
+        const vpair dot = load_real_pair(c->dot + i);
+        store_to(reals, o, i, PAIR, (vpair){a.low * (b.low - dot.low), a.high * (b.high - dot.high)}, stream);
+    }
+}
+
+/* A row of g turned into the gradient, for the softmax y of its row. */
+static NOINLINE void columns_gradient(const columns *c, const real *y, real *g)
+{
+    columns_gradient_as(c, true, y, g, g, false, 0);
+}
+
+static NOINLINE void columns_gradient_storage(const columns *c, const storage *y, const storage *g, storage *o,
+                                              bool stream, int64_t ahead)
+{
+    columns_gradient_as(c, false, y, g, o, stream, ahead);
+}
+
+#endif
