@@ -20,7 +20,8 @@ static int64_t most_rows(const copes_lrpe_problem *problem, int64_t rows)
  * memory. Rows far apart, by a power of two often, meet in the caches' sets, and each brings its own page. */
 typedef struct block_shape {
     int axis;             /* 1: tokens, 2: heads */
-    int64_t heads;        /* that a thread has the turns of: a block's, or those that it goes through one by one */
+    int64_t heads;        /* that a thread goes through with a token's angles: all of them where they share a theta */
+    int64_t turns;        /* of these, heads with a theta of their own */
     int64_t rows, tokens; /* of a block */
 } block_shape;
 
@@ -29,8 +30,12 @@ static block_shape shape_of(const copes_lrpe_problem *problem)
     const int64_t *src = problem->src.stride, *dst = problem->dst.stride;
     const bool closer = llabs(src[1]) + llabs(dst[1]) < llabs(src[2]) + llabs(dst[2]);
     const bool along_tokens = problem->h == 1 || (problem->n > 1 && closer);
-    block_shape shape = {.axis = along_tokens ? 1 : 2, .heads = most_rows(problem, problem->h)};
-    shape.rows = along_tokens ? most_rows(problem, problem->n) : shape.heads;
+    const bool shared = problem->theta.stride[0] == 0;
+    const int64_t heads = most_rows(problem, problem->h);
+    block_shape shape = {.axis = along_tokens ? 1 : 2,
+                         .heads = shared ? problem->h : heads,
+                         .turns = shared ? 1 : heads};
+    shape.rows = along_tokens ? most_rows(problem, problem->n) : heads;
     shape.tokens = along_tokens ? shape.rows : 1;
     return shape;
 }
@@ -49,7 +54,7 @@ static int64_t memory_bytes(const copes_lrpe_problem *problem, const block_shape
 {
     const row_layout layout = layout_of(problem);
     const int64_t row = copes_multiply(layout_stride(&layout), 2 * sizeof(real) + 5 * sizeof(storage));
-    return copes_add(angles_bytes(problem, shape->heads, shape->rows), copes_multiply(shape->rows, row));
+    return copes_add(angles_bytes(problem, shape->turns, shape->rows), copes_multiply(shape->rows, row));
 }
 
 /* For blocks of `count` heads from `first` on. */
@@ -61,7 +66,7 @@ static void memory_open(block_memory *memory, const copes_lrpe_problem *problem,
     memory->axis = shape->axis;
     memory->stride = layout_stride(&memory->layout);
     angles_open(&memory->angles, problem, first, heads, shape->axis == 1 ? shape->rows : heads, bytes);
-    memory->y = (real *)((char *)bytes + angles_bytes(problem, shape->heads, shape->rows));
+    memory->y = (real *)((char *)bytes + angles_bytes(problem, shape->turns, shape->rows));
     memory->g = memory->y + shape->rows * memory->stride;
     memory->src = (storage *)(memory->g + shape->rows * memory->stride);
     memory->x = memory->src + 2 * shape->rows * memory->stride;
@@ -250,34 +255,33 @@ static int64_t tokens_of_task(const copes_lrpe_problem *problem, const block_sha
 }
 
 /* Makes the angles of a block that begins at a token of a batch entry and at head `h` of the memory's, where they differ
- * from those of the head before. */
+ * from those of the block before. */
 static void make_angles(const angles *a, const copes_lrpe_problem *problem, int axis, block_place at, int64_t tokens,
                         int64_t h)
 {
-    if (axis == 2) {
+    if (axis == 2 && h == 0)
         angles_make(a, problem, at.b, at.n, 0, a->heads, 0);
-        return;
-    }
-    for (int64_t i = 0; i < tokens && (h == 0 || a->heads > 1); i++)
+    for (int64_t i = 0; i < tokens && axis == 1 && (h == 0 || a->heads > 1); i++)
         angles_make(a, problem, at.b, at.n + i, h, 1, i);
 }
 
 /* The blocks of some tokens, of `count` heads from `first` on, and of batch entries begin .. end - 1. */
-static void run_tokens(const copes_lrpe_problem *problem, const block_memory *memory, learning learn, bool stream,
-                       block_place at, int64_t tokens, int64_t count, int64_t end)
+static void run_tokens(const copes_lrpe_problem *problem, const block_memory *memory, const block_shape *shape,
+                       learning learn, bool stream, block_place at, int64_t tokens, int64_t count, int64_t end)
 {
-    const bool along_tokens = memory->axis == 1;
-    const int64_t heads = along_tokens ? count : 1, begin = at.b, first = at.h;
-    const encoding e = {problem->variant,
-                        problem->pairing,
-                        along_tokens ? tokens : count,
-                        problem->d,
-                        &memory->angles,
-                        &memory->layout,
-                        stream};
-    for (int64_t h = 0; h < heads; h++) {
-        make_angles(&memory->angles, problem, memory->axis, at, tokens, h);
-        const block_place next = h + 1 < heads ? (block_place){0, 0, 1} : (block_place){0, tokens, 1 - heads};
+    const bool along_tokens = shape->axis == 1;
+    const int64_t step = along_tokens ? 1 : shape->rows, begin = at.b, first = at.h;
+    for (int64_t h = 0; h < count; h += step) {
+        const int64_t heads = h + step < count ? step : count - h;
+        const encoding e = {problem->variant,
+                            problem->pairing,
+                            along_tokens ? tokens : heads,
+                            problem->d,
+                            &memory->angles,
+                            &memory->layout,
+                            stream};
+        const block_place next = h + step < count ? (block_place){0, 0, step} : (block_place){0, tokens, -h};
+        make_angles(&memory->angles, problem, shape->axis, at, tokens, h);
         for (int64_t b = begin; b < end; b++)
             run_block(problem, &e, memory, learn, (block_place){b, at.n, first + h},
                       b + 1 < end ? (block_place){1, 0, 0} : (block_place){begin - b, next.n, next.h});
@@ -300,9 +304,9 @@ static void run_task(const heads_job *job, const block_memory *memory, int64_t t
     const copes_lrpe_problem *problem = job->problem;
     const bool stream = copes_lrpe_bytes(problem) > (double)job->run->cache;
     const int64_t begin = task / job->blocks * job->share, n = task % job->blocks * job->tokens;
-    run_tokens(problem, memory, (learning){job->sums, chunk, {0, 0, 0}}, stream, (block_place){begin, n, job->first},
-               n + job->tokens < problem->n ? job->tokens : problem->n - n, job->count,
-               begin + job->share < problem->b ? begin + job->share : problem->b);
+    run_tokens(problem, memory, &job->shape, (learning){job->sums, chunk, {0, 0, 0}}, stream,
+               (block_place){begin, n, job->first}, n + job->tokens < problem->n ? job->tokens : problem->n - n,
+               job->count, begin + job->share < problem->b ? begin + job->share : problem->b);
 }
 
 static void run_heads(const copes_worker *worker, const void *argument)
@@ -342,9 +346,8 @@ void TEMPLATE(lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run)
     job.share = learns || entries_have_positions(problem) ? 1 : batch_share(problem, job.blocks, run->threads);
     job.parts = (problem->b + job.share - 1) / job.share;
     job.sums = find_sums(problem, run, chunks_of(problem, &job.shape));
-    const int64_t heads = most_rows(problem, problem->h);
-    for (; job.first < problem->h; job.first += heads) {
-        job.count = job.first + heads < problem->h ? heads : problem->h - job.first;
+    for (; job.first < problem->h; job.first += job.shape.heads) {
+        job.count = job.first + job.shape.heads < problem->h ? job.shape.heads : problem->h - job.first;
         copes_team_run(run, run_heads, &job);
     }
     if (learns)
