@@ -279,8 +279,9 @@ static ALWAYS_INLINE void encode_any(const encoding *e, walk_kind kind, row_bloc
 {
     encoded_row row = first_row(e, kind, from, x, to);
     for (int64_t i = 0; i < e->count; i++) {
+        if (i > 0) /* an only row may have any stride */
+            next_row(&row, e, kind, from, x, to);
         encode_row(e, kind, &row);
-        next_row(&row, e, kind, from, x, to);
     }
 }
 
