@@ -10,7 +10,7 @@
 
 enum {
     COPES_PLAN_REFUSALS = 8,  /* variants that a plan can tell of, which were asked before the one it has */
-    COPES_PLAN_TILING = 1024, /* bytes of the backend's own part */
+    COPES_PLAN_TILING = 1280, /* bytes of the backend's own part */
     COPES_WORKSPACE_ALIGNMENT = 256
 };
 

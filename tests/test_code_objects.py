@@ -25,6 +25,7 @@ VECTORS = {
     r"act_strided<.*, [48], ": True,
     r"softmax_lanes<": True,
     r"lrpe_batch<": True,
+    r"lrpe_gradients<": True,
     r"lrpe_tokens<": True,
     r"sequence_columns<.*, [48], ": True,
     r"tpa_(fma|parts)<.*, [48]>": False,

@@ -80,7 +80,7 @@ template <typename K> DEVICE void run_slabs(const copes_lrpe_problem &problem, c
     else
         stream<K>(w, load).run();
     if constexpr (K::RECOMPUTES)
-        if (__syncthreads_or(unfit))
+        if (any_of_block(unfit))
             recomputation<K>(w).run();
 }
 

@@ -6,23 +6,46 @@
 
 #include "backends/gpu/angles.h"
 #include "backends/gpu/divide.h"
+#include "backends/gpu/lrpe/rows.h"
 
 namespace COPES_GPU::lrpe
 {
 
-/* The numbers that rotations are made from, for a problem whose sizes are below 2^31. */
-struct rotation_plan {
+/* How a block's rotations lie in shared memory, and the grid that tokens lie on, for a problem whose sizes are below 2^31. */
+struct rotation_layout {
+    divider angles; /* of a token, in shared memory: V a unit */
+    divider firsts; /* rotations of a token in its units' first 16 bytes */
+    int tokens;     /* of a block */
+    int prefix, length, grid_rank;
+    divider grid[COPES_MAX_GRID], inner[COPES_MAX_GRID]; /* inner: tokens from one place of a dimension to the next */
+
+    rotation_layout() = default;
+    rotation_layout(const copes_lrpe_problem &problem, int units, int v)
+        : angles(units * v), firsts(units * (16 / (int)sizeof(rotation))), tokens(1), prefix((int)problem.prefix),
+          length((int)problem.length), grid_rank(problem.grid_rank)
+    {
+        int64_t tokens_of_place = 1;
+        for (int j = grid_rank - 1; j >= 0; j--) {
+            const int64_t places = problem.counted && length > 0 ? problem.grid[j] : 1; /* an empty grid may be huge */
+            grid[j] = divider(places);
+            inner[j] = divider(tokens_of_place);
+            tokens_of_place *= places;
+        }
+    }
+    size_t bytes() const
+    {
+        return (size_t)tokens * angles.divisor * sizeof(rotation);
+    }
+};
+
+/* The numbers that a grid's rotations are made from. */
+struct rotation_plan : rotation_layout {
     const void *theta;
     copes_dtype theta_dtype;
-    bool plain;                 /* theta is aligned float32 */
-    int theta_head, theta_step; /* strides */
-    int prefix, length, grid_rank;
+    bool plain;                                           /* theta is aligned float32 */
+    int theta_head, theta_step;                           /* strides */
     int end[COPES_MAX_GRID], theta_shift[COPES_MAX_GRID]; /* a segment's end, and the way from an angle to its theta */
     int offset[COPES_MAX_GRID];
-    divider grid[COPES_MAX_GRID], inner[COPES_MAX_GRID]; /* inner: tokens from one place of a dimension to the next */
-    divider angles;                                      /* a token's, in shared memory: V a unit */
-    divider firsts;                                      /* rotations of a token in its units' first 16 bytes */
-    int tokens;                                          /* of a block */
 
     static bool fits(const copes_lrpe_problem &problem)
     {
@@ -37,23 +60,25 @@ struct rotation_plan {
         return step_of(plain ? static_cast<const float *>(theta)[at] : read_narrow(theta_dtype, theta, at));
     }
 
+    template <typename Arguments> DEVICE const Arguments &read(const Arguments &arguments)
+    {
+        return arguments;
+    }
+    __device__ __forceinline__ int begin() const
+    {
+        return 0;
+    }
+
     rotation_plan() = default;
     rotation_plan(const copes_lrpe_problem &problem, int units, int v)
-        : theta(problem.theta.data), theta_dtype(problem.theta_dtype),
+        : rotation_layout(problem, units, v), theta(problem.theta.data), theta_dtype(problem.theta_dtype),
           plain(theta_dtype == COPES_F32 && reinterpret_cast<uintptr_t>(theta) % 4 == 0),
-          theta_head((int)problem.theta.stride[0]), theta_step((int)problem.theta.stride[1]),
-          prefix((int)problem.prefix), length((int)problem.length), grid_rank(problem.grid_rank), angles(units * v),
-          firsts(units * (16 / (int)sizeof(rotation))), tokens(1)
+          theta_head((int)problem.theta.stride[0]), theta_step((int)problem.theta.stride[1])
     {
-        int64_t tokens_of_place = 1;
-        for (int j = grid_rank - 1; j >= 0; j--) {
-            const int64_t places = problem.length > 0 ? problem.grid[j] : 1; /* a grid without tokens may be huge */
+        for (int j = 0; j < grid_rank; j++) {
             end[j] = (int)problem.segment[j].end;
             theta_shift[j] = (int)(problem.segment[j].theta_begin - problem.segment[j].begin);
             offset[j] = (int)problem.offset[j];
-            grid[j] = divider(places);
-            inner[j] = divider(tokens_of_place);
-            tokens_of_place *= places;
         }
     }
 };
@@ -64,7 +89,7 @@ template <int V> struct block_rotations {
     rotation *rotations;
     unsigned units;
 
-    __device__ __forceinline__ block_rotations(const rotation_plan &plan, char *memory)
+    __device__ __forceinline__ block_rotations(const rotation_layout &plan, char *memory)
         : rotations(reinterpret_cast<rotation *>(memory)), units(plan.angles.divisor / V)
     {
     }
@@ -79,7 +104,7 @@ template <int V> struct block_rotations {
         }
     }
     /* The angle at place `at` of a token's rotations. */
-    __device__ __forceinline__ unsigned angle_at(const rotation_plan &plan, unsigned at) const
+    __device__ __forceinline__ unsigned angle_at(const rotation_layout &plan, unsigned at) const
     {
         uint32_t rest;
         const unsigned first = divide(at, plan.firsts, &rest) * N;
@@ -87,9 +112,21 @@ template <int V> struct block_rotations {
     }
 };
 
-inline size_t block_rotations_bytes(const rotation_plan &plan)
+/* Shares out the block's rotations among its threads. A thread makes angle k of tokens `token`, `token` +
+ * `together`, .., by make(k, token, together, to), and writes them from `to` on, a token `angles` after the last. */
+template <int V, typename Make>
+DEVICE void share_out(const rotation_layout &layout, const block_rotations<V> &rotations, const Make &make)
 {
-    return (size_t)plan.tokens * plan.angles.divisor * sizeof(rotation);
+    const uint32_t thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    const uint32_t threads = blockDim.x * blockDim.y * blockDim.z, angles = layout.angles.divisor;
+    uint32_t begin = thread, token = 0, together = 1;
+    if (layout.tokens > 1 && threads >= angles) {
+        token = divide(thread, layout.angles, &begin);
+        together = threads / layout.angles;
+    }
+    for (uint32_t at = begin; at < angles && token < together; at += threads)
+        make((int)rotations.angle_at(layout, at), (int)token, (int)together,
+             rotations.rotations + (token * angles + at));
 }
 
 /* The dimension of the grid that turns angle k; the grid's rank: none does, and the angle is 0. */
@@ -104,18 +141,17 @@ DEVICE int dimension_of(const rotation_plan &plan, int k)
 
 struct grid_dimension {
     divider inner, places;
-    int offset;
 
-    __device__ __forceinline__ grid_dimension(const rotation_plan &plan, int j)
-        : inner(plan.inner[j]), places(plan.grid[j]), offset(plan.offset[j])
+    __device__ __forceinline__ grid_dimension(const rotation_layout &layout, int j)
+        : inner(layout.inner[j]), places(layout.grid[j])
     {
     }
-    /* The position of the token that is `rest` after the grid's first. */
-    __device__ __forceinline__ int32_t position_of(uint32_t rest) const
+    /* The coordinate of the token that is `rest` after the grid's first. */
+    __device__ __forceinline__ int32_t coordinate_of(uint32_t rest) const
     {
         uint32_t here;
         divide(rest / inner, places, &here);
-        return offset + (int32_t)here;
+        return (int32_t)here;
     }
 };
 
@@ -160,32 +196,32 @@ DEVICE void make_rotations_of_angle(const rotation_plan &plan, const angle_step 
     }
     const int apart = together * (int)plan.angles.divisor;
     const grid_dimension dimension(plan, min(j, plan.grid_rank - 1));
+    const int32_t offset = plan.offset[min(j, plan.grid_rank - 1)];
 #pragma unroll 1
     for (int t = token; t < plan.tokens; t += together, to += apart) {
         const uint32_t rest = begin + (uint32_t)t;
         const bool rotated = j < plan.grid_rank && rest < length;
-        *to = rotated ? rotation_at<EXACTLY>(step, dimension.position_of(rest)) : rotation{1, 0};
+        *to = rotated ? rotation_at<EXACTLY>(step, offset + dimension.coordinate_of(rest)) : rotation{1, 0};
     }
 }
 
-/* Fills the block's rotations for a head's tokens from `first` on, and waits for all threads. */
+/* Fills the block's rotations for a head's tokens from place.token on, and waits for all threads. */
 template <bool EXACTLY, bool BY_PRODUCT, int V>
-DEVICE void make_rotations(const rotation_plan &plan, const block_rotations<V> &rotations, int head, int first)
+DEVICE bool make_rotations(const rotation_plan &plan, const block_rotations<V> &rotations, const block_place &place,
+                           int)
 {
-    const uint32_t thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-    const uint32_t threads = blockDim.x * blockDim.y * blockDim.z, angles = plan.angles.divisor;
-    uint32_t begin = thread, token = 0, together = 1;
-    if (plan.tokens > 1 && threads >= angles) {
-        token = divide(thread, plan.angles, &begin);
-        together = threads / plan.angles;
-    }
-    for (uint32_t at = begin; at < angles && token < together; at += threads) {
-        const int k = (int)rotations.angle_at(plan, at), j = dimension_of(plan, k);
-        const angle_step step = j < plan.grid_rank ? plan.step(head, k, j) : angle_step{0, 0, 0};
-        make_rotations_of_angle<EXACTLY, BY_PRODUCT>(plan, step, j, first, (int)token, (int)together,
-                                                     rotations.rotations + (token * angles + at));
-    }
+    share_out(plan, rotations, [&](int k, int token, int together, rotation *to) {
+        const int j = dimension_of(plan, k);
+        const angle_step step = j < plan.grid_rank ? plan.step(place.head, k, j) : angle_step{0, 0, 0};
+        make_rotations_of_angle<EXACTLY, BY_PRODUCT>(plan, step, j, place.token, token, together, to);
+    });
     __syncthreads();
+    return true;
+}
+
+template <int V>
+DEVICE void make_any_rotations(const rotation_plan &, const block_rotations<V> &, const block_place &, int)
+{
 }
 
 } // namespace COPES_GPU::lrpe

@@ -19,23 +19,29 @@ enum class activation {
 template <typename T, encoding E, activation A>
 bool plan_tokens(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
 
-/* batch.cu: in whole vectors, where batch entries share angles. */
+/* batch.cu: on a grid, in whole vectors, where batch entries share angles. */
 template <typename T, encoding E, activation A>
 bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
 
-/* heads.cu: in whole vectors, where heads share angles, of any positions, without an activation. */
-template <typename T, encoding E>
-bool plan_heads(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
+/* anywhere.cu: in whole vectors, at any positions. `batch_as_heads`: heads share angles, and the problem has them in
+ * place of batch entries. */
+template <typename T, encoding E, activation A>
+bool plan_anywhere(const gpu_device &device, const copes_lrpe_problem &problem, bool batch_as_heads, copes_plan *plan);
+
+/* gradients.cu: the gradients of x and theta, likewise. */
+template <typename T, encoding E, activation A>
+bool plan_gradients(const gpu_device &device, const copes_lrpe_problem &problem, bool batch_as_heads, copes_plan *plan);
 
 /* any.cu: every problem. */
 template <typename T> void plan_any(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
 
-/* theta.cu: the kernel that runs first where the gradient of theta is asked for. */
+/* theta.cu: the gradient of theta, by a kernel that runs first, where gradients.cu does not take the problem. */
 template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan);
 
 void list_tokens(variant_list *list);
 void list_batch(variant_list *list);
-void list_heads(variant_list *list);
+void list_anywhere(variant_list *list);
+void list_gradients(variant_list *list);
 void list_any(variant_list *list);
 void list_theta(variant_list *list); /* the variant of a call that computes nothing else */
 

@@ -72,56 +72,94 @@ DEVICE void activate_row(copes_act act, const raw_vectors<T, COUNT> &vectors, fl
         activate_all<T, true, COUNT>(A == activation::silu ? COPES_ACT_SILU : act, vectors.part, x);
 }
 
-/* Turns the gradient g of the activation's result into that of its argument x. A softmax overwrites x. */
-template <typename T, activation A, int COUNT, int V>
-DEVICE void activation_gradient_row(copes_act act, const raw_vectors<T, COUNT> &vectors, float (&x)[2][V],
-                                    float (&g)[2][V], int lanes)
-{
-    if (A == activation::silu || A == activation::elementwise)
-        activation_gradient_all<T, true, COUNT>(A == activation::silu ? COPES_ACT_SILU : act, vectors.part, g, x);
-    if (A == activation::softmax) {
-        softmax_row<T, COUNT>(x, lanes);
-        softmax_gradient_row<COUNT>(x, g, lanes);
-    }
-}
-
-/* What a thread reads of a row: its unit of x; backward, its unit of the gradient and, with an activation, of x. */
-template <typename T, encoding E, activation A, bool BACKWARD> struct row_words {
-    static constexpr bool KEPT = BACKWARD && A != activation::none;
+/* What a thread reads of a row: its unit of x; backward, its unit of the gradient and, with an activation or for the
+ * gradient of THETA, of x. */
+template <typename T, encoding E, activation A, bool BACKWARD, bool THETA = false> struct row_words {
+    static constexpr bool KEPT = BACKWARD && (A != activation::none || THETA);
     raw_vectors<T, BACKWARD ? 2 : plain_vectors<E>> src;
     raw_vectors<T, KEPT ? plain_vectors<E> : 0> x;
 };
 
+/* The derivatives by a unit's angles, from the activation's values x and the gradient g: of their encoding with cosine, of
+ * themselves with rotate. */
+template <encoding E, int V>
+DEVICE void derive_angles(const float (&x)[2][V], const float (&g)[2][V], const rotation (&rotations)[V],
+                          float (&derivative)[V])
+{
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        if constexpr (E == encoding::cosine) {
+            derivative[i] = x[0][i] * (g[1][i] * rotations[i].cosine - g[0][i] * rotations[i].sine);
+        } else {
+            constexpr bool half = E == encoding::half;
+            const int row[2] = {half ? 0 : 2 * i / V, half ? 1 : 2 * i / V}, at = half ? i : 2 * i % V;
+            derivative[i] = g[row[1]][at + !half] * x[row[0]][at] - g[row[0]][at] * x[row[1]][at + !half];
+        }
+    }
+}
+
+/* Computes the gradient g of a row's features from its words and, for THETA, the derivatives by its angles. Every lane of
+ * the row must call this. `inside`: the token is in the grid. */
+template <typename T, encoding E, activation A, bool THETA, int V>
+DEVICE void decode_row(copes_act act, const row_words<T, E, A, true, THETA> &words, const unit_places &at, bool inside,
+                       const rotation (&rotations)[V], int lanes, float (&g)[2][V], float (&derivative)[V])
+{
+    constexpr int PLAIN = plain_vectors<E>;
+    constexpr bool softmax = A == activation::softmax, elementwise = A != activation::none && !softmax;
+    float x[2][V], encoded[2][V];
+    act = A == activation::silu ? COPES_ACT_SILU : act;
+    words.src.unpack(g);
+    words.src.unpack(encoded);
+    decode<E>(g, rotations, inside && at.rotated, at.rotated);
+    words.x.unpack(x);
+    if (softmax) {
+        blank<PLAIN>(at, x, -INFINITY);
+        blank<PLAIN>(at, g, 0);
+        softmax_row<T, PLAIN>(x, lanes);
+    }
+    if constexpr (THETA) {
+        float value[2][V];
+        words.x.unpack(value);
+        if constexpr (elementwise)
+            activate_all<T, true, PLAIN>(act, words.x.part, value);
+        derive_angles<E>(softmax ? x : value, E == encoding::cosine ? encoded : g, rotations, derivative);
+    }
+    if constexpr (softmax)
+        softmax_gradient_row<PLAIN>(x, g, lanes);
+    if constexpr (elementwise)
+        activation_gradient_all<T, true, PLAIN>(act, words.x.part, g, x);
+}
+
+/* Writes a unit's vectors, `row` elements after `rows`. */
+template <encoding E, bool BACKWARD, typename T, int V>
+DEVICE void write_row(const unit_places &at, const float (&y)[2][V], T *rows, int row)
+{
+    const int *const place = BACKWARD ? at.plain : at.encoded;
+    raw<T, V>::write(rows + (row + place[0]), y[0]);
+    if (at.second || (E == encoding::cosine && !BACKWARD))
+        raw<T, V>::write(rows + (row + place[1]), y[1]);
+}
+
 /* Computes a row from its words and writes it, `row` elements after `rows`. Every lane of the row must call this.
- * `inside`: the token is in the grid. `live`: the lane has something to write. */
+ * `live`: the lane has something to write. */
 template <typename T, encoding E, activation A, bool BACKWARD>
 DEVICE void transform_row(copes_act act, const row_words<T, E, A, BACKWARD> &words, const unit_places &at, bool inside,
                           bool live, const rotation (&rotations)[vector_length<T>], int lanes, T *rows, int row)
 {
     constexpr int V = vector_length<T>, PLAIN = plain_vectors<E>;
-    float y[2][V], x[2][V];
-    words.src.unpack(y);
+    float y[2][V];
     if constexpr (BACKWARD) {
-        decode<E>(y, rotations, inside && at.rotated, at.rotated);
-        words.x.unpack(x);
-        if (A == activation::softmax) {
-            blank<PLAIN>(at, x, -INFINITY);
-            blank<PLAIN>(at, y, 0);
-        }
-        if constexpr (A != activation::none)
-            activation_gradient_row<T, A, PLAIN>(act, words.x, x, y, lanes);
+        float none[V];
+        decode_row<T, E, A, false>(act, words, at, inside, rotations, lanes, y, none);
     } else {
+        words.src.unpack(y);
         if (A == activation::softmax)
             blank<PLAIN>(at, y, -INFINITY);
         activate_row<T, A, PLAIN>(act, words.src, y, lanes);
         encode<E>(y, rotations, inside && at.rotated, at.rotated);
     }
-    if (!live)
-        return;
-    const int *const place = BACKWARD ? at.plain : at.encoded;
-    raw<T, V>::write(rows + (row + place[0]), y[0]);
-    if (at.second || (E == encoding::cosine && !BACKWARD))
-        raw<T, V>::write(rows + (row + place[1]), y[1]);
+    if (live)
+        write_row<E, BACKWARD>(at, y, rows, row);
 }
 
 /* The rows of a tensor. A thread finds its first row in 64 bits, and its others from there in 32. */
@@ -157,27 +195,39 @@ template <typename T> DEVICE T *first_row(const tensor_rows &rows, const block_p
     return reinterpret_cast<T *>(static_cast<char *>(rows.data) + offset * (int)sizeof(T));
 }
 
-/* The order of blocks: first heads or tiles of tokens, whichever are nearer in memory, and groups of entries last. */
+/* Is dimension `first` of the result's rows nearer in memory than dimension `second`? */
+inline bool is_nearer(const copes_lrpe_problem &problem, int first, int second)
+{
+    const int64_t a = problem.dst.stride[first], b = problem.dst.stride[second];
+    return (a < 0 ? -a : a) < (b < 0 ? -b : b);
+}
+
+/* The order of blocks: first heads or tiles of tokens, whichever are nearer in memory. Groups of entries come last or,
+ * where entries lie side by side, first: blocks that run at a time then have whole tokens. */
 struct block_order {
-    bool heads_first;
-    divider inner, middle;
+    bool heads_first, groups_first;
+    divider inner, middle, groups;
 
     block_order() = default;
-    block_order(const copes_lrpe_problem &problem, int tiles)
+    block_order(const copes_lrpe_problem &problem, int tiles, int of_entries)
     {
-        const int64_t head = problem.dst.stride[2], token = problem.dst.stride[1];
-        heads_first = problem.h > 1 && (head < 0 ? -head : head) < (token < 0 ? -token : token);
+        heads_first = problem.h > 1 && is_nearer(problem, 2, 1);
+        groups_first = of_entries > 1 && is_nearer(problem, 0, 1);
         inner = divider(heads_first ? problem.h : tiles);
         middle = divider(heads_first ? tiles : problem.h);
+        groups = divider(of_entries);
     }
 };
 
-/* A block's place, in which `token` is the number of a tile, and `entry` the number of a group. */
-DEVICE block_place find_block(const block_order &order)
+/* The place of block `index`, in which `token` is the number of a tile, and `entry` the number of a group. */
+DEVICE block_place find_block(const block_order &order, uint32_t index)
 {
-    uint32_t nearest, next;
-    const uint32_t group = divide(divide(blockIdx.x, order.inner, &nearest), order.middle, &next);
-    return {(int)(order.heads_first ? nearest : next), (int)(order.heads_first ? next : nearest), (int)group};
+    uint32_t group = 0, nearest, next;
+    if (order.groups_first)
+        index = divide(index, order.groups, &group);
+    const uint32_t last = divide(divide(index, order.inner, &nearest), order.middle, &next);
+    return {(int)(order.heads_first ? nearest : next), (int)(order.heads_first ? next : nearest),
+            (int)(order.groups_first ? group : last)};
 }
 
 /* whole / part, rounded up, for a whole of 1 or more. whole + part may be past 31 bits. */

@@ -4,38 +4,10 @@
  * order, so that the bits are the same each time. Both kernels read the rows. Where theta has one row, few blocks share
  * the work. */
 #include "backends/gpu/lrpe/any_row.h"
+#include "backends/gpu/lrpe/theta.h"
 
 namespace COPES_GPU::lrpe
 {
-
-inline constexpr int WARPS = 16; /* of a block */
-
-/* A block's elements of theta: columns from `first` on of a row, in dimension j if each dimension has a theta. */
-struct theta_place {
-    int64_t row, first;
-    int j;
-};
-
-/* How theta is cut. */
-struct theta_tiling {
-    copes_lrpe_problem problem;
-    int64_t columns, groups; /* columns of theta, and groups of 32 columns */
-    int rows, sets;          /* sets: thetas of a head, one or one for each dimension */
-    bool scalar;             /* one column turns all angles */
-};
-
-DEVICE theta_place find_theta(const theta_tiling &tiling)
-{
-    const int64_t row = blockIdx.x / tiling.groups;
-    return {row % tiling.rows, blockIdx.x % tiling.groups * LANES, (int)(row / tiling.rows)};
-}
-
-/* A position as a number; 0 for a token outside the grid. */
-DEVICE float position_value(const copes_lrpe_problem &problem, int64_t b, int64_t token, int j)
-{
-    token_position position;
-    return find_any_position(problem, b, token, j, position) ? (float)position.whole + position.real : 0;
-}
 
 /* The activation's value for a feature of a row. Softmax over the sequence takes it from lse. */
 template <typename T>
@@ -69,64 +41,33 @@ DEVICE float angle_derivative(const any_row<T, true> &row, const row_softmax &st
     return g[1][0] * y - g[0][0] * activated(row, statistics, unit.plain[1]);
 }
 
-/* Adds what a row gives to the thread's element of theta: column e of dimension j, or of all dimensions. */
 template <typename T>
-DEVICE void add_row(const theta_tiling &tiling, const theta_place &place, const any_row<T, true> &row, int lane,
-                    long_sum &sum)
+__global__ void LAUNCH_BOUNDS(THETA_LANES *THETA_WARPS, 1) lrpe_theta(GPU_PARAMETER theta_tiling argument)
 {
-    const copes_lrpe_problem &problem = row.problem;
-    const row_softmax statistics =
-        problem.softmax == COPES_OVER_FEATURES ? find_softmax(row, problem.x, lane) : row_softmax{0, 0};
-    const int first = problem.mixed ? place.j : 0, end = problem.mixed ? place.j + 1 : problem.grid_rank;
-    for (int j = first; j < end; j++) {
-        const copes_segment &segment = problem.segment[j];
-        const float position = (float)problem.theta_sign * position_value(problem, row.b, row.n, j);
-        int64_t k = tiling.scalar ? segment.begin + lane : segment.begin + place.first + lane - segment.theta_begin;
-        for (bool more = k >= segment.begin; more && k < segment.end; more = tiling.scalar, k += LANES)
-            sum.add(position * angle_derivative(row, statistics, k));
-    }
-}
-
-template <typename T> __global__ void LAUNCH_BOUNDS(LANES *WARPS, 1) lrpe_theta(GPU_PARAMETER theta_tiling argument)
-{
-    __shared__ float sums[WARPS][LANES];
     const theta_tiling &tiling = first_argument(argument);
     const copes_lrpe_problem &problem = tiling.problem;
     const theta_place place = find_theta(tiling);
-    const int lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES;
+    const int lane = (int)threadIdx.x % THETA_LANES, warp = (int)threadIdx.x / THETA_LANES;
     const int64_t heads = tiling.rows == 1 ? problem.h : 1, rows = problem.b * problem.n * heads;
     long_sum sum;
-    for (int64_t i = warp; i < rows; i += WARPS) {
+    for (int64_t first = 0; first < rows; first += THETA_WARPS) {
+        const bool live = first + warp < rows;
+        const int64_t i = live ? first + warp : first; /* all lanes of a warp of 64 find a softmax together */
         const any_row<T, true> row =
             {problem, i / heads / problem.n, i / heads % problem.n, tiling.rows == 1 ? i % heads : place.row, {}, false,
              true};
-        add_row(tiling, place, row, lane, sum);
+        const row_softmax statistics =
+            problem.softmax == COPES_OVER_FEATURES ? find_softmax(row, problem.x, lane) : row_softmax{0, 0};
+        if (!live)
+            continue;
+        for_each_angle(tiling, place, lane, [&](int64_t k, int j) {
+            token_position position;
+            if (find_any_position(problem, row.b, row.n, j, position))
+                sum.add((float)problem.theta_sign * ((float)position.whole + position.real) *
+                        angle_derivative(row, statistics, k));
+        });
     }
-    sums[warp][lane] = sum.sum;
-    __syncthreads();
-    if (warp > 0)
-        return;
-    float total = 0;
-    for (int i = 0; i < WARPS; i++)
-        total += sums[i][lane];
-    if (tiling.scalar)
-        total = sum_of_lanes(total, LANES);
-    const int64_t e = place.first + lane;
-    if (e < tiling.columns)
-        write_scalar(static_cast<f32 *>(problem.grad_theta.data) + place.row * problem.grad_theta.stride[0] +
-                         e * problem.grad_theta.stride[1] + place.j * problem.grad_theta.stride[2],
-                     total);
-}
-
-/* A theta that has one row for all heads has a stride of 0. A column that turns nothing has a gradient of 0. */
-static theta_tiling cut_theta(const copes_lrpe_problem &problem)
-{
-    const copes_view &view = problem.grad_theta;
-    theta_tiling tiling = {problem, problem.e, 0, 0, 0, view.stride[1] == 0};
-    tiling.groups = (tiling.columns + LANES - 1) / LANES;
-    tiling.rows = view.stride[0] == 0 ? 1 : (int)problem.h;
-    tiling.sets = problem.mixed ? problem.grid_rank : 1;
-    return tiling;
+    write_theta(tiling, place, lane, warp, sum.sum);
 }
 
 template <typename T>
@@ -134,7 +75,8 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
 {
     const theta_tiling tiling = cut_theta(problem.lrpe);
     const int64_t blocks = tiling.groups * tiling.rows * tiling.sets;
-    return blocks == 0 ? COPES_OK : launch(queue, lrpe_theta<T>, (unsigned)blocks, LANES * WARPS, 0, tiling);
+    return blocks == 0 ? COPES_OK
+                       : launch(queue, lrpe_theta<T>, (unsigned)blocks, THETA_LANES * THETA_WARPS, 0, tiling);
 }
 
 inline constexpr variant_word theta_name = "lrpe_theta";

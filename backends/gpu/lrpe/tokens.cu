@@ -191,7 +191,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, (least_blocks<T, E, A, BACKWARD>))
 {
     constexpr int V = vector_length<T>, AHEAD = ahead<E, A, BACKWARD>;
     const int together = (int)blockDim.y, rounds = tiling.rotations.tokens;
-    block_place place = find_block(tiling.order);
+    block_place place = find_block(tiling.order, blockIdx.x);
     place.token *= rounds * together;
     const int left = tiling.shape.n - place.token - 1; /* tokens after the block's first */
     const unit_places at = find_unit<E, V>(tiling.shape.d, tiling.shape.k, 0, tiling.shape.units, (int)threadIdx.x);
@@ -265,7 +265,7 @@ static const char *refuse_tiling(const gpu_device &device, const copes_lrpe_prob
     tiling->rotations = rotation_plan(problem, shape.units, v);
     tiling->rotations.tokens = rounds;
     const int tokens = rounds * *together, tiles = times(shape.n, tokens);
-    tiling->order = block_order(problem, tiles);
+    tiling->order = block_order(problem, tiles, 1);
     if (!is_near(problem.src, tokens) || !is_near(problem.x, tokens) || !is_near(problem.dst, tokens))
         return "a thread's tokens lie further apart than 2^31 elements";
     *blocks = (int64_t)tiles * problem.h;

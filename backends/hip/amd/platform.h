@@ -48,6 +48,12 @@ DEVICE void synchronize_warp()
     __builtin_amdgcn_wave_barrier();
 }
 
+/* Is `value` true in any thread of the block? Waits for all of them. */
+DEVICE bool any_of_block(bool value)
+{
+    return __syncthreads_or(value) != 0;
+}
+
 /* 2^x to 2 ulp for x <= 0; results below the normal range may be 0. */
 DEVICE float exp2_term(float x)
 {

@@ -95,6 +95,17 @@ DEVICE void synchronize_warp()
     __syncthreads();
 }
 
+DEVICE bool any_of_block(bool value)
+{
+    __shared__ bool any;
+    any = false;
+    __syncthreads();
+    if (value)
+        any = true;
+    __syncthreads();
+    return any;
+}
+
 /* 2^x for x <= 0. */
 DEVICE float exp2_term(float x)
 {

@@ -1,0 +1,293 @@
+/* The gradients of x and of theta together, so that both tensors are read once. Blocks share angles as in batch.h, and each
+ * goes over several groups of rows. What a block's rows give to the gradient by each angle is kept in registers, and
+ * left in the workspace at the end. A second kernel adds up the blocks' sums. All orders are fixed, so that the bits are
+ * the same each time. */
+#include "backends/gpu/lrpe/anywhere.h"
+#include "backends/gpu/lrpe/batch.h"
+#include "backends/gpu/lrpe/theta.h"
+
+namespace COPES_GPU::lrpe
+{
+
+enum { GRADIENT_SHARES = 2 };    /* tokens of a thread */
+enum { GRADIENT_THREADS = 256 }; /* of a block, whose kernel takes up to 168 registers a thread */
+enum { BLOCKS_ON_EACH = 8, MOST_THREADS_ON_EACH = 1024 }; /* of a multiprocessor */
+
+/* How blocks share the rows that count for one row of theta: block i has groups i, i + slots, .. of them. */
+struct gradient_arguments {
+    batch_arguments<anywhere_plan> batch;
+    divider rows;  /* of theta */
+    divider tiles; /* of a head's tokens */
+    uint32_t groups, slots;
+};
+
+/* What a block has in shared memory: its rotations and then its tokens' positions; at the end, its threads' sums. */
+struct gradient_memory {
+    char *rotations;
+    float *positions, *sums;
+
+    __device__ __forceinline__ gradient_memory(const anywhere_plan &plan)
+        : rotations(dynamic_shared()),
+          positions(reinterpret_cast<float *>(rotations) + 2 * (uint32_t)plan.tokens * plan.angles.divisor),
+          sums(reinterpret_cast<float *>(rotations))
+    {
+    }
+    static int64_t bytes_of(const anywhere_plan &plan, int threads, int v)
+    {
+        return std::max<int64_t>((int64_t)plan.bytes() + plan.tokens * plan.grid_rank * (int64_t)sizeof(float),
+                                 (int64_t)threads * v * (int64_t)sizeof(float));
+    }
+};
+
+/* Writes the positions of a block's tokens as factors of derivatives. */
+DEVICE void write_positions(const anywhere_plan &plan, const block_place &place, int left, float *positions)
+{
+    const int thread = (int)((threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x);
+    const int threads = (int)(blockDim.x * blockDim.y * blockDim.z);
+    for (int i = thread; i < (left + 1) * plan.grid_rank; i += threads) {
+        const token_position position = plan.find_position(place, place.token + i / plan.grid_rank, i % plan.grid_rank);
+        positions[i] = (float)plan.problem.theta_sign * ((float)position.whole + position.real);
+    }
+}
+
+/* The sums of a thread's unit, for each of its angles; MIXED: in each dimension. */
+template <int V, bool MIXED> struct unit_sums {
+    static constexpr int SETS = MIXED ? COPES_MAX_GRID : 1;
+    long_sum sum[SETS][V];
+    uint32_t dimensions; /* two bits for each angle: the dimension that turns it */
+
+    __device__ __forceinline__ unit_sums(const copes_lrpe_problem &problem, int unit) : sum(), dimensions(0)
+    {
+        for (int i = 0; i < V && !MIXED; i++)
+            dimensions |= (uint32_t)max(COPES_GPU::dimension_of(problem, unit * V + i), 0) << 2 * i;
+    }
+    /* `positions`: of the derivatives' token, in all dimensions. */
+    __device__ __forceinline__ void add(const float *positions, int grid_rank, const float (&derivative)[V])
+    {
+#pragma unroll
+        for (int j = 0; j < SETS; j++) {
+            if (MIXED && j >= grid_rank)
+                continue;
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                sum[j][i].add(positions[MIXED ? j : dimensions >> 2 * i & 3] * derivative[i]);
+        }
+    }
+};
+
+/* Adds up the sums of a block's threads, and writes a number for each angle; MIXED: in each dimension. */
+template <int V, bool MIXED>
+DEVICE void write_sums(const unit_sums<V, MIXED> &sums, const copes_lrpe_problem &problem, int units, float *memory,
+                       float *to)
+{
+    const int rows = (int)(blockDim.y * blockDim.z), row = (int)(threadIdx.z * blockDim.y + threadIdx.y);
+    const int thread = row * (int)blockDim.x + (int)threadIdx.x, threads = rows * (int)blockDim.x, angles = units * V;
+#pragma unroll
+    for (int j = 0; j < sums.SETS; j++) {
+        if (MIXED && j >= problem.grid_rank)
+            continue;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            if ((int)threadIdx.x < units)
+                memory[row * angles + (int)threadIdx.x * V + i] = sums.sum[j][i].sum;
+        __syncthreads();
+        for (int k = thread; k < (int)problem.k; k += threads) {
+            long_sum total;
+            for (int i = 0; i < rows; i++)
+                total.add(memory[i * angles + k]);
+            to[j * (int)problem.k + k] = total.sum;
+        }
+    }
+}
+
+DEVICE block_place find_place(const gradient_arguments &all, uint32_t row, uint32_t group)
+{
+    if (all.rows.divisor == 1)
+        return find_block(all.batch.order, group);
+    uint32_t tile;
+    const uint32_t of_entries = divide(group, all.tiles, &tile);
+    return {(int)row, (int)tile, (int)of_entries};
+}
+
+template <typename T, encoding E, activation A, bool MIXED>
+__global__ void lrpe_gradients(GPU_PARAMETER gradient_arguments argument, float *partials)
+{
+    constexpr int V = vector_length<T>, SHARES = GRADIENT_SHARES;
+    const gradient_arguments &whole = first_argument(argument);
+    const batch_arguments<anywhere_plan> &all = whole.batch;
+    const gradient_memory memory(all.source);
+    const block_rotations<V> made(all.source, memory.rotations);
+    const unit_places at =
+        find_unit<E, V>(all.shape.d, all.shape.k, all.source.begin(), all.shape.units, (int)threadIdx.x);
+    unit_sums<V, MIXED> sums(all.source.problem, at.rotated ? (int)threadIdx.x : 0);
+    uint32_t theta_row;
+    const uint32_t slot = divide(blockIdx.x, whole.rows, &theta_row);
+#pragma unroll 1
+    for (uint32_t group = slot; group < whole.groups; group += whole.slots) {
+        block_place place = find_place(whole, theta_row, group);
+        place.token *= all.source.tokens;
+        const uint32_t entry = (uint32_t)place.entry * all.next_group + threadIdx.z * all.next_entry;
+        const bool live = at.there && entry < (uint32_t)all.shape.b;
+        place.entry = entry < (uint32_t)all.shape.b ? (int)entry : 0;
+        const int left = min(all.source.tokens, all.shape.n - place.token) - 1;
+        const T *const src_row = first_row<const T>(all.src, place), *const x_row = first_row<const T>(all.x, place);
+        row_words<T, E, A, true, true> words[SHARES];
+        const auto read = [&] {
+#pragma unroll
+            for (int i = 0; i < SHARES; i++) {
+                const int token = min((int)threadIdx.y + i * (int)blockDim.y, left);
+                words[i].src.read(src_row, token * all.src.n, at.encoded);
+                words[i].x.read(x_row, token * all.x.n, at.plain);
+            }
+        };
+        read();
+        write_positions(all.source, place, left, memory.positions);
+        if (!make_rotations < sizeof(T) == 4, false > (all.source, made, place, left)) {
+            make_any_rotations(all.source, made, place, left);
+            read();
+        }
+        T *const dst_row = first_row<T>(all.dst, place);
+#pragma unroll
+        for (int i = 0; i < SHARES; i++) {
+            const int token = (int)threadIdx.y + i * (int)blockDim.y;
+            rotation rotations[V];
+            float g[2][V], derivative[V];
+            made.read((unsigned)token, at.there ? threadIdx.x : 0, rotations);
+            decode_row<T, E, A, true>(all.act, words[i], at, true, rotations, all.shape.lanes, g, derivative);
+            if (!live || token > left)
+                continue;
+            write_row<E, true>(at, g, dst_row, token * all.dst.n);
+            if (at.rotated && all.source.contains(place.token + token))
+                sums.add(memory.positions + token * all.source.grid_rank, all.source.grid_rank, derivative);
+        }
+        __syncthreads();
+    }
+    const int sets = MIXED ? all.source.grid_rank : 1;
+    write_sums(sums, all.source.problem, all.shape.units, memory.sums,
+               partials + (int64_t)blockIdx.x * sets * (int)all.source.problem.k);
+}
+
+/* Adds up the sums of the blocks that count for one row of theta. */
+__global__ void LAUNCH_BOUNDS(THETA_LANES *THETA_WARPS, 1)
+    lrpe_theta_sums(GPU_PARAMETER theta_tiling argument, const float *partials, uint32_t slots)
+{
+    const theta_tiling &tiling = first_argument(argument);
+    const copes_lrpe_problem &problem = tiling.problem;
+    const theta_place place = find_theta(tiling);
+    const int lane = (int)threadIdx.x % THETA_LANES, warp = (int)threadIdx.x / THETA_LANES;
+    const int64_t of_slot = (int64_t)tiling.rows * tiling.sets * problem.k;
+    const float *const from = partials + (place.row * tiling.sets + place.j) * problem.k;
+    long_sum sum;
+    for_each_angle(tiling, place, lane, [&](int64_t k, int) {
+#pragma unroll 8
+        for (uint32_t slot = (uint32_t)warp; slot < slots; slot += THETA_WARPS)
+            sum.add(from[slot * of_slot + k]);
+    });
+    write_theta(tiling, place, lane, warp, sum.sum);
+}
+
+inline constexpr variant_word gradients_name = "lrpe_gradients";
+inline constexpr variant_word theta_names[] = {"one theta", "mixed"};
+
+template <typename T, encoding E, activation A, bool MIXED>
+inline constexpr const char *gradients_variant = variant_name<gradients_name, type_name<T>, encoding_names[(int)E],
+                                                              activation_names[(int)A], theta_names[MIXED]>::text;
+
+template <typename T, encoding E, activation A, bool MIXED>
+static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
+{
+    const gradient_arguments &all = tiling_of<gradient_arguments>(plan);
+    const theta_tiling tiling = cut_theta(problem.lrpe);
+    COPES_TRY(launch(queue, lrpe_gradients<T, E, A, MIXED>, grid_of(plan), block_of(plan), (size_t)plan.shared, all,
+                     static_cast<float *>(workspace)));
+    const int64_t blocks = tiling.groups * tiling.rows * tiling.sets;
+    return launch(queue, lrpe_theta_sums, (unsigned)blocks, THETA_LANES * THETA_WARPS, 0, tiling,
+                  static_cast<const float *>(workspace), all.slots);
+}
+
+/* The blocks of one row of theta: as many as run at a time, or as there are groups of rows. */
+static uint32_t count_slots(const gpu_device &device, const batch_cut &cut, double groups, int rows)
+{
+    const int threads = (int)(cut.threads.x * cut.threads.y * cut.threads.z);
+    const int on_each = std::clamp(MOST_THREADS_ON_EACH / threads, 1, (int)BLOCKS_ON_EACH);
+    return (uint32_t)std::clamp((double)times(on_each * device.multiprocessors, rows), 1.0, groups);
+}
+
+template <typename T, encoding E, activation A, bool MIXED>
+static bool take_gradients(const gpu_device &device, const copes_lrpe_problem &problem, const row_shape &shape,
+                           bool batch_as_heads, int wanted, copes_plan *plan)
+{
+    constexpr int V = vector_length<T>;
+    const batch_cut cut(problem, shape, V, GRADIENT_SHARES, wanted, GRADIENT_THREADS);
+    gradient_arguments all = {};
+    all.batch.shape = shape;
+    const anywhere_plan source(problem, batch_as_heads, shape.units, V);
+    if (const char *why = cut_batch(problem, cut, source, &all.batch))
+        return refuse(plan, gradients_name, why);
+    const int rows = problem.grad_theta.stride[0] == 0 ? 1 : (int)problem.h, sets = MIXED ? problem.grid_rank : 1;
+    all.rows = divider(rows);
+    all.tiles = divider(cut.tiles);
+    all.groups = (uint32_t)(cut.blocks / rows);
+    all.slots = count_slots(device, cut, cut.blocks / rows, rows);
+    const int threads = (int)(cut.threads.x * cut.threads.y * cut.threads.z);
+    const int64_t shared = gradient_memory::bytes_of(all.batch.source, threads, V), blocks = (int64_t)all.slots * rows;
+    if (shared > MOST_BYTES)
+        return refuse(plan, gradients_name, "the rotations of a block do not fit its shared memory");
+    if (blocks > INT32_MAX)
+        return refuse(plan, gradients_name, "there are more blocks than a launch takes");
+    plan->workspace = blocks * sets * problem.k * (int64_t)sizeof(float);
+    set_launch(plan, (unsigned)blocks, cut.threads, shared);
+    set_tiling(plan, all);
+    return take(plan, gradients_variant<T, E, A, MIXED>, run<T, E, A, MIXED>);
+}
+
+template <typename T, encoding E, activation A>
+bool plan_gradients(const gpu_device &device, const copes_lrpe_problem &problem, bool batch_as_heads, copes_plan *plan)
+{
+    row_shape shape;
+    copes_lrpe_problem strides = problem;
+    for (copes_view *view : {&strides.src, &strides.x, &strides.dst})
+        *view = aligned(*view);
+    if (!is_allowed(device, gradients_name, plan))
+        return false;
+    if (const char *why = refuse_shape<T, E>(strides, A == activation::softmax, &shape))
+        return refuse(plan, gradients_name, why);
+    if (problem.begin % vector_length<T> != 0)
+        return refuse(plan, gradients_name, "rotary_begin is not a whole number of vectors of 16 bytes");
+    const bool alone = !batch_as_heads && problem.positions.data != nullptr && problem.positions.stride[1] != 0;
+    const int wanted = alone ? 1 : MANY_ENTRIES;
+    const bool taken = problem.mixed
+                           ? take_gradients<T, E, A, true>(device, problem, shape, batch_as_heads, wanted, plan)
+                           : take_gradients<T, E, A, false>(device, problem, shape, batch_as_heads, wanted, plan);
+    const bool fits = refuse_shape<T, E>(problem, A == activation::softmax, &shape) == nullptr;
+    return taken && (fits || refuse_addresses(plan, gradients_name));
+}
+
+#define GRADIENTS_INSTANTIATE(T, E, A)                                                                                 \
+    template bool plan_gradients<T, encoding::E, activation::A>(const gpu_device &, const copes_lrpe_problem &, bool,  \
+                                                                copes_plan *);
+#define GRADIENTS_ENCODINGS(T, A)                                                                                      \
+    GRADIENTS_INSTANTIATE(T, half, A)                                                                                  \
+    GRADIENTS_INSTANTIATE(T, interleaved, A)                                                                           \
+    GRADIENTS_INSTANTIATE(T, cosine, A)
+#define GRADIENTS_ACTIVATIONS(T)                                                                                       \
+    GRADIENTS_ENCODINGS(T, none)                                                                                       \
+    GRADIENTS_ENCODINGS(T, elementwise)                                                                                \
+    GRADIENTS_ENCODINGS(T, softmax)
+GRADIENTS_ACTIVATIONS(f32)
+GRADIENTS_ACTIVATIONS(f16)
+GRADIENTS_ACTIVATIONS(bf16)
+#undef GRADIENTS_INSTANTIATE
+
+void list_gradients(variant_list *list)
+{
+#define GRADIENTS_INSTANTIATE(T, E, A)                                                                                 \
+    list->add(gradients_variant<T, encoding::E, activation::A, false>);                                                \
+    list->add(gradients_variant<T, encoding::E, activation::A, true>);
+    GRADIENTS_ACTIVATIONS(f32)
+    GRADIENTS_ACTIVATIONS(f16)
+    GRADIENTS_ACTIVATIONS(bf16)
+}
+
+} // namespace COPES_GPU::lrpe
