@@ -41,11 +41,11 @@ int bench_fill_random(const device_memory *memory, int device, void *to, size_t 
  * another one in each batch entry. */
 static double special_value(const bench_call *call, const bench_tensor *tensor, int64_t i)
 {
-    const int64_t width = tensor->shape[1];
+    const int64_t width = tensor->shape[1], row = i / width;
     if (tensor->fill == BENCH_LSE)
         return log((double)call->tokens) + 0.5;
     if (tensor->fill == BENCH_POSITIONS)
-        return (double)(i % width + i / width * 1009);
+        return (double)(i % width + 1009 * row);
     return pow(10000, -(double)(i % width) / (double)width);
 }
 

@@ -17,11 +17,11 @@ for needed in ("matplotlib", "tqdm"):
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-from comparison import plots, report, results, rope
+from comparison import measure, plots, report, results, rope, session
 from comparison.providers import flash_attention, flashinfer, liger
 from comparison.providers.base import Provider
 from comparison.rope import RopeCase
-from test_compare import BY_NAME, outcome, run
+from test_compare import BY_NAME, Impatient, outcome, run
 
 SIZES = {"batch": 3, "q_head": 4, "k_head": 2, "dim": 8}
 SMALL = [
@@ -125,6 +125,30 @@ def test_a_wrong_rotation_is_refused(tmp_path):
     assert failed(run(tmp_path / "far", [case], [elsewhere]), case, "copes").startswith("wrong: ")
     opposite = Fake(lambda x, phi: rotated(x, -phi))
     assert failed(run(tmp_path / "opposite", [case], [opposite]), case, "copes").startswith("wrong: ")
+
+
+class Replaying(Impatient):
+    """As a GPU's, of which a graph is a call."""
+
+    def replay_ms(self, call):
+        return self.median_ms(call)[0]
+
+    copy_replay_ms = measure.CudaMeter.copy_replay_ms
+
+
+def test_calls_of_a_graph_have_memory_of_their_own(tmp_path, monkeypatch):
+    case = RopeCase(5, "both", dtype="f32", positions=True, in_place=True, **SIZES)
+    monkeypatch.setattr(rope, "REPLAYED_BYTES", 2 * case.bytes_moved)
+    seen = []
+
+    def watched(x, phi):
+        seen.append(x.data_ptr())
+        return rotated(x, phi)
+
+    kept = results.Results(tmp_path, {})
+    session.run([case], [Fake(watched)], Replaying(), kept, quiet=True)
+    assert case.replays == 3 and len(set(seen[-6:])) == 6
+    assert kept.rows[case.key]["copy_replay_ms"] > 0 and outcome(kept, case, "copes")["replay_ms"] > 0
 
 
 def turn(x, cos, sin):
