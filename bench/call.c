@@ -50,7 +50,7 @@ static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
     const int64_t theta[2] = {c->one_theta ? 1 : c->head, (angles + m - 1) / m}, lse[3] = {c->batch, c->head, c->dim};
     if (!c->backward)
         call->args.lrpe_forward.x = &add(call, c->type, 4, x)->view;
-    if (c->backward && c->act != COPES_ACT_NONE)
+    if (c->backward && (c->act != COPES_ACT_NONE || c->grad_theta))
         call->args.lrpe_backward.x = &add(call, c->type, 4, x)->view;
     if (c->backward)
         call->args.lrpe_backward.grad_o = &add(call, c->type, 4, o)->view;
@@ -59,6 +59,11 @@ static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
     bench_tensor *added = add(call, c->type == CHECK_F64 ? CHECK_F32 : c->type, 2, theta);
     added->fill = BENCH_THETA;
     *(c->backward ? &call->args.lrpe_backward.theta : &call->args.lrpe_forward.theta) = &added->view;
+    if (c->positions) {
+        added = add(call, CHECK_I64, 2, x);
+        added->fill = BENCH_POSITIONS;
+        *(c->backward ? &call->args.lrpe_backward.positions : &call->args.lrpe_forward.positions) = &added->view;
+    }
     if (!c->backward || !c->over_tokens)
         return;
     added = add(call, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32, 3, lse);
@@ -114,13 +119,29 @@ static copes_status count_bytes(bench_call *call)
         if (tensor->bytes > MOST_BYTES)
             return COPES_ERROR_SIZE;
         call->moved += (int64_t)tensor->bytes;
+        call->held += tensor->replaces == NULL ? (int64_t)tensor->bytes : 0;
     }
     return COPES_OK;
 }
 
-copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_context *context, DLDevice device)
+/* Outputs are described by the library. */
+static copes_status plan_outputs(bench_call *call, const bench_case *c)
 {
     const int64_t none[1] = {0};
+    bench_tensor *output = add(call, c->type, 0, none);
+    call->args.out[0] = &output->view;
+    if (c->grad_theta)
+        call->args.lrpe_backward.grad_theta = &add(call, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32, 0, none)->view;
+    const copes_status status = copes_infer(&call->op, &call->args);
+    if (status == COPES_OK && c->op == BENCH_MD_COSINE)
+        store_heads_first(output);
+    if (c->in_place)
+        output->replaces = c->backward ? call->args.lrpe_backward.grad_o : call->args.lrpe_forward.x;
+    return status;
+}
+
+copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_context *context, DLDevice device)
+{
     *call = (bench_call){.context = context, .device = device, .tokens = bench_case_tokens(c)};
     if (c->op == BENCH_ACT)
         plan_act(call, c);
@@ -128,18 +149,13 @@ copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_contex
         plan_tpa(call, c);
     else
         plan_lrpe(call, c);
-    bench_tensor *output = add(call, c->type, 0, none);
-    call->args.out[0] = &output->view;
-    copes_status status = copes_infer(&call->op, &call->args);
-    if (status != COPES_OK)
-        return status;
-    if (c->op == BENCH_MD_COSINE)
-        store_heads_first(output);
-    status = copes_workspace_size(context, &call->op, &call->args, &call->workspace_size);
+    copes_status status = plan_outputs(call, c);
+    if (status == COPES_OK)
+        status = copes_workspace_size(context, &call->op, &call->args, &call->workspace_size);
     return status == COPES_OK ? count_bytes(call) : status;
 }
 
 int64_t bench_call_memory(const bench_call *call)
 {
-    return call->moved + (int64_t)call->workspace_size;
+    return call->held + (int64_t)call->workspace_size;
 }

@@ -6,7 +6,7 @@
 #include "bench/case.h"
 #include "memory/memory.h"
 
-typedef enum bench_fill { BENCH_RANDOM, BENCH_THETA, BENCH_LSE } bench_fill;
+typedef enum bench_fill { BENCH_RANDOM, BENCH_THETA, BENCH_LSE, BENCH_POSITIONS } bench_fill;
 
 typedef struct bench_tensor {
     DLTensor view;
@@ -14,6 +14,7 @@ typedef struct bench_tensor {
     check_type type;
     bench_fill fill;
     size_t bytes;
+    const DLTensor *replaces; /* the input whose memory this output has; NULL: memory of its own */
 } bench_tensor;
 
 enum { BENCH_TENSORS = 8 };
@@ -23,19 +24,20 @@ typedef struct bench_call {
     copes_args args;
     copes_context *context;
     DLDevice device;
-    bench_tensor tensors[BENCH_TENSORS]; /* inputs, then the output */
+    bench_tensor tensors[BENCH_TENSORS]; /* inputs, then the outputs */
     int count;
     int64_t tokens; /* of the sequence, for the size of a log-sum-exp */
     void *workspace;
     size_t workspace_size;
-    int64_t moved;        /* bytes: every input read once, the output written once */
+    int64_t moved;        /* bytes: every input read once, every output written once */
+    int64_t held;         /* bytes of the tensors' memory: less than moved in place */
     double multiply_adds; /* 0 where moving bytes is all there is to it */
 } bench_call;
 
 /* Describes the tensors of a case, without memory. */
 copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_context *context, DLDevice device);
 
-/* The bytes that the call needs: inputs, output and workspace. */
+/* The bytes that the call needs: inputs, outputs and workspace. */
 int64_t bench_call_memory(const bench_call *call);
 
 /* Memory for all of it, the inputs filled. 0, or -1 where memory ran out or the device failed; release either way. */

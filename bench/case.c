@@ -25,6 +25,28 @@ int64_t bench_case_tokens(const bench_case *c)
     return c->prefix + tokens;
 }
 
+bool bench_operator_takes(bench_operator op, const bench_wish *wish, const char **flag)
+{
+    enum { ACT = 1 << BENCH_ACT, ROTATE = 1 << BENCH_ROTATE, COSINE = 1 << BENCH_COSINE, GRIDS = 1 << BENCH_MD_COSINE };
+    const struct {
+        const char *flag;
+        bool given;
+        unsigned operators;
+    } flags[] = {{"grid", wish->grid_rank > 0, ROTATE | COSINE | GRIDS},
+                 {"prefix", wish->prefix >= 0, ROTATE | COSINE | GRIDS},
+                 {"one-theta", wish->one_theta, ROTATE | COSINE | GRIDS},
+                 {"grad-theta", wish->grad_theta, ROTATE | COSINE | GRIDS},
+                 {"positions", wish->positions, ROTATE | COSINE},
+                 {"in-place", wish->in_place, ROTATE},
+                 {"act", wish->act >= 0, ACT | ROTATE | COSINE | GRIDS}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        *flag = flags[i].flag;
+        if (flags[i].given && (flags[i].operators & 1U << op) == 0)
+            return false;
+    }
+    return true;
+}
+
 /* The axis of softmax, as the published tables number it for each operator. */
 static int softmax_dim(const bench_case *c)
 {
@@ -55,8 +77,8 @@ static void grid_text(const bench_case *c, char *text, size_t size)
             used += snprintf(text + used, size - (size_t)used, "%s%lld", i == 0 ? "-grid" : "x", (long long)c->grid[i]);
     if (c->op == BENCH_MD_COSINE || c->prefix > 0)
         used += snprintf(text + used, size - (size_t)used, "-l%lld", (long long)c->prefix);
-    if (c->one_theta)
-        snprintf(text + used, size - (size_t)used, "-one_theta");
+    snprintf(text + used, size - (size_t)used, "%s%s%s%s", c->one_theta ? "-one_theta" : "",
+             c->positions ? "-positions" : "", c->in_place ? "-in_place" : "", c->grad_theta ? "-grad_theta" : "");
 }
 
 /* Of the queries; of keys and values too, where they are not the published tables' 1. */
@@ -71,7 +93,7 @@ static void rank_text(const bench_case *c, char *text, size_t size)
 
 void bench_case_name(const bench_case *c, char name[BENCH_NAME])
 {
-    char activation[32], grid[80], rank[32] = "";
+    char activation[32], grid[112], rank[32] = "";
     activation_text(c, activation, sizeof activation);
     grid_text(c, grid, sizeof grid);
     if (c->op == BENCH_TPA)

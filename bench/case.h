@@ -26,8 +26,11 @@ typedef struct bench_case {
     bool over_tokens; /* softmax's axis: the sequence; else the features */
     int32_t grid_rank;
     int64_t grid[COPES_MAX_GRID];
-    bool one_theta; /* for all heads */
-    bool square;    /* a grid whose side is what the row shows */
+    bool one_theta;  /* for all heads */
+    bool square;     /* a grid whose side is what the row shows */
+    bool positions;  /* an int64 tensor (B, N) of them in place of the grid */
+    bool in_place;   /* the result replaces x; in the backward, the gradient at the output */
+    bool grad_theta; /* of the backward: theta's gradient, too */
     int64_t prefix;
     int64_t batch, head, dim;
     int64_t ranks[BENCH_RANKS]; /* tpa_decode's: of queries, keys and values */
@@ -35,7 +38,7 @@ typedef struct bench_case {
     check_type type;
 } bench_case;
 
-enum { BENCH_LENGTHS = 32, BENCH_NAME = 160 };
+enum { BENCH_LENGTHS = 32, BENCH_NAME = 200 };
 
 /* What is asked for; what is left at 0 (act and prefix: -1) is as in the default list. */
 typedef struct bench_wish {
@@ -49,7 +52,7 @@ typedef struct bench_wish {
     int grid_rank;
     int32_t act;
     check_type type;
-    bool quick, one_theta;
+    bool quick, one_theta, positions, in_place, grad_theta;
 } bench_wish;
 
 typedef struct bench_list {
@@ -66,6 +69,9 @@ void bench_list_free(bench_list *list);
 
 /* The title of the table that a case is a row of: "lrpe_rotate-speed-fwd-batch12-head12-dim128-act_none-bf16". */
 void bench_case_name(const bench_case *c, char name[BENCH_NAME]);
+
+/* Whether an operator takes what the wish says of encodings and activations; if not, *flag is the flag it does not. */
+bool bench_operator_takes(bench_operator op, const bench_wish *wish, const char **flag);
 
 /* The number of tokens, the prefix included. */
 int64_t bench_case_tokens(const bench_case *c);

@@ -37,12 +37,15 @@ int bench_fill_random(const device_memory *memory, int device, void *to, size_t 
     return status;
 }
 
-/* RoPE's angles, for every head; a log-sum-exp of the size that random tokens have. */
+/* RoPE's angles, for every head; a log-sum-exp of the size that random tokens have; positions that follow each other, from
+ * another one in each batch entry. */
 static double special_value(const bench_call *call, const bench_tensor *tensor, int64_t i)
 {
-    const int64_t width = tensor->shape[1];
+    const int64_t width = tensor->shape[1], row = i / width;
     if (tensor->fill == BENCH_LSE)
         return log((double)call->tokens) + 0.5;
+    if (tensor->fill == BENCH_POSITIONS)
+        return (double)(i % width + 1009 * row);
     return pow(10000, -(double)(i % width) / (double)width);
 }
 
@@ -65,6 +68,10 @@ int bench_call_allocate(bench_call *call, const device_memory *memory)
     const int device = call->device.device_id;
     for (int i = 0; i < call->count; i++) {
         bench_tensor *tensor = &call->tensors[i];
+        if (tensor->replaces != NULL) {
+            tensor->view.data = tensor->replaces->data;
+            continue;
+        }
         tensor->view.data = memory->allocate(device, tensor->bytes);
         if (tensor->view.data == NULL)
             return -1;
@@ -81,7 +88,7 @@ int bench_call_allocate(bench_call *call, const device_memory *memory)
 void bench_call_release(bench_call *call, const device_memory *memory)
 {
     for (int i = 0; i < call->count; i++)
-        if (call->tensors[i].view.data != NULL)
+        if (call->tensors[i].view.data != NULL && call->tensors[i].replaces == NULL)
             memory->release(call->device.device_id, call->tensors[i].view.data);
     if (call->workspace != NULL)
         memory->release(call->device.device_id, call->workspace);

@@ -46,7 +46,7 @@ static void add_lengths(bench_list *list, const bench_wish *wish, bench_case c, 
 static void add_modes(bench_list *list, const bench_wish *wish, bench_case c, int64_t first, int64_t last,
                       int64_t quick)
 {
-    if (wish->forward)
+    if (wish->forward && !wish->grad_theta)
         add_lengths(list, wish, c, first, last, quick);
     c.backward = true;
     if (wish->backward)
@@ -56,7 +56,7 @@ static void add_modes(bench_list *list, const bench_wish *wish, bench_case c, in
 /* The activations of the published tables. */
 static bool is_default(const bench_wish *wish, bench_operator op, copes_act act, bool over_tokens)
 {
-    if (op == BENCH_MD_COSINE)
+    if (op == BENCH_MD_COSINE || wish->in_place)
         return act == COPES_ACT_NONE;
     if (wish->quick && (op == BENCH_ACT ? act == COPES_ACT_NONE || act == COPES_ACT_SIGMOID : over_tokens))
         return false;
@@ -113,9 +113,8 @@ void bench_list_make(bench_list *list, const bench_wish *wish)
 {
     *list = (bench_list){.cases = NULL};
     for (int i = 0; i < BENCH_OPERATORS; i++) {
-        const bool lrpe = wish->grid_rank > 0 || wish->prefix >= 0 || wish->one_theta; /* asked for */
-        const bool takes = i == BENCH_ACT ? !lrpe : i == BENCH_TPA ? !lrpe && wish->act < 0 : true;
-        if (wish->any_wanted ? !wish->wanted[i] : !takes)
+        const char *flag;
+        if (wish->any_wanted ? !wish->wanted[i] : !bench_operator_takes((bench_operator)i, wish, &flag))
             continue;
         bench_case c = {.op = (bench_operator)i,
                         .batch = wish->batch > 0 ? wish->batch : 12,
@@ -124,6 +123,9 @@ void bench_list_make(bench_list *list, const bench_wish *wish)
                         .prefix = wish->prefix > 0 ? wish->prefix : 0,
                         .grid_rank = wish->grid_rank,
                         .one_theta = wish->one_theta,
+                        .positions = wish->positions,
+                        .in_place = wish->in_place,
+                        .grad_theta = wish->grad_theta,
                         .type = wish->type};
         for (int j = 0; j < wish->grid_rank; j++)
             c.grid[j] = wish->grid[j];

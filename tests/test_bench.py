@@ -84,6 +84,31 @@ class Bench(CommandTest):
         for title in TITLE.findall(text):
             self.assertRegex(title[5], r"-one_theta\Z")
 
+    def test_flags_of_the_encodings(self):
+        """Positions, in place and theta's gradient: which operators and modes are left, the titles, and the memory."""
+        shape = ("--n", "64", "--batch", "2", "--head", "3", "--dim", "8", "--one-theta", "--dtype", "f32")
+        x, positions, theta = 2 * 64 * 3 * 8 * 4, 2 * 64 * 8, 4 * 4
+        text, cases = self.bench("--positions", "--act", "none", *shape)
+        self.assertEqual([(c["op"], c["mode"]) for c in cases],
+                         [(op, mode) for op in ("lrpe_rotate", "lrpe_cosine") for mode in ("forward", "backward")])
+        self.assertTrue(all(c["positions"] and c["one_theta"] and not c["in_place"] and not c["grad_theta"] for c in cases))
+        self.assertTrue(all(title[5].endswith("-one_theta-positions") for title in TITLE.findall(text)))
+        self.assertAlmostEqual(cases[0]["mib"], (2 * x + positions + theta) / 2**20)
+        _, cases = self.bench("--in-place", *shape)
+        self.assertEqual([(c["op"], c["mode"], c["act"], c["in_place"]) for c in cases],
+                         [("lrpe_rotate", mode, "none", True) for mode in ("forward", "backward")])
+        for c in cases:
+            self.assertAlmostEqual(c["mib"], (x + theta) / 2**20)
+            self.assertAlmostEqual(c["gb_per_s"] * c["ms"] * 1e6, 2 * x + theta, delta=1)
+        text, cases = self.bench("lrpe_rotate", "--grad-theta", "--in-place", "--positions", *shape)
+        self.assertEqual([(c["mode"], c["grad_theta"]) for c in cases], [("backward", True)])
+        self.assertIn("-f32-one_theta-positions-in_place-grad_theta:\n", text)
+        self.assertAlmostEqual(cases[0]["gb_per_s"] * cases[0]["ms"] * 1e6, 3 * x + positions + 2 * theta, delta=1)
+        self.assertGreaterEqual(cases[0]["mib"] + 1e-9, (2 * x + positions + 2 * theta) / 2**20)
+        _, cases = self.bench("--grad-theta", "--act", "none", *shape)
+        self.assertEqual({(c["op"], c["mode"]) for c in cases},
+                         {(op, "backward") for op in ("lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine")})
+
     def test_too_large_is_skipped(self):
         text, cases = self.bench("act", "--act", "relu", "--mode", "forward", "--n", "4,2147483647", "--head", "9999")
         self.assertNotIn("skipped", cases[0])
@@ -109,6 +134,14 @@ class Bench(CommandTest):
         usage("act takes no --grid", "act", "--grid", "4")
         usage("act takes no --prefix", "act", "--prefix", "4")
         usage("tpa_decode takes no --one-theta", "tpa_decode", "--one-theta")
+        usage("act takes no --positions", "act", "--positions")
+        usage("md_lrpe_cosine takes no --positions", "md_lrpe_cosine", "--positions")
+        usage("lrpe_cosine takes no --in-place", "lrpe_rotate", "lrpe_cosine", "--in-place")
+        usage("tpa_decode takes no --grad-theta", "tpa_decode", "--grad-theta")
+        usage("--positions and --grid exclude each other", "--positions", "--grid", "4")
+        usage("--positions and --prefix exclude each other", "--positions", "--prefix", "0")
+        usage("--in-place takes no activation, .*", "--in-place", "--act", "silu")
+        usage("--grad-theta is of the backward, and --mode is forward", "--grad-theta", "--mode", "forward")
         usage("tpa_decode takes no --act", "tpa_decode", "--act", "relu")
         usage("tpa_decode has no backward", "tpa_decode", "--mode", "backward")
         usage("act takes no --ranks", "act", "--ranks", "6,2,2")

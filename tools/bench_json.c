@@ -54,6 +54,12 @@ static cJSON *add_shape(cJSON *entry, const bench_case *c)
     cJSON_AddNumberToObject(entry, "n", (double)c->n);
     if (c->op == BENCH_MD_COSINE)
         cJSON_AddNumberToObject(entry, "grid_rank", (double)c->grid_rank);
+    if (c->op != BENCH_ACT && c->op != BENCH_TPA) {
+        cJSON_AddBoolToObject(entry, "one_theta", c->one_theta);
+        cJSON_AddBoolToObject(entry, "positions", c->positions);
+        cJSON_AddBoolToObject(entry, "in_place", c->in_place);
+        cJSON_AddBoolToObject(entry, "grad_theta", c->grad_theta);
+    }
     return cJSON_AddNumberToObject(entry, "prefix", (double)c->prefix);
 }
 

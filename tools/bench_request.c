@@ -15,7 +15,10 @@ const char bench_request_help[] =
     "  --ranks RQ,RK,RV                 of tpa_decode's queries, keys and values; default 16,1,1\n"
     "  --grid N[,N...]                  a position grid, in place of --n\n"
     "  --prefix L                       tokens before the grid; default 0, and 10 for md_lrpe_cosine\n"
-    "  --one-theta                      of rotate and cosine: one theta for all heads, not one for each\n";
+    "  --one-theta                      of rotate and cosine: one theta for all heads, not one for each\n"
+    "  --positions                      of lrpe_rotate and lrpe_cosine: an int64 tensor of them, not a grid\n"
+    "  --in-place                       of lrpe_rotate without activation: the result replaces x, or in the backward grad_o\n"
+    "  --grad-theta                     of the encodings' backward: theta's gradient, too\n";
 
 static bool want(bench_wish *wish, const char *name)
 {
@@ -102,46 +105,53 @@ static bool read_flag(arguments *walk, bench_request *r)
         return read_grid(walk, wish);
     if (strcmp(walk->flag, "json") == 0)
         return (r->json = arguments_value(walk)) != NULL;
-    bool *const yes = strcmp(walk->flag, "quick") == 0       ? &wish->quick
-                      : strcmp(walk->flag, "one-theta") == 0 ? &wish->one_theta
-                      : strcmp(walk->flag, "replay") == 0    ? &r->replay
-                      : strcmp(walk->flag, "explain") == 0   ? &r->explain
-                      : strcmp(walk->flag, "help") == 0      ? &r->help
-                                                             : NULL;
+    bool *const yes = strcmp(walk->flag, "quick") == 0        ? &wish->quick
+                      : strcmp(walk->flag, "one-theta") == 0  ? &wish->one_theta
+                      : strcmp(walk->flag, "positions") == 0  ? &wish->positions
+                      : strcmp(walk->flag, "in-place") == 0   ? &wish->in_place
+                      : strcmp(walk->flag, "grad-theta") == 0 ? &wish->grad_theta
+                      : strcmp(walk->flag, "replay") == 0     ? &r->replay
+                      : strcmp(walk->flag, "explain") == 0    ? &r->explain
+                      : strcmp(walk->flag, "help") == 0       ? &r->help
+                                                              : NULL;
     if (yes != NULL)
         return *yes = arguments_no_value(walk);
     complain(EXIT_USAGE, "--%s is not a flag of `copes bench`; `copes bench --help` lists those it has", walk->flag);
     return false;
 }
 
-/* Flags that say nothing of an operator that is asked for, or that contradict each other. */
-static bool check_request(const bench_wish *wish)
+/* Flags that exclude each other. */
+static bool check_pairs(const bench_wish *wish)
 {
     const struct {
-        const char *flag;
-        bool given, act;
-    } flags[] = {{"grid", wish->grid_rank > 0, false},
-                 {"prefix", wish->prefix >= 0, false},
-                 {"one-theta", wish->one_theta, false},
-                 {"act", wish->act >= 0, true}};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        for (int op = 0; op < BENCH_OPERATORS; op++)
-            if (flags[i].given && wish->wanted[op] && (op == BENCH_TPA || (op == BENCH_ACT && !flags[i].act))) {
-                complain(EXIT_USAGE, "%s takes no --%s", bench_operator_name((bench_operator)op), flags[i].flag);
-                return false;
-            }
-    if (wish->grid_rank > 0 && wish->n_count > 0) {
-        complain(EXIT_USAGE, "--grid and --n exclude each other");
-        return false;
-    }
-    for (int op = 0; op < BENCH_TPA; op++)
-        if (wish->ranks[0] > 0 && wish->wanted[op]) {
-            complain(EXIT_USAGE, "%s takes no --ranks", bench_operator_name((bench_operator)op));
+        bool both;
+        const char *message;
+    } pairs[] = {
+        {wish->grid_rank > 0 && wish->n_count > 0, "--grid and --n exclude each other"},
+        {wish->positions && wish->grid_rank > 0, "--positions and --grid exclude each other"},
+        {wish->positions && wish->prefix >= 0, "--positions and --prefix exclude each other"},
+        {wish->in_place && wish->act > 0, "--in-place takes no activation, which would change what is timed again"},
+        {wish->grad_theta && !wish->backward, "--grad-theta is of the backward, and --mode is forward"},
+        {wish->wanted[BENCH_TPA] && !wish->forward, "tpa_decode has no backward"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (pairs[i].both) {
+            complain(EXIT_USAGE, "%s", pairs[i].message);
             return false;
         }
-    if (wish->wanted[BENCH_TPA] && !wish->forward) {
-        complain(EXIT_USAGE, "tpa_decode has no backward");
-        return false;
+    return true;
+}
+
+/* Flags that say nothing of an operator that is asked for. */
+static bool check_operators(const bench_wish *wish)
+{
+    for (int op = 0; op < BENCH_OPERATORS; op++) {
+        const char *flag = "ranks";
+        if (wish->wanted[op] &&
+            ((op != BENCH_TPA && wish->ranks[0] > 0) || !bench_operator_takes((bench_operator)op, wish, &flag))) {
+            complain(EXIT_USAGE, "%s takes no --%s", bench_operator_name((bench_operator)op), flag);
+            return false;
+        }
     }
     return true;
 }
@@ -154,5 +164,5 @@ bool bench_request_read(int argc, char **argv, bench_request *r)
     for (arguments_kind kind = arguments_next(&walk); kind != ARGUMENTS_END; kind = arguments_next(&walk))
         if (!(kind == ARGUMENTS_WORD ? want(&r->wish, walk.word) : read_flag(&walk, r)))
             return false;
-    return r->help || check_request(&r->wish);
+    return r->help || (check_operators(&r->wish) && check_pairs(&r->wish));
 }

@@ -1,7 +1,7 @@
 """The rows of the tables: an operator, a direction and a size; the inputs of each and the bytes that it must move."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -51,6 +51,9 @@ class Case:
     @property
     def key(self):
         return f"{self.table('row')}:{self.n}"
+
+    def fields(self):
+        return asdict(self)
 
     @property
     def grid(self):

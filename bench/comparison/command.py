@@ -10,7 +10,9 @@ import time
 
 import torch
 
-from . import cases, compiling, measure, providers, results, session
+from . import cases, compiling, measure, providers, results, rope, session
+
+TABLES = (*cases.OPERATORS, rope.OP)
 
 # Rows that move more are left out on the CPU.
 CPU_BYTES = 192 << 20
@@ -20,11 +22,12 @@ def arguments(description):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    add("--tables", type=words, default=cases.OPERATORS, help="comma-separated: " + ",".join(cases.OPERATORS))
+    add("--tables", type=words, default=cases.OPERATORS, help=f"of {','.join(TABLES)}; default all but {rope.OP}")
     add("--providers", type=words, help="columns to measure, comma-separated; default all but compile-tuned")
     add("--quick", action="store_true", help="two lengths of each table, and one of each grid")
     add("--n", type=numbers, help="these lengths instead")
     add("--batch", type=int, help="this batch instead")
+    add("--dtypes", type=words, default=tuple(rope.DTYPES), help=f"of {rope.OP}; default {','.join(rope.DTYPES)}")
     add("--again", type=words, default=(), help="providers to measure again, whatever results.json has")
     add(
         "--jobs",
@@ -74,23 +77,30 @@ def about(options, columns, absent):
     }
 
 
-def find_providers(options):
-    """Those to measure, and why others of them are not there."""
+def find_rows(options):
+    published = [table for table in options.tables if table != rope.OP]
+    rows = cases.make_cases(published, options.quick, options.n, options.batch)
+    if rope.OP in options.tables:
+        rows += rope.make_cases(options.quick, options.n, options.batch, options.dtypes)
+    return [case for case in rows if options.device != "cpu" or case.bytes_moved <= CPU_BYTES]
+
+
+def find_providers(options, rows):
+    """Those to measure, and why others that know some of the rows are not there."""
     names = [provider.name for provider in providers.ALL]
     unknown = set(options.providers or ()) | set(options.again)
     unknown -= set(names)
     if unknown:
         raise SystemExit(f"no such provider: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     wanted = [p for p in providers.ALL if (p.name in options.providers if options.providers else not p.slow)]
+    wanted = [provider for provider in wanted if any(map(provider.runs, rows))]
     absent = {provider.name: provider.missing(options.device) for provider in wanted}
     return [p for p in wanted if absent[p.name] is None], {name: why for name, why in absent.items() if why}
 
 
 def measure_all(options):
-    columns, absent = find_providers(options)
-    rows = cases.make_cases(options.tables, options.quick, options.n, options.batch)
-    if options.device == "cpu":
-        rows = [case for case in rows if case.bytes_moved <= CPU_BYTES]
+    rows = find_rows(options)
+    columns, absent = find_providers(options, rows)
     kept = results.Results(options.out, about(options, columns, absent))
     kept.forget(options.again)
     jobs = compiling.default_processes(options.device) if options.jobs is None else options.jobs
@@ -108,9 +118,10 @@ def measure_all(options):
 
 def main(description):
     options = arguments(description)
-    unknown = set(options.tables) - set(cases.OPERATORS)
-    if unknown:
-        raise SystemExit(f"no such table: {', '.join(sorted(unknown))}")
+    for what, given, known in ("table", options.tables, TABLES), ("type", options.dtypes, rope.DTYPES):
+        unknown = set(given) - set(known)
+        if unknown:
+            raise SystemExit(f"no such {what}: {', '.join(sorted(unknown))}")
     if not options.render:
         measure_all(options)
     if not options.no_render:

@@ -11,7 +11,7 @@ import sys
 
 import torch
 
-from . import providers
+from . import providers, rope, rope_row
 from .measure import make_call
 from .progress import progress
 
@@ -57,6 +57,8 @@ def _compile(case, index, device):
     """None, or in a line what went wrong. It goes wrong again, and is told, where it is measured."""
     try:
         with _stream(device):
+            if case.op == rope.OP:
+                return rope_row.compile_only(providers.ALL[index], case, device)
             inputs = tuple(torch.empty(shape, dtype=torch.bfloat16, device=device) for shape in case.input_shapes)
             output = torch.empty(case.output_shape, dtype=torch.bfloat16, device=device)
             make_call(providers.ALL[index], case, inputs, output if case.mode == "backward" else None)()

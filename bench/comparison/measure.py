@@ -11,13 +11,18 @@ MEBI = 1 << 20
 MOST_FLUSH = 256 * MEBI  # servers tell of more cache than a few cores ever fill
 
 
-def make_call(provider, case, inputs, gradient):
-    """What is measured: the provider's function on these inputs or, with a gradient that arrives at the output, its
-    backward."""
+def forget_compiled(provider):
+    """Before a provider that compiles is given another case."""
     if provider.compiles:
         import torch._dynamo
 
         torch._dynamo.reset()  # else it compiles for any length after a few, and then no more
+
+
+def make_call(provider, case, inputs, gradient):
+    """What is measured: the provider's function on these inputs or, with a gradient that arrives at the output, its
+    backward."""
+    forget_compiled(provider)
     function = provider.function(case, inputs)
     if gradient is None:
         return forward_call(function, inputs)
@@ -43,6 +48,12 @@ def backward_call(function, inputs, gradient):
         out = function(x, *inputs[1:])
     source, target = torch.autograd.graph.get_gradient_edge(out), torch.autograd.graph.get_gradient_edge(x)
     return lambda: torch.autograd.grad(source, target, gradient, retain_graph=True)[0]
+
+
+def gradients_call(outputs, inputs):
+    """A function of the gradients that arrive at the outputs, giving those of the inputs."""
+    sources, targets = (list(map(torch.autograd.graph.get_gradient_edge, ends)) for ends in (outputs, inputs))
+    return lambda gradients: torch.autograd.grad(sources, targets, gradients, retain_graph=True)
 
 
 class Meter:
@@ -94,6 +105,12 @@ class CudaMeter(Meter):
             end.record()
         torch.cuda.synchronize()
         return [start.elapsed_time(end) for start, end in events]
+
+    def copy_replay_ms(self, total, count):
+        """As copy_ms, of a copy in a graph of many, each from and to memory of its own."""
+        sources = [torch.ones(total // 2, dtype=torch.uint8, device=self.device) for _ in range(count)]
+        pairs = [(torch.empty_like(source), source) for source in sources]
+        return self.replay_ms(lambda: [target.copy_(source) for target, source in pairs]) / count
 
     def replay_ms(self, call):
         """As median_ms, of the call captured in a graph: no launch is waited for."""
@@ -160,9 +177,10 @@ class CpuMeter(Meter):
             times.append((time.perf_counter() - start) * 1e3)
         return times
 
-    def replay_ms(self, call):
+    def replay_ms(self, *_):
         """There are no graphs to replay."""
-        del call
+
+    copy_replay_ms = replay_ms
 
     def finish(self):
         pass

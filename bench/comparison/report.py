@@ -3,6 +3,7 @@
 import fnmatch
 import json
 
+from . import rope_report
 from .cases import MODES, OPERATORS, Case, make_cases
 from .providers import ALL
 
@@ -26,7 +27,7 @@ def tables_of(results):
     """Lists of (case, row) by their table's title, in the published order."""
     tables = {}
     for row in results.rows.values():
-        if not row["providers"]:
+        if not row["providers"] or row["case"]["op"] not in OPERATORS:
             continue
         case = Case(**row["case"])
         tables.setdefault(case.table("row"), []).append((case, row))
@@ -234,18 +235,16 @@ def write(results, folder, reasons_path, figures):
     tables = tables_of(results)
     reasons = json.loads(reasons_path.read_text(encoding="utf-8")) if reasons_path.exists() else []
     replayed = any(best_peer(row, "replay_ms") for rows in tables.values() for _, row in rows)
+    rope_tables = rope_report.tables_of(results)
     parts = ["# copes and its peers\n", header(results), coverage(results)]
-    parts += [
-        "## At a glance\n",
-        CAPTIONS["replay" if replayed else "speed"]
-        + " The plots show the same, each family of providers by its best.\n",
-        summary(tables, "replay_ms" if replayed else "ms"),
-        "## Where copes is not the fastest\n",
-        not_fastest(tables, reasons),
-        "## Accuracy\n",
-        accuracy.__doc__ + "\n",
-        accuracy(tables),
-    ]
+    if tables:
+        glance = CAPTIONS["replay" if replayed else "speed"]
+        glance += " The plots show the same, each family of providers by its best.\n"
+        parts += ["## At a glance\n", glance, summary(tables, "replay_ms" if replayed else "ms")]
+    parts += ["## Where copes is not the fastest\n", not_fastest({**tables, **rope_tables}, reasons)]
+    if tables:
+        parts += ["## Accuracy\n", accuracy.__doc__ + "\n", accuracy(tables)]
+    parts += rope_report.section(rope_tables)
     for op in OPERATORS:
         mine = [rows for rows in tables.values() if rows[0][0].op == op]
         if not mine:

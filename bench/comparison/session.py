@@ -1,42 +1,19 @@
 """The loop over rows and providers. Before it is timed, what a provider computes is held against float64 on a slice and
 against the other providers as a whole; what fails is kept with its reason, and the others go on."""
 
-import dataclasses
 import gc
 
-import torch
-
+from . import rope
+from .agreement import AGREEMENT, reason_of, refuse_wrong, relative_error
 from .cases import make_gradient, make_inputs
 from .measure import make_call
 from .progress import progress
 from .reference import expected, slice_of
-
-# ||ours - theirs|| / ||theirs|| of results that are the same function in bfloat16: storage alone costs 0.002, products
-# and sums rounded to bfloat16 on the way up to 0.02.
-AGREEMENT = 0.05
-
-
-class Disagreement(Exception):
-    """A provider's result is not what it must be."""
+from .rope_row import RopeRow
 
 
 class Broken(Exception):
     """The device takes no more work from this process."""
-
-
-def relative_error(a, b):
-    """||a - b|| / ||b||, entry of the batch by entry, so that large tensors need no copy as large."""
-    difference = sum((x.double() - y.double()).square().sum().item() for x, y in zip(a, b))
-    size = sum(y.double().square().sum().item() for y in b)
-    return (difference / size) ** 0.5 if size > 0 else difference**0.5
-
-
-def reason_of(error):
-    """A line that says what went wrong."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return "out of memory"
-    text = (str(error).strip() or "no message").splitlines()[0]
-    return text if isinstance(error, Disagreement) else f"{type(error).__name__}: {text}"[:300]
 
 
 class Row:
@@ -49,6 +26,9 @@ class Row:
         self.truth = expected(case, inputs, gradient)
         self.first = None  # the name and the result of the first provider that was right
 
+    def measure_copy(self, row):
+        """There is one for the calls as Python makes them, which stands for a replayed one, too."""
+
     def gradient(self):
         return make_gradient(self.case, self.meter.device) if self.case.mode == "backward" else None
 
@@ -60,13 +40,10 @@ class Row:
     def check(self, provider, result):
         """The relative error of the slice. Raises where it, or the whole beside another provider's, is too large."""
         error = relative_error(slice_of(self.case, result, is_output=True), self.truth)
-        if not error <= AGREEMENT:
-            raise Disagreement(f"wrong: relative error {error:.2g} against float64")
+        refuse_wrong(error, "float64")
         if self.first is None:
             self.first = provider.name, result
-        apart = relative_error(result, self.first[1])
-        if not apart <= 2 * AGREEMENT:
-            raise Disagreement(f"wrong: relative error {apart:.2g} against {self.first[0]}")
+        refuse_wrong(relative_error(result, self.first[1]), self.first[0], 2 * AGREEMENT)
         return error
 
     def measure(self, provider):
@@ -113,7 +90,7 @@ def run(cases, providers, meter, results, quiet=False):
     total = sum(map(len, todo.values()))
     with progress(total=total, disable=quiet) as bar, meter.running():
         for case, wanted in todo.items():
-            row = results.row(case.key, case=dataclasses.asdict(case), bytes=case.bytes_moved, copy_ms=None)
+            row = results.row(case.key, case=case.fields(), bytes=case.bytes_moved, copy_ms=None)
             run_row(case, row, wanted, meter, results, bar)
             clean(meter, row["providers"].values())
 
@@ -123,7 +100,8 @@ def run_row(case, row, providers, meter, results, bar):
     bar.set_description(case.key)
     try:
         row["copy_ms"] = row["copy_ms"] or meter.copy_ms(case.bytes_moved)
-        measured = Row(case, meter)
+        measured = (RopeRow if case.op == rope.OP else Row)(case, meter)
+        measured.measure_copy(row)
     except Exception as error:
         row["providers"].update({provider.name: {"failed": reason_of(error)} for provider in providers})
         providers = ()

@@ -1,9 +1,12 @@
 """Who is compared. A provider says which cases it runs, and gives a function of a case's inputs, differentiable in the
-first of them. Adding one is a class like these and its name below."""
+first of them; for the table `rope` one of buffers. Adding one is a class like these and its name below."""
 
 from .base import Provider
 from .copes import Copes
+from .flash_attention import FlashAttention
+from .flashinfer import FlashInfer
 from .flashtpa import FlashTPA
+from .liger import Liger
 from .pytorch import CompiledCached, CompiledTorch, NaiveTorch, Torch, TunedTorch
 from .xopes import Xopes, XopesCached, XopesDecode
 
@@ -21,6 +24,10 @@ ALL = (
     XopesDecode("bh"),
     XopesDecode("bn"),
     FlashTPA(),
+    FlashAttention(),
+    Liger(),
+    FlashInfer(),
+    FlashInfer(angles=True),
 )
 
 __all__ = ["ALL", "Provider"]

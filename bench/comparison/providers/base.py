@@ -1,5 +1,10 @@
 """What every provider answers."""
 
+import importlib
+import importlib.metadata
+
+import torch
+
 
 class Provider:
     """`name` heads the column; `family` is whose line and colour it has in the plots, where the best of a family stands
@@ -21,9 +26,31 @@ class Provider:
         """A function of the inputs that gives the output. What it keeps beside them counts as its memory."""
         raise NotImplementedError
 
+    def rope(self, case, angles, saved):
+        """Of a case of the table `rope`: a function of lists of inputs and outputs, q's and k's, that returns a list
+        of results, then theta's gradient. The inputs are x, or in the backward the gradients that arrive, and `saved`
+        is x. In place the outputs are the inputs; else they are there for those that take them."""
+        raise NotImplementedError
+
     def version(self):
         """For the report's header; empty where there is nothing to say."""
         return ""
+
+
+def version_of(package, distribution):
+    """Of a package, as it tells it or as it was installed."""
+    known = getattr(importlib.import_module(package), "__version__", None)
+    try:
+        return known or importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "of unknown version"
+
+
+def missing_triton(device, load):
+    """Why kernels in Triton do not load for a device; None where they do."""
+    if torch.device(device).type != "cuda":
+        return "its kernels are Triton's and need a GPU"
+    return import_error(load)
 
 
 def import_error(load):

@@ -1,7 +1,11 @@
 """copes through its Python package."""
 
+import functools
 import importlib
 
+import torch
+
+from ..measure import gradients_call
 from .base import Provider, import_error
 
 
@@ -40,3 +44,16 @@ class Copes(Provider):
             return lambda x, theta: _heads_first(copes.md_lrpe_cosine, case, x, theta, dim)
         encode = getattr(copes, case.op)
         return lambda x, theta: encode(x, theta, act=case.act, dim=dim)
+
+    def rope(self, case, angles, saved):
+        """The gradient in place is the rotation by the opposite angles, as a program has it that keeps no graph."""
+        turn = functools.partial(_package().lrpe_rotate, positions=angles.positions)
+        if case.mode == "forward" or case.in_place:
+            settings = {"inverse": case.mode == "backward"}
+            return lambda inputs, outputs: [turn(x, angles.theta, out=o, **settings) for x, o in zip(inputs, outputs)]
+        leaves = [x.detach().requires_grad_() for x in saved]
+        theta = angles.theta.detach().requires_grad_(case.mode == "backward_theta")
+        with torch.enable_grad():
+            outputs = [turn(x, theta) for x in leaves]
+        gradients = gradients_call(outputs, [*leaves, theta] if theta.requires_grad else leaves)
+        return lambda inputs, _: gradients(inputs)

@@ -4,9 +4,7 @@ PYTHONPATH=its folder decode. Of its variants the one over blocks of the cache, 
 import functools
 import importlib
 
-import torch
-
-from .base import Provider, import_error
+from .base import Provider, missing_triton
 from .tuning import narrow
 
 
@@ -22,9 +20,7 @@ class FlashTPA(Provider):
     compiles = True
 
     def missing(self, device):
-        if torch.device(device).type != "cuda":
-            return "its kernels are Triton's and need a GPU"
-        return import_error(_module)
+        return missing_triton(device, _module)
 
     def runs(self, case):
         return case.op == "tpa_decode"

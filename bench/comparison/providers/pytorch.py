@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from . import pytorch_rope
 from .base import Provider
 
 
@@ -84,10 +85,14 @@ class Torch(Provider):
     name = family = "torch"
 
     def runs(self, case):
-        return True
+        """All, but that autograd writes no gradient over another."""
+        return case.op != "rope" or not case.in_place or case.mode == "forward"
 
     def function(self, case, inputs):
         return _function(case)
+
+    def rope(self, case, angles, saved):
+        return pytorch_rope.rope(case, angles, saved)
 
 
 class CompiledTorch(Torch):
@@ -98,6 +103,9 @@ class CompiledTorch(Torch):
     def function(self, case, inputs):
         return _compile(_function(case), self.mode)
 
+    def rope(self, case, angles, saved):
+        return pytorch_rope.rope(case, angles, saved, lambda function: _compile(function, self.mode))
+
 
 class TunedTorch(CompiledTorch):
     """Compiled with all the tuning there is."""
@@ -107,7 +115,7 @@ class TunedTorch(CompiledTorch):
     mode = "max-autotune-no-cudagraphs"
 
     def runs(self, case):
-        return case.op != "tpa_decode"  # whose products are a library's
+        return case.op != "tpa_decode" and super().runs(case)  # whose products are a library's
 
 
 class CompiledCached(Provider):

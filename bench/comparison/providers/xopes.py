@@ -8,7 +8,7 @@ import importlib
 
 import torch
 
-from .base import Provider, import_error
+from .base import Provider, missing_triton
 from .tuning import narrow
 
 # Warps, and tokens a block. A block of the cosine kernel does the work of all its tokens once for each of them, hence
@@ -36,9 +36,7 @@ def load(name):
 
 
 def _missing(device):
-    if torch.device(device).type != "cuda":
-        return "its kernels are Triton's and need a GPU"
-    return import_error(lambda: [load(name) for name in MODULES])
+    return missing_triton(device, lambda: [load(name) for name in MODULES])
 
 
 class Xopes(Provider):
@@ -49,7 +47,7 @@ class Xopes(Provider):
         return _missing(device)
 
     def runs(self, case):
-        return case.op != "tpa_decode"
+        return case.op not in ("tpa_decode", "rope")
 
     def function(self, case, inputs):
         module = load(case.op)

@@ -1,0 +1,37 @@
+"""The rotary kernel in Triton of flash-attn (github.com/Dao-AILab/flash-attention), where importable; it needs
+nothing of what that package compiles. Cosines and sines are in the type of x, as its layer keeps them. It takes one
+table for all sequences: where each has positions of its own, they are one sequence of all tokens, by a table gathered
+beforehand."""
+
+import functools
+import importlib
+
+from .base import Provider, missing_triton, version_of
+
+
+@functools.cache
+def _module():
+    return importlib.import_module("flash_attn.ops.triton.rotary")
+
+
+class FlashAttention(Provider):
+    name = family = "flash-attn"
+
+    def missing(self, device):
+        return missing_triton(device, _module)
+
+    def version(self):
+        return version_of("flash_attn", "flash-attn")
+
+    def runs(self, case):
+        return case.op == "rope" and case.mode != "backward_theta"
+
+    def rope(self, case, angles, saved):
+        cos, sin = (table.reshape(-1, case.dim // 2) for table in angles.tables(case.type))
+        settings = {"inplace": case.in_place, "conjugate": case.mode == "backward"}
+
+        def turn(x):
+            tokens = x.flatten(0, 1)[None] if case.positions else x
+            return _module().apply_rotary(tokens, cos, sin, **settings).view(x.shape)
+
+        return lambda inputs, _: [turn(x) for x in inputs]
