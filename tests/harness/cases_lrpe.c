@@ -154,12 +154,20 @@ static void add_many_rows(case_list *list, copes_lrpe_variant variant)
     }
 }
 
+static void add_learned(case_list *list, copes_lrpe_variant variant)
+{
+    for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++)
+        for (size_t i = 0; i < sketches_learned.count; i++)
+            add_acts(list, &sketches_learned.at[i], variant, float_types[t]);
+}
+
 void check_rotate_table(case_list *list)
 {
     add_table(list, COPES_LRPE_ROTATE);
     add_shared_by_many(list, COPES_LRPE_ROTATE);
     add_many_rows(list, COPES_LRPE_ROTATE);
     add_any_sharing(list, COPES_LRPE_ROTATE);
+    add_learned(list, COPES_LRPE_ROTATE);
 }
 
 void check_cosine_table(case_list *list)
@@ -168,6 +176,7 @@ void check_cosine_table(case_list *list)
     add_shared_by_many(list, COPES_LRPE_COSINE);
     add_many_rows(list, COPES_LRPE_COSINE);
     add_any_sharing(list, COPES_LRPE_COSINE);
+    add_learned(list, COPES_LRPE_COSINE);
 }
 
 static int64_t random_offset(int64_t length, uint64_t *state)

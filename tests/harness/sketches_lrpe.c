@@ -232,19 +232,6 @@ static const sketch positioned[] = {
     {.b = 2, .h = 2, .d = 16, .grid = {0}, .learns = true, .lse = true, .shared = true, .position_rank = 2,
      .position_type = CHECK_I64},
     {.b = 2, .h = 2, .d = 16, .grid = {9}, .learns = true, .lse = true, .in_place = true, .pad = true, .width = 3},
-    /* NaN before the grid, where it is no part of theta's gradient */
-    {.b = 2, .h = 3, .d = 18, .grid = {9}, .prefix = 1, .learns = true, .lse = true, .fill = CHECK_STRAY},
-    {.b = 2, .h = 3, .d = 32, .grid = {9}, .prefix = 1, .learns = true, .lse = true, .fill = CHECK_STRAY},
-    /* for a GPU's kernel of both gradients */
-    {.b = 2, .h = 5, .d = 32, .grid = {13}, .learns = true, .lse = true, .shared = true, .interleaved = true,
-     .position_rank = 2, .position_type = CHECK_I64, .in = CHECK_DENSE, .out = CHECK_DENSE},
-    {.b = 3, .h = 2, .d = 64, .grid_rank = 2, .grid = {4, 5}, .learns = true, .lse = true, .each = true, .prefix = 1,
-     .offset = {-3, 2}, .in = CHECK_DENSE, .out = CHECK_DENSE},
-    {.b = 2, .h = 6, .d = 32, .grid = {11}, .learns = true, .lse = true, .each = true, .shared = true,
-     .interleaved = true, .position_rank = 3, .dimensions = 3, .position_type = CHECK_F32,
-     .positions = CHECK_FRACTION, .in = CHECK_DENSE, .out = CHECK_DENSE},
-    {.b = 1, .h = 2, .d = 32, .grid = {9001}, .learns = true, .lse = true, .shared = true, .in = CHECK_DENSE,
-     .out = CHECK_DENSE, .large = true},
     /* for a GPU's kernel whose blocks have the heads of a token */
     {.b = 3, .h = 7, .d = 64, .grid = {13}, .position_rank = 2, .position_type = CHECK_I64, .interleaved = true,
      .shared = true, .in = CHECK_DENSE, .out = CHECK_DENSE},
@@ -265,6 +252,25 @@ static const sketch positioned[] = {
 };
 /* clang-format on */
 
+/* For the gradients of x and theta together. */
+/* clang-format off */
+static const sketch learned[] = {
+    /* NaN before the grid, where it is no part of theta's gradient */
+    {.b = 2, .h = 3, .d = 18, .grid = {9}, .prefix = 1, .learns = true, .lse = true, .fill = CHECK_STRAY},
+    {.b = 2, .h = 3, .d = 32, .grid = {9}, .prefix = 1, .learns = true, .lse = true, .fill = CHECK_STRAY},
+    /* for a GPU's kernel of both gradients */
+    {.b = 2, .h = 5, .d = 32, .grid = {13}, .learns = true, .lse = true, .shared = true, .interleaved = true,
+     .position_rank = 2, .position_type = CHECK_I64, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 3, .h = 2, .d = 64, .grid_rank = 2, .grid = {4, 5}, .learns = true, .lse = true, .each = true, .prefix = 1,
+     .offset = {-3, 2}, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 2, .h = 6, .d = 32, .grid = {11}, .learns = true, .lse = true, .each = true, .shared = true,
+     .interleaved = true, .position_rank = 3, .dimensions = 3, .position_type = CHECK_F32,
+     .positions = CHECK_FRACTION, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 1, .h = 2, .d = 32, .grid = {9001}, .learns = true, .lse = true, .shared = true, .in = CHECK_DENSE,
+     .out = CHECK_DENSE, .large = true},
+};
+/* clang-format on */
+
 /* Slabs that every way of sharing them takes, as a GPU's kernels of softmax over the sequence have: any of them can be forced
  * on these. */
 static const sketch any_sharing[] = {
@@ -279,4 +285,5 @@ const sketch_table sketches_longest = TABLE(longest);
 const sketch_table sketches_shared_by_many = TABLE(shared_by_many);
 const sketch_table sketches_of_many_rows = TABLE(many_rows);
 const sketch_table sketches_with_positions = TABLE(positioned);
+const sketch_table sketches_learned = TABLE(learned);
 const sketch_table sketches_of_any_sharing = TABLE(any_sharing);

@@ -116,18 +116,21 @@ struct batch_cut {
     int tokens, tiles, groups;
     double blocks;
 
-    /* `most`: threads of a block. */
-    batch_cut(const copes_lrpe_problem &problem, const row_shape &shape, int v, int share, int wanted, int most)
+    /* `most`: threads of a block; `enough`: blocks, for which blocks become smaller. */
+    batch_cut(const copes_lrpe_problem &problem, const row_shape &shape, int v, int share, int wanted, int most,
+              int enough)
     {
         const int entries = choose_entries(shape.b, std::min(wanted, shape.b), most / shape.lanes);
         const int64_t bytes = (int64_t)share * shape.units * v * (int64_t)sizeof(rotation); /* for a thread's tokens */
         int together = times(v, entries);
         while (together > 1 && (together * entries * shape.lanes > most || together * bytes > MOST_BYTES))
             --together;
+        groups = times(shape.b, entries);
+        while (together > 1 && (double)times(shape.n, together * share) * groups * (double)problem.h < enough)
+            --together;
         threads = dim3((unsigned)shape.lanes, (unsigned)together, (unsigned)entries);
         tokens = together * share;
         tiles = times(shape.n, tokens);
-        groups = times(shape.b, entries);
         blocks = (double)tiles * groups * (double)problem.h;
     }
 };
@@ -164,11 +167,11 @@ copes_status run_batch(const gpu_queue &queue, const copes_problem &, const cope
 
 /* Plans a problem whose tensors are whole vectors for the kernel `method`, or notes why not. */
 template <variant_word METHOD, typename T, encoding E, activation A, typename Source>
-bool plan_shared(const copes_lrpe_problem &problem, const row_shape &shape, const Source &source, int wanted,
-                 copes_plan *plan)
+bool plan_shared(const gpu_device &device, const copes_lrpe_problem &problem, const row_shape &shape,
+                 const Source &source, int wanted, copes_plan *plan)
 {
     const int share = problem.backward ? shares<T, E, A, true> : shares<T, E, A, false>;
-    const batch_cut cut(problem, shape, vector_length<T>, share, wanted, MOST_THREADS);
+    const batch_cut cut(problem, shape, vector_length<T>, share, wanted, MOST_THREADS, device.multiprocessors);
     batch_arguments<Source> all = {};
     all.shape = shape;
     if (const char *why = cut_batch(problem, cut, source, &all))

@@ -11,7 +11,7 @@ namespace COPES_GPU::lrpe
 
 enum { GRADIENT_SHARES = 2 };    /* tokens of a thread */
 enum { GRADIENT_THREADS = 256 }; /* of a block, whose kernel takes up to 168 registers a thread */
-enum { BLOCKS_ON_EACH = 8, MOST_THREADS_ON_EACH = 1024 }; /* of a multiprocessor */
+enum { BLOCKS_ON_EACH = 8, MOST_THREADS_ON_EACH = 512 }; /* of a multiprocessor, whose registers hold no more */
 
 /* How blocks share the rows that count for one row of theta: block i has groups i, i + slots, .. of them. */
 struct gradient_arguments {
@@ -176,13 +176,22 @@ __global__ void LAUNCH_BOUNDS(THETA_LANES *THETA_WARPS, 1)
     const copes_lrpe_problem &problem = tiling.problem;
     const theta_place place = find_theta(tiling);
     const int lane = (int)threadIdx.x % THETA_LANES, warp = (int)threadIdx.x / THETA_LANES;
+    constexpr uint32_t TOGETHER = 12; /* read before the first is added: reading one by one would wait for each */
     const int64_t of_slot = (int64_t)tiling.rows * tiling.sets * problem.k;
     const float *const from = partials + (place.row * tiling.sets + place.j) * problem.k;
     long_sum sum;
     for_each_angle(tiling, place, lane, [&](int64_t k, int) {
-#pragma unroll 8
-        for (uint32_t slot = (uint32_t)warp; slot < slots; slot += THETA_WARPS)
-            sum.add(from[slot * of_slot + k]);
+        for (uint32_t first = (uint32_t)warp; first < slots; first += TOGETHER * THETA_WARPS) {
+            float term[TOGETHER];
+#pragma unroll
+            for (uint32_t i = 0; i < TOGETHER; i++) {
+                const uint32_t slot = first + i * THETA_WARPS;
+                term[i] = slot < slots ? from[slot * of_slot + k] : 0;
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < TOGETHER; i++)
+                sum.add(term[i]);
+        }
     });
     write_theta(tiling, place, lane, warp, sum.sum);
 }
@@ -219,7 +228,7 @@ static bool take_gradients(const gpu_device &device, const copes_lrpe_problem &p
                            bool batch_as_heads, int wanted, copes_plan *plan)
 {
     constexpr int V = vector_length<T>;
-    const batch_cut cut(problem, shape, V, GRADIENT_SHARES, wanted, GRADIENT_THREADS);
+    const batch_cut cut(problem, shape, V, GRADIENT_SHARES, wanted, GRADIENT_THREADS, device.multiprocessors);
     gradient_arguments all = {};
     all.batch.shape = shape;
     const anywhere_plan source(problem, batch_as_heads, shape.units, V);
