@@ -58,6 +58,12 @@ template <typename Argument> DEVICE const Argument &first_argument(const Argumen
     return argument;
 }
 
+/* A part of it, which need not be kept in registers up to here. */
+template <typename Part> DEVICE const Part &read_again(const Part &part)
+{
+    return part;
+}
+
 /* The block's dynamic shared memory. */
 DEVICE char *dynamic_shared()
 {

@@ -103,14 +103,13 @@ struct token_position {
     float real;
 };
 
-DEVICE token_position read_position(const copes_lrpe_problem &problem, int64_t b, int64_t token, int j)
+DEVICE token_position read_position(const copes_view &view, copes_dtype dtype, int64_t b, int64_t token, int j)
 {
-    const copes_view &view = problem.positions;
     const int64_t at = j * view.stride[0] + b * view.stride[1] + token * view.stride[2];
-    if (problem.positions_dtype == COPES_F32)
+    if (dtype == COPES_F32)
         return {0, read_anywhere<float>(static_cast<const float *>(view.data) + at)};
-    return {problem.positions_dtype == COPES_I64 ? read_anywhere<int64_t>(static_cast<const int64_t *>(view.data) + at)
-                                                 : read_anywhere<int32_t>(static_cast<const int32_t *>(view.data) + at),
+    return {dtype == COPES_I64 ? read_anywhere<int64_t>(static_cast<const int64_t *>(view.data) + at)
+                               : read_anywhere<int32_t>(static_cast<const int32_t *>(view.data) + at),
             0};
 }
 
@@ -128,7 +127,7 @@ DEVICE bool find_any_position(const copes_lrpe_problem &problem, int64_t b, int6
         along = place / inner % problem.grid[j];
     position = {0, 0};
     if (problem.positions.data != nullptr)
-        position = read_position(problem, b, token, j);
+        position = read_position(problem.positions, problem.positions_dtype, b, token, j);
     position.whole = (int64_t)((uint64_t)position.whole + (uint64_t)problem.offset[j] + (uint64_t)along);
     return true;
 }

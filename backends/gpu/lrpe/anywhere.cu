@@ -17,6 +17,8 @@ bool plan_anywhere(const gpu_device &device, const copes_lrpe_problem &problem, 
         return refuse(plan, anywhere_name, why);
     if (problem.begin % vector_length<T> != 0)
         return refuse(plan, anywhere_name, "rotary_begin is not a whole number of vectors of 16 bytes");
+    if (const char *why = theta_source::refuse(problem))
+        return refuse(plan, anywhere_name, why);
     const bool alone = !batch_as_heads && problem.positions.data != nullptr && problem.positions.stride[1] != 0;
     return plan_shared<anywhere_name, T, E, A>(device, problem, shape,
                                                anywhere_plan(problem, batch_as_heads, shape.units, vector_length<T>),

@@ -1,23 +1,51 @@
 /* A block's rotations where positions come from a tensor, or a grid and theta have what kernels for grids do not take:
- * a theta for each dimension, an amplitude, inverse or rotary_begin. */
+ * a theta for each dimension, an amplitude, inverse or rotary_begin. Each position is read once, into shared memory,
+ * while theta is on its way. */
 #ifndef COPES_BACKENDS_GPU_LRPE_ANYWHERE_H
 #define COPES_BACKENDS_GPU_LRPE_ANYWHERE_H
 
 #include "backends/gpu/lrpe/block_rotations.h"
 #include "backends/gpu/lrpe/rows.h"
 
+#include <algorithm>
+
 namespace COPES_GPU::lrpe
 {
 
+/* A token's position in a dimension, in shared memory. */
+struct block_position {
+    token_position exact;
+    float value; /* for theta's gradient */
+
+    __device__ __forceinline__ bool is_narrow() const
+    {
+        return exact.real == 0 && exact.whole == (int32_t)exact.whole;
+    }
+};
+
 /* What rotations are made from. */
 struct anywhere_plan : rotation_layout {
-    copes_lrpe_problem problem;
+    theta_source theta;
+    copes_view positions; /* (m, B, N), or absent */
+    copes_dtype positions_dtype;
+    bool counted, mixed;
     bool batch_as_heads; /* the kernel's heads are batch entries, which have positions of their own, and one theta */
+    int first, k;        /* the first feature that turns, and the angles */
+    float theta_sign, amplitude;
+    int64_t offset[COPES_MAX_GRID];
 
     anywhere_plan() = default;
-    anywhere_plan(const copes_lrpe_problem &of, bool batch_is_heads, int units, int v)
-        : rotation_layout(of, units, v), problem(of), batch_as_heads(batch_is_heads)
+    anywhere_plan(const copes_lrpe_problem &problem, bool batch_is_heads, int units, int v)
+        : rotation_layout(problem, units, v), theta(problem), positions(problem.positions),
+          positions_dtype(problem.positions_dtype), counted(problem.counted), mixed(problem.mixed),
+          batch_as_heads(batch_is_heads), first((int)problem.begin), k((int)problem.k),
+          theta_sign((float)problem.theta_sign), amplitude(problem.amplitude)
     {
+        std::copy(problem.offset, problem.offset + COPES_MAX_GRID, offset);
+    }
+    size_t bytes() const
+    {
+        return rotation_layout::bytes() + (size_t)tokens * (size_t)grid_rank * sizeof(block_position);
     }
     template <typename Arguments> DEVICE const Arguments &read(const Arguments &arguments)
     {
@@ -25,122 +53,174 @@ struct anywhere_plan : rotation_layout {
     }
     __device__ __forceinline__ int begin() const
     {
-        return (int)problem.begin;
+        return first;
+    }
+    /* Where the positions of a block's tokens are: after its rotations, a token's dimensions side by side. */
+    __device__ __forceinline__ block_position *positions_after(rotation *rotations) const
+    {
+        return reinterpret_cast<block_position *>(rotations + (uint32_t)tokens * angles.divisor);
     }
     /* Is a token in the grid? */
     __device__ __forceinline__ bool contains(int token) const
     {
-        return !problem.counted || (uint32_t)(token - prefix) < (uint32_t)length;
+        return !counted || (uint32_t)(token - prefix) < (uint32_t)length;
     }
-    /* The position in dimension j of a token of a block at `place`. */
+    /* The position in dimension j of a token of a block at `place`; 0 for one outside the grid. */
     __device__ __forceinline__ token_position find_position(const block_place &place, int token, int j) const
     {
         token_position position = {0, 0};
-        if (problem.positions.data != nullptr)
-            position = read_position(problem, batch_as_heads ? place.head : place.entry, token, j);
+        if (!contains(token))
+            return position;
+        if (positions.data != nullptr)
+            position = read_position(positions, positions_dtype, batch_as_heads ? place.head : place.entry, token, j);
         const int64_t origin =
-            problem.offset[j] +
-            (problem.counted ? grid_dimension(*this, j).coordinate_of((uint32_t)(token - prefix)) : 0);
+            offset[j] + (counted ? grid_dimension(*this, j).coordinate_of((uint32_t)(token - prefix)) : 0);
         position.whole = (int64_t)((uint64_t)position.whole + (uint64_t)origin);
         return position;
     }
-    /* The dimensions that turn angle k: those from j to *end. */
-    __device__ __forceinline__ int find_dimensions(int k, int *end) const
+    /* The first and the last of the dimensions that turn angle a. */
+    __device__ __forceinline__ int first_dimension(int a) const
     {
-        const int j = problem.mixed ? 0 : COPES_GPU::dimension_of(problem, k);
-        *end = problem.mixed ? grid_rank : j + 1;
-        return j < 0 ? *end : j;
+        return mixed ? 0 : min(dimension_of(theta, grid_rank, a), grid_rank - 1);
+    }
+    __device__ __forceinline__ int last_dimension(int first_one) const
+    {
+        return mixed ? grid_rank - 1 : first_one;
+    }
+    /* The theta of an angle in a dimension that turns it; 0 past the last segment, and for one that is none of K. */
+    __device__ __forceinline__ float find_theta(int head, int a, int j) const
+    {
+        return a < min(k, theta.end[j]) ? theta_sign * theta.at(head, a, j) : 0;
     }
 };
 
-/* Writes the position as an integer of 32 bits; false: it is none. */
-DEVICE bool is_narrow(const token_position &position, int32_t *narrow)
+/* Moves a real part that is an integer to the whole part. */
+DEVICE token_position in_whole(token_position position)
 {
-    const bool small = fabsf(position.real) < 0x1p30f;
-    const int32_t real = small ? (int32_t)position.real : 0;
-    const int64_t whole = (int64_t)((uint64_t)position.whole + (uint64_t)(int64_t)real);
-    *narrow = (int32_t)whole;
-    return small && (float)real == position.real && whole == *narrow;
+    if (fabsf(position.real) < 0x1p30f && truncf(position.real) == position.real) {
+        position.whole = (int64_t)((uint64_t)position.whole + (uint64_t)(int64_t)position.real);
+        position.real = 0;
+    }
+    return position;
 }
 
-/* A rotation's place in shared memory while its phase is still to be summed. */
-struct phase_sum {
-    uint32_t phase;
-    float poison;
-};
-static_assert(sizeof(phase_sum) == sizeof(rotation));
-
-/* Makes rotations by angle k of tokens `token`, `token` + `together`, .. of the block, up to the one that is `left` after
- * the first, and writes them from `to` on. Returns false if a position does not fit 32 bits; they are wrong then. Sums
- * of dimensions are kept in shared memory, as registers are few. */
-template <bool EXACTLY>
-DEVICE bool make_narrow_rotations(const anywhere_plan &plan, const block_place &place, int left, int k, int token,
-                                  int together, rotation *to)
+/* Writes the positions of a block's tokens, of which the last is `left` after place.token. Returns false if one that
+ * this thread wrote does not fit 32 bits. */
+DEVICE bool write_positions(const anywhere_plan &plan, const block_place &place, int left, block_position *to)
 {
-    const copes_lrpe_problem &problem = plan.problem;
-    const int apart = together * (int)plan.angles.divisor;
-    phase_sum *const sums = reinterpret_cast<phase_sum *>(to);
+    const uint32_t thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    const uint32_t rank = (uint32_t)plan.grid_rank, threads = blockDim.x * blockDim.y * blockDim.z;
     bool narrow = true;
-    int end, first = plan.find_dimensions(k, &end);
-#pragma unroll 1
-    for (int j = first; j < end; j++) {
-        const angle_step step = step_of(problem, place.head, k, j);
-        phase_sum *sum = sums;
-        for (int t = token; t <= left; t += together, sum += apart) {
-            int32_t position;
-            narrow = is_narrow(plan.find_position(place, place.token + t, j), &position) && narrow;
-            const phase_sum before = j == first ? phase_sum{ZERO_PHASE, 0} : *sum;
-            *sum = {before.phase + copes_phase_top(step.high, step.low, position), before.poison + step.poison};
-        }
-    }
-    for (int t = token; t <= left; t += together, to += apart) {
-        const phase_sum sum = *reinterpret_cast<phase_sum *>(to);
-        const bool turned = first < end && plan.contains(place.token + t);
-        const rotation full = rotation_of<EXACTLY>(turned ? sum.phase : ZERO_PHASE, turned ? sum.poison : 0);
-        *to = {problem.amplitude * full.cosine, problem.amplitude * full.sine};
+    for (uint32_t i = thread; i < (uint32_t)(left + 1) * rank; i += threads) {
+        const token_position exact =
+            in_whole(plan.find_position(place, place.token + (int)(i / rank), (int)(i % rank)));
+        to[i] = {exact, (float)exact.whole + exact.real};
+        narrow = narrow && to[i].is_narrow();
     }
     return narrow;
 }
 
-/* The rotation of a token by angle k, whatever its positions. */
-DEVICE rotation find_wide_rotation(const anywhere_plan &plan, const block_place &place, int token, int k)
+/* The first angle of a thread's share, and its step in the first dimension that turns it. */
+struct first_angle {
+    int k;
+    angle_step step;
+};
+
+template <int V>
+DEVICE first_angle find_first_angle(const anywhere_plan &plan, const block_rotations<V> &rotations,
+                                    const rotation_share &share, int head)
+{
+    const int k = (int)rotations.angle_at(plan, share.begin);
+    return {k, step_of(plan.find_theta(head, k, plan.first_dimension(k)))};
+}
+
+/* Makes rotations by angle k of tokens `token`, `token` + `together`, .. up to `left`, and writes them from `to` on. Until
+ * the last dimension that turns the angle, a rotation's place keeps the sum of phases, as registers are few. */
+template <bool EXACTLY>
+DEVICE void make_narrow_rotations(const anywhere_plan &plan, const block_place &place, const block_position *positions,
+                                  int left, const first_angle &ready, int k, int token, int together, rotation *to)
+{
+    const int rank = plan.grid_rank, apart = together * (int)plan.angles.divisor;
+    const int first = plan.first_dimension(k), last = plan.last_dimension(first);
+#pragma unroll 1
+    for (int j = first; j <= last; j++) {
+        const angle_step step = j == first && k == ready.k ? ready.step : step_of(plan.find_theta(place.head, k, j));
+        rotation *at = to;
+        for (int t = token; t <= left; t += together, at += apart) {
+            const rotation before = j == first ? rotation{__uint_as_float(ZERO_PHASE), 0} : *at;
+            const uint32_t phase = __float_as_uint(before.cosine) +
+                                   copes_phase_top(step.high, step.low, (int32_t)positions[t * rank + j].exact.whole);
+            const float poison = before.sine + (plan.contains(place.token + t) ? step.poison : 0);
+            if (j < last) {
+                *at = {__uint_as_float(phase), poison};
+                continue;
+            }
+            const rotation full = rotation_of<EXACTLY>(phase, poison);
+            *at = {plan.amplitude * full.cosine, plan.amplitude * full.sine};
+        }
+    }
+}
+
+/* The rotation of a token, whose positions are given, by angle k. */
+DEVICE rotation find_wide_rotation(const anywhere_plan &plan, const block_place &place, const block_position *positions,
+                                   int token, int k)
 {
     uint64_t phase = 0;
     float poison = 0;
-    int end, j = plan.find_dimensions(k, &end);
+    const int first = plan.first_dimension(k), last = plan.last_dimension(first);
 #pragma unroll 1
-    for (; j < end && plan.contains(token); j++) {
-        const token_position position = plan.find_position(place, token, j);
-        const float theta = theta_of(plan.problem, place.head, k, j);
+    for (int j = first; j <= last && k < plan.theta.end[j] && plan.contains(token); j++) {
+        const token_position position = positions[j].exact;
+        const float theta = plan.find_theta(place.head, k, j);
         phase += phase_of(position, theta);
         poison += copes_phase_poison(theta) + copes_phase_poison(position.real);
     }
     const rotation turned = rotation_of<true>(ZERO_PHASE + (uint32_t)(phase >> 32), poison);
-    return {plan.problem.amplitude * turned.cosine, plan.problem.amplitude * turned.sine};
+    return {plan.amplitude * turned.cosine, plan.amplitude * turned.sine};
 }
 
-/* Fills the block's rotations for tokens from place.token on, of which the last is `left` after the first, and waits for
- * all threads. Returns false if positions do not fit 32 bits; then make_any_rotations must do it. */
+/* Fills the block's rotations for tokens from place.token on, of which the last is `left` after the first, once their
+ * positions are written, and waits for all threads. `narrow`: what write_positions returned. Returns false if a position
+ * of the block does not fit 32 bits; then make_any_rotations must do it. */
+template <bool EXACTLY, int V>
+DEVICE bool make_rotations_at(const anywhere_plan &argument, const block_rotations<V> &rotations,
+                              const rotation_share &share, const first_angle &ready, bool narrow,
+                              const block_place &place, int left)
+{
+    if (any_of_block(!narrow))
+        return false;
+    const anywhere_plan &plan = read_again(argument);
+    const block_position *positions = plan.positions_after(rotations.rotations);
+    make_share(plan, rotations, share, [&](int k, int token, int together, rotation *to) {
+        if (k < plan.k)
+            make_narrow_rotations<EXACTLY>(plan, place, positions, left, ready, k, token, together, to);
+    });
+    __syncthreads();
+    return true;
+}
+
+/* The same with all that comes before. */
 template <bool EXACTLY, bool, int V>
 DEVICE bool make_rotations(const anywhere_plan &plan, const block_rotations<V> &rotations, const block_place &place,
                            int left)
 {
-    bool narrow = true;
-    share_out(plan, rotations, [&](int k, int token, int together, rotation *to) {
-        if (k < plan.problem.k)
-            narrow = make_narrow_rotations<EXACTLY>(plan, place, left, k, token, together, to) && narrow;
-    });
-    return !any_of_block(!narrow);
+    const rotation_share share(plan);
+    const int k = (int)rotations.angle_at(plan, share.begin);
+    const float theta = plan.find_theta(place.head, k, plan.first_dimension(k));
+    const bool narrow = write_positions(plan, place, left, plan.positions_after(rotations.rotations));
+    return make_rotations_at<EXACTLY>(plan, rotations, share, {k, step_of(theta)}, narrow, place, left);
 }
 
 /* The same for positions of any size. It is no part of its caller, so that it takes no registers where it is not needed. */
 template <int V>
-__device__ __noinline__ void make_any_rotations(const anywhere_plan &plan, block_rotations<V> rotations,
+__device__ __noinline__ void make_any_rotations(const anywhere_plan &argument, block_rotations<V> rotations,
                                                 block_place place, int left)
 {
-    share_out(plan, rotations, [&](int k, int token, int together, rotation *to) {
-        for (int t = token; t <= left && k < plan.problem.k; t += together, to += together * (int)plan.angles.divisor)
-            *to = find_wide_rotation(plan, place, place.token + t, k);
+    const anywhere_plan &plan = read_again(argument);
+    const block_position *positions = plan.positions_after(rotations.rotations);
+    make_share(plan, rotations, rotation_share(plan), [&](int k, int token, int together, rotation *to) {
+        for (int t = token; t <= left && k < plan.k; t += together, to += together * (int)plan.angles.divisor)
+            *to = find_wide_rotation(read_again(plan), place, positions + t * plan.grid_rank, place.token + t, k);
     });
     __syncthreads();
 }

@@ -16,8 +16,8 @@ bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, cop
         return refuse(plan, batch_name, why);
     if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &shape))
         return refuse(plan, batch_name, why);
-    if (!rotation_plan::fits(problem))
-        return refuse(plan, batch_name, "theta's strides reach past 2^31 elements");
+    if (const char *why = theta_source::refuse(problem))
+        return refuse(plan, batch_name, why);
     return plan_shared<batch_name, T, E, A>(device, problem, shape,
                                             rotation_plan(problem, shape.units, vector_length<T>),
                                             entries_wanted<T, E, A>(problem), plan);

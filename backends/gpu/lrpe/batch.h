@@ -15,7 +15,8 @@
 namespace COPES_GPU::lrpe
 {
 
-enum { MANY_ENTRIES = 16, MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block */
+enum { MANY_ENTRIES = 16, FEWEST_THREADS = 64, MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block */
+enum { ENOUGH_BLOCKS = 4 };                                                                 /* on a multiprocessor */
 
 /* Tokens of a thread: as many as registers hold without lowering the number of blocks on a multiprocessor. */
 template <typename T, encoding E, activation A, bool BACKWARD>
@@ -86,15 +87,16 @@ __global__ void lrpe_batch(GPU_PARAMETER batch_arguments<Source> argument)
         make_any_rotations(all.source, made, place, left);
         read(); /* what was read needs no registers meanwhile */
     }
-    T *const dst_row = first_row<T>(all.dst, place);
+    const batch_arguments<Source> &now = Source::read(argument);
+    T *const dst_row = first_row<T>(now.dst, place);
     const bool live = at.there && exists;
 #pragma unroll
-    for (int i = 0; i < SHARES; i++) {
+    for (int i = 0; i < SHARES && i * (int)blockDim.y <= left; i++) {
         const int token = (int)threadIdx.y + i * (int)blockDim.y;
         rotation rotations[V];
         made.read((unsigned)token, at.there ? threadIdx.x : 0, rotations);
-        transform_row(all.act, words[i], at, true, live && token <= left, rotations, all.shape.lanes, dst_row,
-                      token * all.dst.n);
+        transform_row(now.act, words[i], at, true, live && token <= left, rotations, now.shape.lanes, dst_row,
+                      token * now.dst.n);
     }
 }
 
@@ -109,24 +111,34 @@ inline int choose_entries(int b, int wanted, int most)
     return best;
 }
 
+/* What limits blocks: tokens of a thread, batch entries that share angles, and threads. With fewer blocks than `enough`,
+ * they become smaller. */
+struct batch_limits {
+    int share, wanted, least, most, enough;
+};
+
 /* How blocks share the rows. A block's batch entries share angles, and it takes tokens until it has a thread for each
- * angle of a token. */
+ * angle of a token, and as many as it must. */
 struct batch_cut {
     dim3 threads;
     int tokens, tiles, groups;
     double blocks;
 
-    /* `most`: threads of a block; `enough`: blocks, for which blocks become smaller. */
-    batch_cut(const copes_lrpe_problem &problem, const row_shape &shape, int v, int share, int wanted, int most,
-              int enough)
+    batch_cut(const copes_lrpe_problem &problem, const row_shape &shape, int v, const batch_limits &limits)
     {
-        const int entries = choose_entries(shape.b, std::min(wanted, shape.b), most / shape.lanes);
-        const int64_t bytes = (int64_t)share * shape.units * v * (int64_t)sizeof(rotation); /* for a thread's tokens */
-        int together = times(v, entries);
-        while (together > 1 && (together * entries * shape.lanes > most || together * bytes > MOST_BYTES))
+        const int entries = choose_entries(shape.b, std::min(limits.wanted, shape.b), limits.most / shape.lanes);
+        const int row_threads = entries * shape.lanes;
+        const int64_t bytes_of_token = shape.units * v * (int64_t)sizeof(rotation);
+        int share = limits.share, together = std::max(times(v, entries), limits.least / row_threads);
+        while (together > 1 && (together * row_threads > limits.most || together * share * bytes_of_token > MOST_BYTES))
             --together;
         groups = times(shape.b, entries);
-        while (together > 1 && (double)times(shape.n, together * share) * groups * (double)problem.h < enough)
+        const auto are_enough = [&] {
+            return (double)times(shape.n, together * share) * groups * (double)problem.h >= limits.enough;
+        };
+        while (share > 1 && !are_enough())
+            --share;
+        while (together > 1 && together * row_threads > FEWEST_THREADS && !are_enough())
             --together;
         threads = dim3((unsigned)shape.lanes, (unsigned)together, (unsigned)entries);
         tokens = together * share;
@@ -171,7 +183,8 @@ bool plan_shared(const gpu_device &device, const copes_lrpe_problem &problem, co
                  const Source &source, int wanted, copes_plan *plan)
 {
     const int share = problem.backward ? shares<T, E, A, true> : shares<T, E, A, false>;
-    const batch_cut cut(problem, shape, vector_length<T>, share, wanted, MOST_THREADS, device.multiprocessors);
+    const batch_cut cut(problem, shape, vector_length<T>,
+                        {share, wanted, 0, MOST_THREADS, ENOUGH_BLOCKS * device.multiprocessors});
     batch_arguments<Source> all = {};
     all.shape = shape;
     if (const char *why = cut_batch(problem, cut, source, &all))

@@ -38,27 +38,46 @@ struct rotation_layout {
     }
 };
 
+/* Where theta is, for a problem whose sizes are below 2^31. */
+struct theta_source {
+    const void *data;
+    copes_dtype dtype;
+    bool plain;                                     /* aligned float32 */
+    int head, step, dimension;                      /* strides */
+    int end[COPES_MAX_GRID], shift[COPES_MAX_GRID]; /* a segment's end, and the way from an angle to its theta */
+
+    theta_source() = default;
+    explicit theta_source(const copes_lrpe_problem &problem)
+        : data(problem.theta.data), dtype(problem.theta_dtype),
+          plain(dtype == COPES_F32 && reinterpret_cast<uintptr_t>(data) % 4 == 0), head((int)problem.theta.stride[0]),
+          step((int)problem.theta.stride[1]), dimension((int)problem.theta.stride[2])
+    {
+        for (int j = 0; j < problem.grid_rank; j++) {
+            end[j] = (int)problem.segment[j].end;
+            shift[j] = (int)(problem.segment[j].theta_begin - problem.segment[j].begin);
+        }
+    }
+    /* Why indices of 32 bits do not do; nullptr: they do. */
+    static const char *refuse(const copes_lrpe_problem &problem)
+    {
+        const int64_t lengths[] = {problem.h, problem.k, problem.grid_rank};
+        int64_t reach = 0;
+        for (int i = 0; i < 3; i++)
+            reach += (problem.theta.stride[i] < 0 ? -problem.theta.stride[i] : problem.theta.stride[i]) * lengths[i];
+        return reach <= INT32_MAX ? nullptr : "theta's strides reach past 2^31 elements";
+    }
+    /* The theta by which dimension j turns angle k. */
+    __device__ __forceinline__ float at(int h, int k, int j) const
+    {
+        const int place = h * head + (k + shift[j]) * step + j * dimension;
+        return plain ? static_cast<const float *>(data)[place] : read_narrow(dtype, data, place);
+    }
+};
+
 /* The numbers that a grid's rotations are made from. */
 struct rotation_plan : rotation_layout {
-    const void *theta;
-    copes_dtype theta_dtype;
-    bool plain;                                           /* theta is aligned float32 */
-    int theta_head, theta_step;                           /* strides */
-    int end[COPES_MAX_GRID], theta_shift[COPES_MAX_GRID]; /* a segment's end, and the way from an angle to its theta */
+    theta_source theta;
     int offset[COPES_MAX_GRID];
-
-    static bool fits(const copes_lrpe_problem &problem)
-    {
-        const int64_t head = problem.theta.stride[0], step = problem.theta.stride[1];
-        return (head < 0 ? -head : head) * problem.h + (step < 0 ? -step : step) * problem.k <= INT32_MAX;
-    }
-
-    /* The step of angle k, which dimension j turns. */
-    __device__ __forceinline__ angle_step step(int head, int k, int j) const
-    {
-        const int at = head * theta_head + (k + theta_shift[j]) * theta_step;
-        return step_of(plain ? static_cast<const float *>(theta)[at] : read_narrow(theta_dtype, theta, at));
-    }
 
     template <typename Arguments> DEVICE const Arguments &read(const Arguments &arguments)
     {
@@ -71,15 +90,10 @@ struct rotation_plan : rotation_layout {
 
     rotation_plan() = default;
     rotation_plan(const copes_lrpe_problem &problem, int units, int v)
-        : rotation_layout(problem, units, v), theta(problem.theta.data), theta_dtype(problem.theta_dtype),
-          plain(theta_dtype == COPES_F32 && reinterpret_cast<uintptr_t>(theta) % 4 == 0),
-          theta_head((int)problem.theta.stride[0]), theta_step((int)problem.theta.stride[1])
+        : rotation_layout(problem, units, v), theta(problem)
     {
-        for (int j = 0; j < grid_rank; j++) {
-            end[j] = (int)problem.segment[j].end;
-            theta_shift[j] = (int)(problem.segment[j].theta_begin - problem.segment[j].begin);
+        for (int j = 0; j < grid_rank; j++)
             offset[j] = (int)problem.offset[j];
-        }
     }
 };
 
@@ -112,29 +126,42 @@ template <int V> struct block_rotations {
     }
 };
 
-/* Shares out the block's rotations among its threads. A thread makes angle k of tokens `token`, `token` +
- * `together`, .., by make(k, token, together, to), and writes them from `to` on, a token `angles` after the last. */
-template <int V, typename Make>
-DEVICE void share_out(const rotation_layout &layout, const block_rotations<V> &rotations, const Make &make)
-{
-    const uint32_t thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-    const uint32_t threads = blockDim.x * blockDim.y * blockDim.z, angles = layout.angles.divisor;
-    uint32_t begin = thread, token = 0, together = 1;
-    if (layout.tokens > 1 && threads >= angles) {
-        token = divide(thread, layout.angles, &begin);
-        together = threads / layout.angles;
+/* A thread's share of its block's rotations: the angle at place `begin`, and at every `threads`th from there, of tokens
+ * `token`, `token` + `together`, .. */
+struct rotation_share {
+    uint32_t begin, token, together, threads;
+
+    __device__ __forceinline__ explicit rotation_share(const rotation_layout &layout)
+        : begin((threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x), token(0), together(1),
+          threads(blockDim.x * blockDim.y * blockDim.z)
+    {
+        if (layout.tokens > 1 && threads >= layout.angles.divisor) {
+            token = divide(begin, layout.angles, &begin);
+            together = threads / layout.angles;
+            if (token >= together) /* there is nothing for the thread */
+                begin = layout.angles.divisor;
+        }
     }
-    for (uint32_t at = begin; at < angles && token < together; at += threads)
-        make((int)rotations.angle_at(layout, at), (int)token, (int)together,
-             rotations.rotations + (token * angles + at));
+};
+
+/* Calls make(k, token, together, to) for each angle k of a thread's share, whose rotations are from `to` on, a token's
+ * `angles` after the last one's. */
+template <int V, typename Make>
+DEVICE void make_share(const rotation_layout &layout, const block_rotations<V> &rotations, const rotation_share &share,
+                       const Make &make)
+{
+    const uint32_t angles = layout.angles.divisor;
+    for (uint32_t at = share.begin; at < angles; at += share.threads)
+        make((int)rotations.angle_at(layout, at), (int)share.token, (int)share.together,
+             rotations.rotations + (share.token * angles + at));
 }
 
-/* The dimension of the grid that turns angle k; the grid's rank: none does, and the angle is 0. */
-DEVICE int dimension_of(const rotation_plan &plan, int k)
+/* The dimension that turns angle k; `rank`: none does, and the angle is 0. */
+DEVICE int dimension_of(const theta_source &theta, int rank, int k)
 {
-    int j = k < plan.end[0] ? 0 : 1;
+    int j = k < theta.end[0] ? 0 : 1;
 #pragma unroll 1
-    while (j > 0 && j < plan.grid_rank && k >= plan.end[j])
+    while (j > 0 && j < rank && k >= theta.end[j])
         j++;
     return j;
 }
@@ -210,9 +237,9 @@ template <bool EXACTLY, bool BY_PRODUCT, int V>
 DEVICE bool make_rotations(const rotation_plan &plan, const block_rotations<V> &rotations, const block_place &place,
                            int)
 {
-    share_out(plan, rotations, [&](int k, int token, int together, rotation *to) {
-        const int j = dimension_of(plan, k);
-        const angle_step step = j < plan.grid_rank ? plan.step(place.head, k, j) : angle_step{0, 0, 0};
+    make_share(plan, rotations, rotation_share(plan), [&](int k, int token, int together, rotation *to) {
+        const int j = dimension_of(plan.theta, plan.grid_rank, k);
+        const angle_step step = j < plan.grid_rank ? step_of(plan.theta.at(place.head, k, j)) : angle_step{0, 0, 0};
         make_rotations_of_angle<EXACTLY, BY_PRODUCT>(plan, step, j, place.token, token, together, to);
     });
     __syncthreads();

@@ -9,9 +9,9 @@
 namespace COPES_GPU::lrpe
 {
 
-enum { GRADIENT_SHARES = 2 };    /* tokens of a thread */
-enum { GRADIENT_THREADS = 256 }; /* of a block, whose kernel takes up to 168 registers a thread */
-enum { BLOCKS_ON_EACH = 8, MOST_THREADS_ON_EACH = 512 }; /* of a multiprocessor, whose registers hold no more */
+enum { GRADIENT_SHARES = 2 };                                 /* tokens of a thread */
+enum { GRADIENT_THREADS = 128, MOST_GRADIENT_THREADS = 256 }; /* of a block: wanted, and where a row has more */
+enum { BLOCKS_ON_EACH = 8, MOST_THREADS_ON_EACH = 512 };      /* of a multiprocessor, whose registers hold no more */
 
 /* How blocks share the rows that count for one row of theta: block i has groups i, i + slots, .. of them. */
 struct gradient_arguments {
@@ -19,35 +19,13 @@ struct gradient_arguments {
     divider rows;  /* of theta */
     divider tiles; /* of a head's tokens */
     uint32_t groups, slots;
+    float *partials; /* the blocks' sums */
 };
 
-/* What a block has in shared memory: its rotations and then its tokens' positions; at the end, its threads' sums. */
-struct gradient_memory {
-    char *rotations;
-    float *positions, *sums;
-
-    __device__ __forceinline__ gradient_memory(const anywhere_plan &plan)
-        : rotations(dynamic_shared()),
-          positions(reinterpret_cast<float *>(rotations) + 2 * (uint32_t)plan.tokens * plan.angles.divisor),
-          sums(reinterpret_cast<float *>(rotations))
-    {
-    }
-    static int64_t bytes_of(const anywhere_plan &plan, int threads, int v)
-    {
-        return std::max<int64_t>((int64_t)plan.bytes() + plan.tokens * plan.grid_rank * (int64_t)sizeof(float),
-                                 (int64_t)threads * v * (int64_t)sizeof(float));
-    }
-};
-
-/* Writes the positions of a block's tokens as factors of derivatives. */
-DEVICE void write_positions(const anywhere_plan &plan, const block_place &place, int left, float *positions)
+/* Bytes of a block's shared memory: its rotations and positions and, at the end, its threads' sums in their place. */
+static int64_t shared_bytes(const anywhere_plan &plan, int threads, int v)
 {
-    const int thread = (int)((threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x);
-    const int threads = (int)(blockDim.x * blockDim.y * blockDim.z);
-    for (int i = thread; i < (left + 1) * plan.grid_rank; i += threads) {
-        const token_position position = plan.find_position(place, place.token + i / plan.grid_rank, i % plan.grid_rank);
-        positions[i] = (float)plan.problem.theta_sign * ((float)position.whole + position.real);
-    }
+    return std::max<int64_t>((int64_t)plan.bytes(), (int64_t)threads * v * (int64_t)sizeof(float));
 }
 
 /* The sums of a thread's unit, for each of its angles; MIXED: in each dimension. */
@@ -56,13 +34,14 @@ template <int V, bool MIXED> struct unit_sums {
     long_sum sum[SETS][V];
     uint32_t dimensions; /* two bits for each angle: the dimension that turns it */
 
-    __device__ __forceinline__ unit_sums(const copes_lrpe_problem &problem, int unit) : sum(), dimensions(0)
+    __device__ __forceinline__ unit_sums(const anywhere_plan &plan, int unit) : sum(), dimensions(0)
     {
         for (int i = 0; i < V && !MIXED; i++)
-            dimensions |= (uint32_t)max(COPES_GPU::dimension_of(problem, unit * V + i), 0) << 2 * i;
+            dimensions |= (uint32_t)plan.first_dimension(unit * V + i) << 2 * i;
     }
-    /* `positions`: of the derivatives' token, in all dimensions. */
-    __device__ __forceinline__ void add(const float *positions, int grid_rank, const float (&derivative)[V])
+    /* Adds the products of a token's derivatives and its positions, in all dimensions, to terms. */
+    __device__ __forceinline__ void gather(const block_position *positions, int grid_rank, const float (&derivative)[V],
+                                           float (&terms)[SETS][V]) const
     {
 #pragma unroll
         for (int j = 0; j < SETS; j++) {
@@ -70,21 +49,28 @@ template <int V, bool MIXED> struct unit_sums {
                 continue;
 #pragma unroll
             for (int i = 0; i < V; i++)
-                sum[j][i].add(positions[MIXED ? j : dimensions >> 2 * i & 3] * derivative[i]);
+                terms[j][i] = fmaf(positions[MIXED ? j : dimensions >> 2 * i & 3].value, derivative[i], terms[j][i]);
         }
+    }
+    __device__ __forceinline__ void add(const float (&terms)[SETS][V])
+    {
+#pragma unroll
+        for (int j = 0; j < SETS; j++)
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                sum[j][i].add(terms[j][i]);
     }
 };
 
 /* Adds up the sums of a block's threads, and writes a number for each angle; MIXED: in each dimension. */
 template <int V, bool MIXED>
-DEVICE void write_sums(const unit_sums<V, MIXED> &sums, const copes_lrpe_problem &problem, int units, float *memory,
-                       float *to)
+DEVICE void write_sums(const unit_sums<V, MIXED> &sums, const anywhere_plan &plan, int units, float *memory, float *to)
 {
     const int rows = (int)(blockDim.y * blockDim.z), row = (int)(threadIdx.z * blockDim.y + threadIdx.y);
     const int thread = row * (int)blockDim.x + (int)threadIdx.x, threads = rows * (int)blockDim.x, angles = units * V;
 #pragma unroll
     for (int j = 0; j < sums.SETS; j++) {
-        if (MIXED && j >= problem.grid_rank)
+        if (MIXED && j >= plan.grid_rank)
             continue;
         __syncthreads();
 #pragma unroll
@@ -92,80 +78,125 @@ DEVICE void write_sums(const unit_sums<V, MIXED> &sums, const copes_lrpe_problem
             if ((int)threadIdx.x < units)
                 memory[row * angles + (int)threadIdx.x * V + i] = sums.sum[j][i].sum;
         __syncthreads();
-        for (int k = thread; k < (int)problem.k; k += threads) {
+        for (int k = thread; k < plan.k; k += threads) {
             long_sum total;
             for (int i = 0; i < rows; i++)
                 total.add(memory[i * angles + k]);
-            to[j * (int)problem.k + k] = total.sum;
+            to[j * plan.k + k] = plan.theta_sign * total.sum;
         }
     }
 }
 
-DEVICE block_place find_place(const gradient_arguments &all, uint32_t row, uint32_t group)
+/* The rows of a thread in a group: their place, with an entry that may be past the last one, and the number of the
+ * block's last token. */
+struct group_place {
+    block_place place;
+    int left;
+
+    __device__ __forceinline__ group_place(const gradient_arguments &all, uint32_t row, uint32_t group)
+    {
+        if (all.rows.divisor == 1) {
+            place = find_block(all.batch.order, group);
+        } else {
+            uint32_t tile;
+            const uint32_t of_entries = divide(group, all.tiles, &tile);
+            place = {(int)row, (int)tile, (int)of_entries};
+        }
+        place.token *= all.batch.source.tokens;
+        place.entry = (int)((uint32_t)place.entry * all.batch.next_group + threadIdx.z * all.batch.next_entry);
+        left = min(all.batch.source.tokens, all.batch.shape.n - place.token) - 1;
+    }
+    __device__ __forceinline__ bool exists(const row_shape &shape) const
+    {
+        return (uint32_t)place.entry < (uint32_t)shape.b;
+    }
+    /* A place that can be read. */
+    __device__ __forceinline__ block_place inside(const row_shape &shape) const
+    {
+        return {place.head, place.token, exists(shape) ? place.entry : 0};
+    }
+};
+
+template <encoding E, int V> DEVICE unit_places find_unit_of(const batch_arguments<anywhere_plan> &all)
 {
-    if (all.rows.divisor == 1)
-        return find_block(all.batch.order, group);
-    uint32_t tile;
-    const uint32_t of_entries = divide(group, all.tiles, &tile);
-    return {(int)row, (int)tile, (int)of_entries};
+    return find_unit<E, V>(all.shape.d, all.source.k, all.source.begin(), all.shape.units, (int)threadIdx.x);
 }
 
-template <typename T, encoding E, activation A, bool MIXED>
-__global__ void lrpe_gradients(GPU_PARAMETER gradient_arguments argument, float *partials)
-{
-    constexpr int V = vector_length<T>, SHARES = GRADIENT_SHARES;
-    const gradient_arguments &whole = first_argument(argument);
-    const batch_arguments<anywhere_plan> &all = whole.batch;
-    const gradient_memory memory(all.source);
-    const block_rotations<V> made(all.source, memory.rotations);
-    const unit_places at =
-        find_unit<E, V>(all.shape.d, all.shape.k, all.source.begin(), all.shape.units, (int)threadIdx.x);
-    unit_sums<V, MIXED> sums(all.source.problem, at.rotated ? (int)threadIdx.x : 0);
-    uint32_t theta_row;
-    const uint32_t slot = divide(blockIdx.x, whole.rows, &theta_row);
-#pragma unroll 1
-    for (uint32_t group = slot; group < whole.groups; group += whole.slots) {
-        block_place place = find_place(whole, theta_row, group);
-        place.token *= all.source.tokens;
-        const uint32_t entry = (uint32_t)place.entry * all.next_group + threadIdx.z * all.next_entry;
-        const bool live = at.there && entry < (uint32_t)all.shape.b;
-        place.entry = entry < (uint32_t)all.shape.b ? (int)entry : 0;
-        const int left = min(all.source.tokens, all.shape.n - place.token) - 1;
+template <typename T, encoding E, activation A> struct gradient_rows {
+    static constexpr int V = vector_length<T>, SHARES = GRADIENT_SHARES;
+    row_words<T, E, A, true, true> words[SHARES];
+
+    __device__ __forceinline__ void read(const batch_arguments<anywhere_plan> &all, const group_place &group)
+    {
+        const unit_places at = find_unit_of<E, V>(all);
+        const block_place place = group.inside(all.shape);
         const T *const src_row = first_row<const T>(all.src, place), *const x_row = first_row<const T>(all.x, place);
-        row_words<T, E, A, true, true> words[SHARES];
-        const auto read = [&] {
-#pragma unroll
-            for (int i = 0; i < SHARES; i++) {
-                const int token = min((int)threadIdx.y + i * (int)blockDim.y, left);
-                words[i].src.read(src_row, token * all.src.n, at.encoded);
-                words[i].x.read(x_row, token * all.x.n, at.plain);
-            }
-        };
-        read();
-        write_positions(all.source, place, left, memory.positions);
-        if (!make_rotations < sizeof(T) == 4, false > (all.source, made, place, left)) {
-            make_any_rotations(all.source, made, place, left);
-            read();
-        }
-        T *const dst_row = first_row<T>(all.dst, place);
 #pragma unroll
         for (int i = 0; i < SHARES; i++) {
+            const int token = min((int)threadIdx.y + i * (int)blockDim.y, group.left);
+            words[i].src.read(src_row, token * all.src.n, at.encoded);
+            words[i].x.read(x_row, token * all.x.n, at.plain);
+        }
+    }
+    /* Writes the gradients of x, and adds to those of theta. */
+    template <bool MIXED>
+    __device__ __forceinline__ void turn(const batch_arguments<anywhere_plan> &all, const group_place &group,
+                                         const block_rotations<V> &made, unit_sums<V, MIXED> &sums) const
+    {
+        const unit_places at = find_unit_of<E, V>(all);
+        const bool live = at.there && group.exists(all.shape);
+        const block_position *const positions = all.source.positions_after(made.rotations);
+        T *const dst_row = first_row<T>(all.dst, group.inside(all.shape));
+        float terms[unit_sums<V, MIXED>::SETS][V] = {}; /* of the thread's tokens: few, so that they need no long_sum */
+#pragma unroll
+        for (int i = 0; i < SHARES && i * (int)blockDim.y <= group.left; i++) {
             const int token = (int)threadIdx.y + i * (int)blockDim.y;
             rotation rotations[V];
             float g[2][V], derivative[V];
             made.read((unsigned)token, at.there ? threadIdx.x : 0, rotations);
             decode_row<T, E, A, true>(all.act, words[i], at, true, rotations, all.shape.lanes, g, derivative);
-            if (!live || token > left)
+            if (!live || token > group.left)
                 continue;
             write_row<E, true>(at, g, dst_row, token * all.dst.n);
-            if (at.rotated && all.source.contains(place.token + token))
-                sums.add(memory.positions + token * all.source.grid_rank, all.source.grid_rank, derivative);
+            if (at.rotated && all.source.contains(group.place.token + token))
+                sums.gather(positions + token * all.source.grid_rank, all.source.grid_rank, derivative, terms);
         }
+        sums.add(terms);
+    }
+};
+
+template <typename T, encoding E, activation A, bool MIXED>
+__global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, 1) lrpe_gradients(GPU_PARAMETER gradient_arguments argument)
+{
+    constexpr int V = vector_length<T>;
+    constexpr bool exactly = sizeof(T) == 4;
+    const gradient_arguments &all = first_argument(argument);
+    const anywhere_plan &plan = all.batch.source;
+    const block_rotations<V> made(read_again(plan), dynamic_shared());
+    unit_sums<V, MIXED> sums(plan, (int)threadIdx.x);
+    uint32_t row;
+    const uint32_t slot = divide(blockIdx.x, all.rows, &row);
+    const rotation_share share(read_again(plan));
+    const first_angle ready = find_first_angle(read_again(plan), made, share, (int)row);
+#pragma unroll 1
+    for (uint32_t i = slot; i < read_again(all).groups; i += read_again(all).slots) {
+        const batch_arguments<anywhere_plan> &batch = read_again(all.batch);
+        const group_place group(read_again(all), row, i);
+        gradient_rows<T, E, A> rows;
+        rows.read(batch, group);
+        const bool narrow = write_positions(batch.source, group.inside(batch.shape), group.left,
+                                            batch.source.positions_after(made.rotations));
+        if (!make_rotations_at<exactly>(batch.source, made, share, ready, narrow, group.place, group.left)) {
+            make_any_rotations(batch.source, made, group.place, group.left);
+            rows.read(batch, group);
+        }
+        rows.turn(read_again(batch), group, made, sums);
         __syncthreads();
     }
-    const int sets = MIXED ? all.source.grid_rank : 1;
-    write_sums(sums, all.source.problem, all.shape.units, memory.sums,
-               partials + (int64_t)blockIdx.x * sets * (int)all.source.problem.k);
+    const gradient_arguments &end = read_again(all);
+    const int sets = MIXED ? end.batch.source.grid_rank : 1;
+    write_sums(sums, end.batch.source, end.batch.shape.units, reinterpret_cast<float *>(made.rotations),
+               end.partials + (int64_t)blockIdx.x * sets * end.batch.source.k);
 }
 
 /* Adds up the sums of the blocks that count for one row of theta. */
@@ -206,13 +237,13 @@ inline constexpr const char *gradients_variant = variant_name<gradients_name, ty
 template <typename T, encoding E, activation A, bool MIXED>
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
-    const gradient_arguments &all = tiling_of<gradient_arguments>(plan);
+    gradient_arguments all = tiling_of<gradient_arguments>(plan);
+    all.partials = static_cast<float *>(workspace);
     const theta_tiling tiling = cut_theta(problem.lrpe);
-    COPES_TRY(launch(queue, lrpe_gradients<T, E, A, MIXED>, grid_of(plan), block_of(plan), (size_t)plan.shared, all,
-                     static_cast<float *>(workspace)));
+    COPES_TRY(launch(queue, lrpe_gradients<T, E, A, MIXED>, grid_of(plan), block_of(plan), (size_t)plan.shared, all));
     const int64_t blocks = tiling.groups * tiling.rows * tiling.sets;
     return launch(queue, lrpe_theta_sums, (unsigned)blocks, THETA_LANES * THETA_WARPS, 0, tiling,
-                  static_cast<const float *>(workspace), all.slots);
+                  static_cast<const float *>(all.partials), all.slots);
 }
 
 /* The blocks of one row of theta: as many as run at a time, or as there are groups of rows. */
@@ -228,7 +259,8 @@ static bool take_gradients(const gpu_device &device, const copes_lrpe_problem &p
                            bool batch_as_heads, int wanted, copes_plan *plan)
 {
     constexpr int V = vector_length<T>;
-    const batch_cut cut(problem, shape, V, GRADIENT_SHARES, wanted, GRADIENT_THREADS, device.multiprocessors);
+    const batch_cut cut(problem, shape, V,
+                        {GRADIENT_SHARES, wanted, GRADIENT_THREADS, MOST_GRADIENT_THREADS, device.multiprocessors});
     gradient_arguments all = {};
     all.batch.shape = shape;
     const anywhere_plan source(problem, batch_as_heads, shape.units, V);
@@ -240,7 +272,7 @@ static bool take_gradients(const gpu_device &device, const copes_lrpe_problem &p
     all.groups = (uint32_t)(cut.blocks / rows);
     all.slots = count_slots(device, cut, cut.blocks / rows, rows);
     const int threads = (int)(cut.threads.x * cut.threads.y * cut.threads.z);
-    const int64_t shared = gradient_memory::bytes_of(all.batch.source, threads, V), blocks = (int64_t)all.slots * rows;
+    const int64_t shared = shared_bytes(all.batch.source, threads, V), blocks = (int64_t)all.slots * rows;
     if (shared > MOST_BYTES)
         return refuse(plan, gradients_name, "the rotations of a block do not fit its shared memory");
     if (blocks > INT32_MAX)
@@ -264,6 +296,8 @@ bool plan_gradients(const gpu_device &device, const copes_lrpe_problem &problem,
         return refuse(plan, gradients_name, why);
     if (problem.begin % vector_length<T> != 0)
         return refuse(plan, gradients_name, "rotary_begin is not a whole number of vectors of 16 bytes");
+    if (const char *why = theta_source::refuse(problem))
+        return refuse(plan, gradients_name, why);
     const bool alone = !batch_as_heads && problem.positions.data != nullptr && problem.positions.stride[1] != 0;
     const int wanted = alone ? 1 : MANY_ENTRIES;
     const bool taken = problem.mixed

@@ -115,7 +115,7 @@ template <typename Advance, int V> struct shared_angles {
         const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
         rotations.fill(thread, threads);
         for (int k = thread; k < angles; k += threads) {
-            const angle_step step = k < plan.end[0] ? plan.step(head, k, 0) : angle_step{0, 0, 0};
+            const angle_step step = k < plan.theta.end[0] ? step_of(plan.theta.at(head, k, 0)) : angle_step{0, 0, 0};
             steps[k] = step;
             const uint64_t advance = ((uint64_t)step.high << 32 | step.low) * (uint32_t)apart;
             uint64_t phase = 0;
@@ -291,8 +291,8 @@ static bool plan_direction(const gpu_device &device, const copes_lrpe_problem &p
         return refuse(plan, tokens_name, why);
     if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &all.tiling.shape))
         return refuse(plan, tokens_name, why);
-    if (!rotation_plan::fits(problem))
-        return refuse(plan, tokens_name, "theta's strides reach past 2^31 elements");
+    if (const char *why = theta_source::refuse(problem))
+        return refuse(plan, tokens_name, why);
     if (const char *why =
             refuse_tiling(device, problem, vector_length<T>, sizeof(advance), &all.tiling, &together, &blocks))
         return refuse(plan, tokens_name, why);

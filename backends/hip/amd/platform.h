@@ -34,6 +34,14 @@ template <typename Argument> DEVICE const Argument &first_argument(const Argumen
     return *(const Argument *)place;
 }
 
+/* A part of a kernel's argument, to be read anew, likewise. */
+template <typename Part> DEVICE const Part &read_again(const Part &part)
+{
+    auto place = (const __attribute__((address_space(4))) Part *)&part;
+    asm volatile("" : "+s"(place));
+    return *(const Part *)place;
+}
+
 /* The block's dynamic shared memory. */
 DEVICE char *dynamic_shared()
 {
