@@ -15,7 +15,7 @@ namespace COPES_GPU::lrpe
 /* A token's position in a dimension, in shared memory. */
 struct block_position {
     token_position exact;
-    float value; /* for theta's gradient */
+    float value; /* for theta's gradient alone */
 
     __device__ __forceinline__ bool is_narrow() const
     {
@@ -31,6 +31,7 @@ struct anywhere_plan : rotation_layout {
     bool counted, mixed;
     bool batch_as_heads; /* the kernel's heads are batch entries, which have positions of their own, and one theta */
     int first, k;        /* the first feature that turns, and the angles */
+    divider dimensions;  /* of a token's positions */
     float theta_sign, amplitude;
     int64_t offset[COPES_MAX_GRID];
 
@@ -38,7 +39,7 @@ struct anywhere_plan : rotation_layout {
     anywhere_plan(const copes_lrpe_problem &problem, bool batch_is_heads, int units, int v)
         : rotation_layout(problem, units, v), theta(problem), positions(problem.positions),
           positions_dtype(problem.positions_dtype), counted(problem.counted), mixed(problem.mixed),
-          batch_as_heads(batch_is_heads), first((int)problem.begin), k((int)problem.k),
+          batch_as_heads(batch_is_heads), first((int)problem.begin), k((int)problem.k), dimensions(problem.grid_rank),
           theta_sign((float)problem.theta_sign), amplitude(problem.amplitude)
     {
         std::copy(problem.offset, problem.offset + COPES_MAX_GRID, offset);
@@ -88,34 +89,43 @@ struct anywhere_plan : rotation_layout {
         return mixed ? grid_rank - 1 : first_one;
     }
     /* The theta of an angle in a dimension that turns it; 0 past the last segment, and for one that is none of K. */
-    __device__ __forceinline__ float find_theta(int head, int a, int j) const
+    __device__ __forceinline__ float read_theta(int head, int a, int j) const
     {
-        return a < min(k, theta.end[j]) ? theta_sign * theta.at(head, a, j) : 0;
+        return a < min(k, theta.end[j]) ? theta.at(head, a, j) : 0;
+    }
+    /* Its step, negated for inverse. */
+    __device__ __forceinline__ angle_step step(float theta_read) const
+    {
+        return step_of(theta_sign * theta_read);
     }
 };
 
 /* Moves a real part that is an integer to the whole part. */
 DEVICE token_position in_whole(token_position position)
 {
-    if (fabsf(position.real) < 0x1p30f && truncf(position.real) == position.real) {
+    if (position.real != 0 && fabsf(position.real) < 0x1p30f && truncf(position.real) == position.real) {
         position.whole = (int64_t)((uint64_t)position.whole + (uint64_t)(int64_t)position.real);
         position.real = 0;
     }
     return position;
 }
 
-/* Writes the positions of a block's tokens, of which the last is `left` after place.token. Returns false if one that
- * this thread wrote does not fit 32 bits. */
+/* Writes the positions of a block's tokens, of which the last is `left` after place.token; VALUED: as numbers, too. Returns
+ * false if one that this thread wrote does not fit 32 bits. */
+template <bool VALUED>
 DEVICE bool write_positions(const anywhere_plan &plan, const block_place &place, int left, block_position *to)
 {
     const uint32_t thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-    const uint32_t rank = (uint32_t)plan.grid_rank, threads = blockDim.x * blockDim.y * blockDim.z;
+    const uint32_t end = (uint32_t)(left + 1) * plan.dimensions.divisor;
     bool narrow = true;
-    for (uint32_t i = thread; i < (uint32_t)(left + 1) * rank; i += threads) {
-        const token_position exact =
-            in_whole(plan.find_position(place, place.token + (int)(i / rank), (int)(i % rank)));
-        to[i] = {exact, (float)exact.whole + exact.real};
-        narrow = narrow && to[i].is_narrow();
+    for (uint32_t i = thread; i < end; i += blockDim.x * blockDim.y * blockDim.z) {
+        uint32_t j;
+        const uint32_t token = divide(i, plan.dimensions, &j);
+        block_position here = {in_whole(plan.find_position(place, place.token + (int)token, (int)j)), 0};
+        if (VALUED)
+            here.value = (float)here.exact.whole + here.exact.real;
+        to[i] = here;
+        narrow = narrow && here.is_narrow();
     }
     return narrow;
 }
@@ -131,7 +141,7 @@ DEVICE first_angle find_first_angle(const anywhere_plan &plan, const block_rotat
                                     const rotation_share &share, int head)
 {
     const int k = (int)rotations.angle_at(plan, share.begin);
-    return {k, step_of(plan.find_theta(head, k, plan.first_dimension(k)))};
+    return {k, plan.step(plan.read_theta(head, k, plan.first_dimension(k)))};
 }
 
 /* Makes rotations by angle k of tokens `token`, `token` + `together`, .. up to `left`, and writes them from `to` on. Until
@@ -144,7 +154,7 @@ DEVICE void make_narrow_rotations(const anywhere_plan &plan, const block_place &
     const int first = plan.first_dimension(k), last = plan.last_dimension(first);
 #pragma unroll 1
     for (int j = first; j <= last; j++) {
-        const angle_step step = j == first && k == ready.k ? ready.step : step_of(plan.find_theta(place.head, k, j));
+        const angle_step step = j == first && k == ready.k ? ready.step : plan.step(plan.read_theta(place.head, k, j));
         rotation *at = to;
         for (int t = token; t <= left; t += together, at += apart) {
             const rotation before = j == first ? rotation{__uint_as_float(ZERO_PHASE), 0} : *at;
@@ -171,7 +181,7 @@ DEVICE rotation find_wide_rotation(const anywhere_plan &plan, const block_place 
 #pragma unroll 1
     for (int j = first; j <= last && k < plan.theta.end[j] && plan.contains(token); j++) {
         const token_position position = positions[j].exact;
-        const float theta = plan.find_theta(place.head, k, j);
+        const float theta = plan.theta_sign * plan.read_theta(place.head, k, j);
         phase += phase_of(position, theta);
         poison += copes_phase_poison(theta) + copes_phase_poison(position.real);
     }
@@ -206,9 +216,10 @@ DEVICE bool make_rotations(const anywhere_plan &plan, const block_rotations<V> &
 {
     const rotation_share share(plan);
     const int k = (int)rotations.angle_at(plan, share.begin);
-    const float theta = plan.find_theta(place.head, k, plan.first_dimension(k));
-    const bool narrow = write_positions(plan, place, left, plan.positions_after(rotations.rotations));
-    return make_rotations_at<EXACTLY>(plan, rotations, share, {k, step_of(theta)}, narrow, place, left);
+    const float theta =
+        plan.read_theta(place.head, k, plan.first_dimension(k)); /* on its way while positions are read */
+    const bool narrow = write_positions<false>(plan, place, left, plan.positions_after(rotations.rotations));
+    return make_rotations_at<EXACTLY>(plan, rotations, share, {k, plan.step(theta)}, narrow, place, left);
 }
 
 /* The same for positions of any size. It is no part of its caller, so that it takes no registers where it is not needed. */

@@ -184,8 +184,8 @@ __global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, 1) lrpe_gradients(GPU_PARAM
         const group_place group(read_again(all), row, i);
         gradient_rows<T, E, A> rows;
         rows.read(batch, group);
-        const bool narrow = write_positions(batch.source, group.inside(batch.shape), group.left,
-                                            batch.source.positions_after(made.rotations));
+        const bool narrow = write_positions<true>(batch.source, group.inside(batch.shape), group.left,
+                                                  batch.source.positions_after(made.rotations));
         if (!make_rotations_at<exactly>(batch.source, made, share, ready, narrow, group.place, group.left)) {
             make_any_rotations(batch.source, made, group.place, group.left);
             rows.read(batch, group);
