@@ -122,6 +122,7 @@ template <encoding E, int V> DEVICE unit_places find_unit_of(const batch_argumen
     return find_unit<E, V>(all.shape.d, all.source.k, all.source.begin(), all.shape.units, (int)threadIdx.x);
 }
 
+/* What a thread reads of a group's rows. */
 template <typename T, encoding E, activation A> struct gradient_rows {
     static constexpr int V = vector_length<T>, SHARES = GRADIENT_SHARES;
     row_words<T, E, A, true, true> words[SHARES];
@@ -165,6 +166,7 @@ template <typename T, encoding E, activation A> struct gradient_rows {
     }
 };
 
+/* Parts of the argument are read again and again, as AMD's scalar registers do not hold all of it through the loop. */
 template <typename T, encoding E, activation A, bool MIXED>
 __global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, 1) lrpe_gradients(GPU_PARAMETER gradient_arguments argument)
 {
