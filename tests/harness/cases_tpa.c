@@ -250,6 +250,7 @@ static const sketch in_parts[] = {
     {.shape = {1, 1, 16384, 32, 128, 128, 2, 1, 1}},
     {.shape = {1, 1, 32768, 32, 64, 64, 2, 1, 1}},
     {.shape = {1, 1, 32768, 32, 64, 64, 2, 1, 1}, .lse = true},
+    {.shape = {1, 1, 16384, 47, 128, 128, 2, 1, 1}},
 };
 
 static void add_in_parts(case_list *list)
