@@ -206,10 +206,10 @@ static void angles_multiply(const angles *a, const turning *t, int64_t p)
     }
 }
 
-/* The top of a phase of 2^-64 turn. */
+/* The top of a phase of 2^-64 turn, rounded to nearest, as those of several dimensions add up. */
 static inline phase_word phase_top(uint64_t phase)
 {
-    return (phase_word)(phase >> (64 - PHASE_BITS));
+    return (phase_word)((phase + (UINT64_C(1) << (64 - PHASE_BITS) >> 1)) >> (64 - PHASE_BITS));
 }
 
 /* The same for positions that 32 bits do not hold: theta by theta, with all of its bits. */
@@ -239,18 +239,19 @@ static inline uint64_t shorter_step(int64_t whole, uint64_t step, int shift)
     return (uint64_t)(whole >> (shift < 127 ? shift - 64 : 63));
 }
 
-/* Adds the phase of a position's fraction, which is an integer of 24 bits over 2^shift: the integer times shorter steps. */
-static void angles_add_fraction(const angles *a, const turning *t, float fraction)
+/* Phases of an integer and a fraction, which is an integer of 24 bits over 2^shift: that integer times shorter steps. */
+static void angles_multiply_fraction(const angles *a, const turning *t, token_position position)
 {
-    const copes_binary binary = copes_binary_of(fraction);
+    const copes_binary binary = copes_binary_of(position.real);
+    const uint64_t whole = (uint64_t)position.whole,
+                   part = binary.negative ? 0 - (uint64_t)binary.integer : binary.integer;
     for (int64_t head = t->head; head < t->head + t->count; head++) {
         const int64_t from = (head * a->sets + (a->sets > 1 ? t->j : 0)) * a->stride;
+        phase_word *phase = a->phase + head * a->stride;
         for (int64_t i = t->begin; i < t->end; i++) {
-            const uint64_t step = shorter_step(a->whole[from + i], (uint64_t)a->high[from + i] << 32 | a->low[from + i],
-                                               -binary.exponent);
-            const uint32_t phase =
-                (uint32_t)(binary.integer * (step >> 32)) + (uint32_t)(binary.integer * (step & UINT32_MAX) >> 32);
-            a->phase[head * a->stride + i] += binary.negative ? 0 - phase : phase;
+            const uint64_t step = (uint64_t)a->high[from + i] << 32 | a->low[from + i];
+            const uint64_t turned = whole * step + part * shorter_step(a->whole[from + i], step, -binary.exponent);
+            phase[i] = (t->more ? phase[i] : 0) + phase_top(turned);
         }
     }
 }
@@ -265,8 +266,7 @@ static void angles_turn(const angles *a, const copes_lrpe_problem *problem, cons
     }
 #ifndef COPES_TYPE_F64
     if (position.whole == (int32_t)position.whole && a->small && fabsf(position.real) < 0x1p24f) {
-        angles_multiply(a, t, position.whole);
-        angles_add_fraction(a, t, position.real);
+        angles_multiply_fraction(a, t, position);
         return;
     }
 #endif
