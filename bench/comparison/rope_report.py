@@ -10,7 +10,7 @@ the time of a copy of the same bytes over it. copes and FlashInfer-angles make t
 torch.compile for theta's gradient, too; else there are tables of cosines and sines, made beforehand. Bytes are those
 of inputs and outputs, tables not counted. The fastest is bold."""
 REPLAYED = """Times are of calls in a replayed CUDA graph, each on memory of its own. A copy is replayed likewise, and called
-as well, and the faster counts: in a graph an H100 takes 1.23 times as long for a large one."""
+as well, and the faster counts, as a large one may take longer in a graph."""
 EAGER = "Times are of calls as Python makes them."
 DECODING = """Each row is a decoding step: as many sequences as the shape says, one token each at a position of its own.
 Times are in us, in brackets as multiples of the copy's."""
