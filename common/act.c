@@ -130,4 +130,4 @@ static void plan(const copes_call *call, copes_problem *out)
     }
 }
 
-const copes_family copes_family_act = {check, plan, NULL, offsetof(copes_op, act.reserved)};
+const copes_family copes_family_act = {check, plan, NULL, NULL, offsetof(copes_op, act.reserved)};

@@ -1,11 +1,10 @@
 /* Refusals of memory that two parts of a call share: tensors, the workspace, and the DLTensors that describe them. */
 #include "common/alias.h"
 
-/* The first output may be exactly the input that it replaces, where they have one shape; any other overlap is
- * refused. */
+/* An output may be exactly the input that it replaces, where they have one shape; any other overlap is refused. */
 static bool may_replace(const copes_call *call, int input, int output)
 {
-    if (output != COPES_FIRST_OUT || call->info->inplace != input + 1)
+    if (call->info->out[output]->replaces != input + 1)
         return false;
     const copes_tensor *in = &call->in[input], *out = &call->out[output];
     bool same = in->rank == out->rank;
@@ -76,7 +75,7 @@ copes_status copes_check_descriptions(const copes_call *call, const copes_args *
     part parts[PARTS];
     int count = 0;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
-        if (args->out[i] == NULL)
+        if (args->out[i] == NULL || call->info->out[i]->updated)
             continue;
         const char *slot = call->info->out[i]->name;
         add_part(parts, &count, "DLTensor", slot, args->out[i], sizeof *args->out[i]);

@@ -8,6 +8,12 @@
 
 #include <stdio.h>
 
+/* The types that slot i takes, in words, by a family's table. */
+static const char *types_of(const char *const *types, int i)
+{
+    return types != NULL && types[i] != NULL ? types[i] : COPES_FLOATING_TYPES;
+}
+
 /* Reads one row of slots. `required` slots must be there; those that the operator lacks must not. `types`: the types of
  * those that are not any of the floating ones. */
 static copes_status read_slots(const copes_call *call, const copes_slot_info *const *slots, int count,
@@ -23,8 +29,7 @@ static copes_status read_slots(const copes_call *call, const copes_slot_info *co
         if (given[i] == NULL)
             return copes_fail(COPES_ERROR_NULL, "%s: %s is NULL; it must be a tensor", call->info->name,
                               slots[i]->name);
-        const char *const taken = types != NULL && types[i] != NULL ? types[i] : COPES_FLOATING_TYPES;
-        COPES_TRY(copes_tensor_read(call->info->name, slots[i]->name, taken, given[i], &tensors[i]));
+        COPES_TRY(copes_tensor_read(call->info->name, slots[i]->name, types_of(types, i), given[i], &tensors[i]));
     }
     return COPES_OK;
 }
@@ -47,7 +52,7 @@ static copes_status read_call(const copes_op *op, const copes_args *args, copes_
     call->info = copes_op_find(op->kind, family);
     if (call->info == NULL)
         return copes_fail(COPES_ERROR_OP, "op: kind is %d; it must be one of copes_kind, 1 to %d", (int)op->kind,
-                          (int)COPES_TPA_DECODE);
+                          (int)COPES_QK_NORM_ROPE_BACKWARD);
     COPES_TRY(check_reserved(call, (*family)->reserved));
     if (args == NULL)
         return copes_fail(COPES_ERROR_NULL, "%s: args is NULL; it must point to the tensors", call->info->name);
@@ -110,6 +115,9 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
             return copes_fail(COPES_ERROR_NULL, "%s: %s has a NULL shape; it must point to room for %d lengths",
                               call.info->name, call.info->out[i]->name, COPES_MAX_RANK);
         call.out[i].name = call.info->out[i]->name;
+        if (call.info->out[i]->updated)
+            COPES_TRY(copes_tensor_read(call.info->name, call.out[i].name, types_of(family->out_types, i), args->out[i],
+                                        &call.out[i]));
     }
     COPES_TRY(check_inputs_together(&call));
     COPES_TRY(family->check(&call));
@@ -117,7 +125,7 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
     COPES_TRY(copes_check_descriptions(&call, args));
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         DLTensor *out = args->out[i];
-        if (out == NULL)
+        if (out == NULL || call.info->out[i]->updated)
             continue;
         out->ndim = call.spec[i].rank;
         out->dtype = copes_dtype_dlpack(call.spec[i].dtype);
@@ -138,8 +146,10 @@ static copes_status check_outputs(const copes_call *call)
         const copes_tensor *out = &call->out[i];
         if (!copes_present(out))
             continue;
-        COPES_TRY(copes_check_dtype(call, out, call->spec[i].dtype, ""));
-        COPES_TRY(copes_check_shape(call, out, call->spec[i].rank, call->spec[i].shape, call->info->out[i]->shape));
+        if (!call->info->out[i]->updated) { /* else the family's check has looked at it */
+            COPES_TRY(copes_check_dtype(call, out, call->spec[i].dtype, ""));
+            COPES_TRY(copes_check_shape(call, out, call->spec[i].rank, call->spec[i].shape, call->info->out[i]->shape));
+        }
         COPES_TRY(copes_tensor_check_distinct(call->info->name, out));
     }
     return COPES_OK;
@@ -165,7 +175,7 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
     if (context == NULL)
         return copes_fail(COPES_ERROR_NULL, "context is NULL; it must come from copes_context_create");
     COPES_TRY(read_call(op, args, call, &family));
-    COPES_TRY(read_slots(call, call->info->out, COPES_MAX_OUTPUTS, args->out, call->out, "out", NULL));
+    COPES_TRY(read_slots(call, call->info->out, COPES_MAX_OUTPUTS, args->out, call->out, "out", family->out_types));
     for (int i = 0; i < COPES_MAX_INPUTS; i++)
         COPES_TRY(check_device(call, &call->in[i], context->device, "the context's"));
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
@@ -174,6 +184,7 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
     COPES_TRY(check_outputs(call));
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
         *empty = *empty && (!copes_present(&call->out[i]) || call->out[i].count == 0);
+    *empty = *empty || call->idle;
     problem->kind = op->kind;
     if (!*empty)
         family->plan(call, problem);

@@ -10,7 +10,7 @@ copes_status copes_require(const copes_call *call, const copes_tensor *tensor, c
 
 copes_status copes_check_floating(const copes_call *call, const copes_tensor *tensor)
 {
-    if (tensor->dtype != COPES_I32 && tensor->dtype != COPES_I64)
+    if (copes_is_floating(tensor->dtype))
         return COPES_OK;
     return copes_fail(COPES_ERROR_DTYPE, "%s: %s has type %s; it must be %s", call->info->name, tensor->name,
                       copes_dtype_name(tensor->dtype), COPES_FLOATING_TYPES);

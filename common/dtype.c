@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+enum { FLOAT8_E4M3FN = 10 }; /* kDLFloat8_e4m3fn, which the headers in use may be too old for */
+
 static const struct {
     DLDataType dlpack;
     const char *name;
@@ -10,6 +12,7 @@ static const struct {
     [COPES_F32] = {{kDLFloat, 32, 1}, "float32"},    [COPES_F16] = {{kDLFloat, 16, 1}, "float16"},
     [COPES_BF16] = {{kDLBfloat, 16, 1}, "bfloat16"}, [COPES_F64] = {{kDLFloat, 64, 1}, "float64"},
     [COPES_I32] = {{kDLInt, 32, 1}, "int32"},        [COPES_I64] = {{kDLInt, 64, 1}, "int64"},
+    [COPES_U8] = {{kDLUInt, 8, 1}, "uint8"},         [COPES_F8_E4M3] = {{FLOAT8_E4M3FN, 8, 1}, "float8_e4m3fn"},
 };
 
 /* By DLPack's code; the headers in use may be older than the later ones. `sized`: the number of bits belongs to the name. */

@@ -26,7 +26,8 @@ typedef struct copes_call {
     copes_tensor out[COPES_MAX_OUTPUTS];
     copes_spec spec[COPES_MAX_OUTPUTS]; /* what each output must be; filled by check */
     bool accumulate_double;             /* T is float64 */
-    copes_lrpe_shape lrpe;              /* filled by lrpe's check, for its plan */
+    copes_lrpe_shape lrpe;              /* filled by lrpe's check, for its plan; of qk's, by its check, that of q */
+    bool idle;                          /* set by check: no element of an output is to be written */
 } copes_call;
 
 /* What most slots take, as messages say it. */
@@ -34,16 +35,16 @@ typedef struct copes_call {
 
 typedef struct copes_family {
     /* Attributes and inputs: are they right, and what do they make the outputs? May drop an input that the attributes
-     * do not need, by clearing its name. */
+     * do not need, by clearing its name. Of outputs only those that are updated have more than a name by then. */
     copes_status (*check)(copes_call *call);
     /* The problem of a call that passed every check and has something to compute. */
     void (*plan)(const copes_call *call, copes_problem *problem);
-    /* The types that input slots take, as messages say them; NULL, for a slot or for all: COPES_FLOATING_TYPES. */
-    const char *const *types;
+    /* The types that input and output slots take, as messages say them; NULL, for a slot or for all: COPES_FLOATING_TYPES. */
+    const char *const *types, *const *out_types;
     size_t reserved; /* where the reserved bytes of its attributes begin in copes_op; they go on to its end */
 } copes_family;
 
-extern const copes_family copes_family_act, copes_family_lrpe, copes_family_tpa;
+extern const copes_family copes_family_act, copes_family_lrpe, copes_family_tpa, copes_family_qk;
 
 /* An entry of a table of attributes or slots, each in memory of its own, as clients do not know its size. */
 #define COPES_ATTRIBUTE(...)                                                                                           \
@@ -51,15 +52,16 @@ extern const copes_family copes_family_act, copes_family_lrpe, copes_family_tpa;
     {                                                                                                                  \
         __VA_ARGS__                                                                                                    \
     }
-#define COPES_SLOT_INFO(...)                                                                                           \
+#define COPES_OUT_INFO(slot, extent, may_lack, text, input, exists)                                                    \
     &(const copes_slot_info)                                                                                           \
     {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
+        .name = slot, .shape = extent, .optional = may_lack, .summary = text, .replaces = input, .updated = exists     \
     }
+#define COPES_SLOT_INFO(slot, extent, may_lack, text) COPES_OUT_INFO(slot, extent, may_lack, text, 0, 0)
 
-extern const copes_attribute_info *const copes_act_attribute_table[], *const copes_lrpe_attribute_table[],
-                                                                          *const copes_tpa_attribute_table[];
-enum { COPES_ACT_ATTRIBUTES = 2, COPES_LRPE_ATTRIBUTES = 14, COPES_TPA_ATTRIBUTES = 5 };
+extern const copes_attribute_info *const copes_act_attribute_table[],
+    *const copes_lrpe_attribute_table[], *const copes_tpa_attribute_table[], *const copes_qk_attribute_table[];
+enum { COPES_ACT_ATTRIBUTES = 2, COPES_LRPE_ATTRIBUTES = 14, COPES_TPA_ATTRIBUTES = 5, COPES_QK_ATTRIBUTES = 15 };
 
 /* The table's entry of a kind and its family; NULL for an unknown kind. */
 const copes_op_info *copes_op_find(copes_kind kind, const copes_family **family);

@@ -137,4 +137,4 @@ static const char *const types[COPES_MAX_INPUTS] = {
     [COPES_LRPE_LSE] = "float32 (float64 where x is)",
 };
 
-const copes_family copes_family_lrpe = {check, plan, types, offsetof(copes_op, lrpe.reserved)};
+const copes_family copes_family_lrpe = {check, plan, types, NULL, offsetof(copes_op, lrpe.reserved)};

@@ -7,6 +7,9 @@
 #define POSITIONS                                                                                                      \
     COPES_SLOT_INFO("positions", "(N), (B, N) or (m, B, N)", 1, "positions in place of a grid: int32, int64 or float32")
 #define OFFSETS COPES_SLOT_INFO("offsets", "(B)", 1, "added to the positions of each batch entry, on a line")
+#define WEIGHT(name, shape) COPES_SLOT_INFO(name, shape, 1, "RMSNorm's weights, of its type or float32")
+#define SCALE(name, summary) COPES_SLOT_INFO(name, "(1) or (Hk)", 1, summary)
+#define CACHE(name, shape, summary) COPES_OUT_INFO(name, shape, 1, summary, 0, 1)
 
 static const copes_op_info ops[] = {
     {
@@ -16,7 +19,7 @@ static const copes_op_info ops[] = {
         .inplace = 1 + COPES_ACT_X,
         .summary = "o = act(x): elementwise, or softmax along any axis",
         .in = {[COPES_ACT_X] = COPES_SLOT_INFO("x", "any", 0, "input")},
-        .out = {[COPES_ACT_OUT] = COPES_SLOT_INFO("o", "as x", 0, "output; may be x")},
+        .out = {[COPES_ACT_OUT] = COPES_OUT_INFO("o", "as x", 0, "output; may be x", 1 + COPES_ACT_X, 0)},
         .attribute_count = COPES_ACT_ATTRIBUTES,
         .attributes = copes_act_attribute_table,
     },
@@ -31,7 +34,8 @@ static const copes_op_info ops[] = {
                    COPES_SLOT_INFO("x", "as grad_o", 1, "the forward's input; needed by relu, sigmoid and silu"),
                [COPES_ACT_GRAD_O] = COPES_SLOT_INFO("grad_o", "any", 0, "gradient of o"),
                [COPES_ACT_O] = COPES_SLOT_INFO("o", "as grad_o", 1, "the forward's output; needed by softmax")},
-        .out = {[COPES_ACT_OUT] = COPES_SLOT_INFO("grad_x", "as grad_o", 0, "gradient of x; may be grad_o")},
+        .out = {[COPES_ACT_OUT] =
+                    COPES_OUT_INFO("grad_x", "as grad_o", 0, "gradient of x; may be grad_o", 1 + COPES_ACT_GRAD_O, 0)},
         .attribute_count = COPES_ACT_ATTRIBUTES,
         .attributes = copes_act_attribute_table,
     },
@@ -45,7 +49,8 @@ static const copes_op_info ops[] = {
                [COPES_LRPE_THETA] = THETA,
                [COPES_LRPE_POSITIONS] = POSITIONS,
                [COPES_LRPE_OFFSETS] = OFFSETS},
-        .out = {[COPES_LRPE_OUT] = COPES_SLOT_INFO("o", "as x; cosine: 2D features", 0, "output; rotate: may be x"),
+        .out = {[COPES_LRPE_OUT] = COPES_OUT_INFO("o", "as x; cosine: 2D features", 0, "output; rotate: may be x",
+                                                  1 + COPES_LRPE_X, 0),
                 [COPES_LRPE_OUT_LSE] =
                     COPES_SLOT_INFO("lse", "(B, H, D)", 1, "log sum exp over the sequence, for the backward")},
         .attribute_count = COPES_LRPE_ATTRIBUTES,
@@ -66,7 +71,8 @@ static const copes_op_info ops[] = {
                [COPES_LRPE_GRAD_O] = COPES_SLOT_INFO("grad_o", "as o of the forward", 0, "gradient of o"),
                [COPES_LRPE_LSE] =
                    COPES_SLOT_INFO("lse", "(B, H, D)", 1, "the forward's, for softmax over the sequence")},
-        .out = {[COPES_LRPE_OUT] = COPES_SLOT_INFO("grad_x", "as x", 0, "gradient of x; rotate: may be grad_o"),
+        .out = {[COPES_LRPE_OUT] = COPES_OUT_INFO("grad_x", "as x", 0, "gradient of x; rotate: may be grad_o",
+                                                  1 + COPES_LRPE_GRAD_O, 0),
                 [COPES_LRPE_GRAD_THETA] =
                     COPES_SLOT_INFO("grad_theta", "as theta", 1, "gradient of theta, float32, or float64 where x is")},
         .attribute_count = COPES_LRPE_ATTRIBUTES,
@@ -89,10 +95,63 @@ static const copes_op_info ops[] = {
         .attribute_count = COPES_TPA_ATTRIBUTES,
         .attributes = copes_tpa_attribute_table,
     },
+    {
+        .kind = COPES_QK_NORM_ROPE_FORWARD,
+        .name = "qk_norm_rope_forward",
+        .family = "qk",
+        .inplace = 1 + COPES_QK_Q,
+        .summary = "RMSNorm and RoPE of queries and keys, and the writing of a paged cache",
+        .in = {[COPES_QK_Q] = COPES_SLOT_INFO("q", "(B, N, H, D)", 0, "queries"),
+               [COPES_QK_K] = COPES_SLOT_INFO("k", "(B, N, Hk, D)", 1, "keys"),
+               [COPES_QK_THETA] = THETA,
+               [COPES_QK_POSITIONS] = POSITIONS,
+               [COPES_QK_OFFSETS] = OFFSETS,
+               [COPES_QK_WQ] = WEIGHT("wq", "(D) or (H, D)"),
+               [COPES_QK_WK] = WEIGHT("wk", "(D) or (Hk, D)"),
+               [COPES_QK_V] = COPES_SLOT_INFO("v", "(B, N, Hk, E)", 1, "values, for v_cache"),
+               [COPES_QK_SLOTS] =
+                   COPES_SLOT_INFO("slots", "(B, N)", 1, "int64: each token's place in the cache; outside it: none"),
+               [COPES_QK_K_SCALE] = SCALE("k_scale", "what float8 keys are divided by, float32"),
+               [COPES_QK_V_SCALE] = SCALE("v_scale", "what float8 values are divided by, float32")},
+        .out = {[COPES_QK_Q_OUT] = COPES_OUT_INFO("q_out", "as q", 0, "queries, turned; may be q", 1 + COPES_QK_Q, 0),
+                [COPES_QK_K_OUT] = COPES_OUT_INFO("k_out", "as k", 1, "keys, turned; may be k", 1 + COPES_QK_K, 0),
+                [COPES_QK_K_CACHE] = CACHE("k_cache", "(blocks, page, Hk, D)", "keys by slot"),
+                [COPES_QK_V_CACHE] = CACHE("v_cache", "(blocks, page, Hk, E)", "values by slot")},
+        .attribute_count = COPES_QK_ATTRIBUTES,
+        .attributes = copes_qk_attribute_table,
+    },
+    {
+        .kind = COPES_QK_NORM_ROPE_BACKWARD,
+        .name = "qk_norm_rope_backward",
+        .family = "qk",
+        .backward = 1,
+        .inplace = 1 + COPES_QK_GRAD_Q_OUT,
+        .summary = "the gradient of qk_norm_rope_forward",
+        .in = {[COPES_QK_Q] = COPES_SLOT_INFO("q", "as grad_q_out", 1, "the forward's input; needed by its norm"),
+               [COPES_QK_K] = COPES_SLOT_INFO("k", "as grad_k_out", 1, "the forward's input; needed by its norm"),
+               [COPES_QK_THETA] = THETA,
+               [COPES_QK_POSITIONS] = POSITIONS,
+               [COPES_QK_OFFSETS] = OFFSETS,
+               [COPES_QK_WQ] = WEIGHT("wq", "(D) or (H, D)"),
+               [COPES_QK_WK] = WEIGHT("wk", "(D) or (Hk, D)"),
+               [COPES_QK_GRAD_Q_OUT] = COPES_SLOT_INFO("grad_q_out", "(B, N, H, D)", 0, "gradient of q_out"),
+               [COPES_QK_GRAD_K_OUT] = COPES_SLOT_INFO("grad_k_out", "(B, N, Hk, D)", 1, "gradient of k_out")},
+        .out = {[COPES_QK_Q_OUT] = COPES_OUT_INFO("grad_q", "as grad_q_out", 0, "gradient of q; may be grad_q_out",
+                                                  1 + COPES_QK_GRAD_Q_OUT, 0),
+                [COPES_QK_K_OUT] = COPES_OUT_INFO("grad_k", "as grad_k_out", 1, "gradient of k; may be grad_k_out",
+                                                  1 + COPES_QK_GRAD_K_OUT, 0),
+                [COPES_QK_GRAD_WQ] =
+                    COPES_SLOT_INFO("grad_wq", "as wq", 1, "gradient of wq, float32, or float64 where q is"),
+                [COPES_QK_GRAD_WK] =
+                    COPES_SLOT_INFO("grad_wk", "as wk", 1, "gradient of wk, float32, or float64 where k is")},
+        .attribute_count = COPES_QK_ATTRIBUTES,
+        .attributes = copes_qk_attribute_table,
+    },
 };
 
 static const copes_family *const families[] = {
-    &copes_family_act, &copes_family_act, &copes_family_lrpe, &copes_family_lrpe, &copes_family_tpa,
+    &copes_family_act, &copes_family_act, &copes_family_lrpe, &copes_family_lrpe,
+    &copes_family_tpa, &copes_family_qk,  &copes_family_qk,
 };
 
 enum { OP_COUNT = sizeof ops / sizeof ops[0] };

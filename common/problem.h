@@ -14,6 +14,8 @@ typedef enum copes_dtype {
     COPES_F64,
     COPES_I32,
     COPES_I64,
+    COPES_F8_E4M3,
+    COPES_U8,
     COPES_DTYPES
 } copes_dtype;
 
@@ -92,12 +94,44 @@ typedef struct copes_tpa_problem {
     copes_view lse;                    /* (B, N, H), or absent */
 } copes_tpa_problem;
 
+/* What qk_norm_rope does with the queries, or with the keys. */
+typedef struct copes_qk_side {
+    /* The rotation: src to dst. dst is absent where keys go to the cache alone; backward, x is there with a norm. */
+    copes_lrpe_problem rotate;
+    copes_view weight; /* (H, D), stride 0 where heads share a row; absent: no norm */
+    copes_dtype weight_dtype;
+    int64_t weight_rows;    /* 1 or H */
+    copes_view grad_weight; /* (weight_rows, D), or absent */
+} copes_qk_side;
+
+typedef struct copes_qk_cache {
+    copes_view data;  /* (blocks, page, H, D or E), or absent */
+    copes_view scale; /* (H) float32, stride 0 where heads share one; absent: 1 */
+} copes_qk_cache;
+
+typedef struct copes_qk_problem {
+    int backward;
+    copes_dtype dtype;
+    int sides; /* 1: there is no k */
+    copes_qk_side side[2];
+    bool over_heads; /* the mean of a norm is over all heads */
+    bool round_between;
+    double eps, weight_offset;
+    int64_t v_heads, e;
+    copes_view v;            /* (B, N, v_heads, E), or absent */
+    copes_view slots;        /* (B, N) int64 on the device, or absent: no cache */
+    int64_t blocks, page;    /* of the caches */
+    copes_dtype cache_dtype; /* dtype or COPES_F8_E4M3 */
+    copes_qk_cache k_cache, v_cache;
+} copes_qk_problem;
+
 typedef struct copes_problem {
     copes_kind kind;
     union {
         copes_act_problem act;
         copes_lrpe_problem lrpe;
         copes_tpa_problem tpa;
+        copes_qk_problem qk;
     };
 } copes_problem;
 
@@ -108,15 +142,31 @@ static inline copes_dtype copes_problem_dtype(const copes_problem *problem)
     case COPES_ACT_BACKWARD: return problem->act.dtype;
     case COPES_LRPE_FORWARD:
     case COPES_LRPE_BACKWARD: return problem->lrpe.dtype;
+    case COPES_QK_NORM_ROPE_FORWARD:
+    case COPES_QK_NORM_ROPE_BACKWARD: return problem->qk.dtype;
     case COPES_TPA_DECODE: break;
     }
     return problem->tpa.dtype;
 }
 
+/* Is it one of the types that operators compute on? */
+static inline bool copes_is_floating(copes_dtype dtype)
+{
+    return dtype == COPES_F32 || dtype == COPES_F16 || dtype == COPES_BF16 || dtype == COPES_F64;
+}
+
 /* Bytes of an element. */
 static inline int64_t copes_dtype_size(copes_dtype dtype)
 {
-    return dtype == COPES_F64 || dtype == COPES_I64 ? 8 : dtype == COPES_F16 || dtype == COPES_BF16 ? 2 : 4;
+    switch (dtype) {
+    case COPES_F64:
+    case COPES_I64: return 8;
+    case COPES_F16:
+    case COPES_BF16: return 2;
+    case COPES_F8_E4M3:
+    case COPES_U8: return 1;
+    default: return 4;
+    }
 }
 
 /* Bytes that an lrpe problem reads and writes, angles aside: about, as strides of 0 make more of them than 63 bits hold. */

@@ -46,4 +46,28 @@ typedef enum copes_tpa_out_slot {
     COPES_TPA_OUT_LSE = COPES_OUT_SLOT(tpa_decode.lse)
 } copes_tpa_out_slot;
 
+typedef enum copes_qk_slot {
+    COPES_QK_Q = COPES_SLOT(qk_norm_rope_forward.q),
+    COPES_QK_K = COPES_SLOT(qk_norm_rope_forward.k),
+    COPES_QK_THETA = COPES_SLOT(qk_norm_rope_forward.theta),
+    COPES_QK_POSITIONS = COPES_SLOT(qk_norm_rope_forward.positions),
+    COPES_QK_OFFSETS = COPES_SLOT(qk_norm_rope_forward.offsets),
+    COPES_QK_WQ = COPES_SLOT(qk_norm_rope_forward.wq),
+    COPES_QK_WK = COPES_SLOT(qk_norm_rope_forward.wk),
+    COPES_QK_V = COPES_SLOT(qk_norm_rope_forward.v),
+    COPES_QK_SLOTS = COPES_SLOT(qk_norm_rope_forward.slots),
+    COPES_QK_K_SCALE = COPES_SLOT(qk_norm_rope_forward.k_scale),
+    COPES_QK_V_SCALE = COPES_SLOT(qk_norm_rope_forward.v_scale),
+    COPES_QK_GRAD_Q_OUT = COPES_SLOT(qk_norm_rope_backward.grad_q_out),
+    COPES_QK_GRAD_K_OUT = COPES_SLOT(qk_norm_rope_backward.grad_k_out)
+} copes_qk_slot;
+typedef enum copes_qk_out_slot { /* the first two are gradients in the backward */
+                                 COPES_QK_Q_OUT = COPES_OUT_SLOT(qk_norm_rope_forward.q_out),
+                                 COPES_QK_K_OUT = COPES_OUT_SLOT(qk_norm_rope_forward.k_out),
+                                 COPES_QK_K_CACHE = COPES_OUT_SLOT(qk_norm_rope_forward.k_cache),
+                                 COPES_QK_V_CACHE = COPES_OUT_SLOT(qk_norm_rope_forward.v_cache),
+                                 COPES_QK_GRAD_WQ = COPES_OUT_SLOT(qk_norm_rope_backward.grad_wq),
+                                 COPES_QK_GRAD_WK = COPES_OUT_SLOT(qk_norm_rope_backward.grad_wk)
+} copes_qk_out_slot;
+
 #endif

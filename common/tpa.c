@@ -228,4 +228,4 @@ static void plan(const copes_call *call, copes_problem *out)
 
 static const char *const types[COPES_MAX_INPUTS] = {[COPES_TPA_KV_LEN] = "int32"};
 
-const copes_family copes_family_tpa = {check, plan, types, offsetof(copes_op, tpa.reserved)};
+const copes_family copes_family_tpa = {check, plan, types, NULL, offsetof(copes_op, tpa.reserved)};

@@ -162,6 +162,9 @@ static copes_status plan_of(const gpu_device &device, const copes_problem &probl
     case COPES_ACT_BACKWARD: return act::plan<T>(device, problem.act, plan);
     case COPES_LRPE_FORWARD:
     case COPES_LRPE_BACKWARD: return lrpe::plan<T>(device, problem.lrpe, plan);
+    case COPES_QK_NORM_ROPE_FORWARD:
+    case COPES_QK_NORM_ROPE_BACKWARD:
+        return copes_fail(COPES_ERROR_UNSUPPORTED, "qk_norm_rope: the backend does not run it");
     case COPES_TPA_DECODE: break;
     }
     return tpa::plan<T>(device, problem.tpa, plan);

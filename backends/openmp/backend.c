@@ -109,6 +109,8 @@ static double work_of(const copes_problem *problem)
         work = (double)tpa->b * (double)tpa->n * (double)tpa->m * (double)tpa->h *
                ((double)tpa->rk * (double)tpa->d + (double)tpa->rv * (double)tpa->e) / 8;
         break;
+    case COPES_QK_NORM_ROPE_FORWARD:
+    case COPES_QK_NORM_ROPE_BACKWARD: break;
     }
     return work;
 }
@@ -141,6 +143,9 @@ static copes_status plan(const void *state, const copes_problem *problem, copes_
         plan->variant = kernels->names.tpa;
         plan->workspace = kernels->tpa_workspace(&problem->tpa, threads);
         break;
+    case COPES_QK_NORM_ROPE_FORWARD:
+    case COPES_QK_NORM_ROPE_BACKWARD:
+        return copes_fail(COPES_ERROR_UNSUPPORTED, "qk_norm_rope: the cpu backend does not run it");
     }
     return COPES_OK;
 }
@@ -156,6 +161,8 @@ static copes_status run(void *state, const copes_problem *problem, const copes_p
     case COPES_LRPE_FORWARD:
     case COPES_LRPE_BACKWARD: kernels->lrpe(&problem->lrpe, &how); break;
     case COPES_TPA_DECODE: kernels->tpa(&problem->tpa, &how); break;
+    case COPES_QK_NORM_ROPE_FORWARD:
+    case COPES_QK_NORM_ROPE_BACKWARD: break;
     }
     return COPES_OK;
 }
