@@ -36,6 +36,12 @@ template <typename T> copes_status plan(const gpu_device &device, const copes_tp
 void list_variants(variant_list *list);
 } // namespace tpa
 
+namespace qk
+{
+template <typename T> copes_status plan(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
+void list_variants(variant_list *list);
+} // namespace qk
+
 /* The variants of all families. */
 void list_variants(variant_list *list);
 

@@ -57,6 +57,24 @@ struct long_sum {
     }
 };
 
+/* The sum of the numbers at `from`, `apart` from each other, that are first, first + step, .. of `count`. Some are read before
+ * the first is added: reading one by one would wait for each. */
+DEVICE long_sum sum_of_slots(const float *from, int64_t apart, uint32_t first, uint32_t step, uint32_t count)
+{
+    constexpr uint32_t TOGETHER = 12;
+    long_sum sum;
+    for (; first < count; first += TOGETHER * step) {
+        float term[TOGETHER];
+#pragma unroll
+        for (uint32_t i = 0; i < TOGETHER; i++)
+            term[i] = first + i * step < count ? from[(first + i * step) * apart] : 0;
+#pragma unroll
+        for (uint32_t i = 0; i < TOGETHER; i++)
+            sum.add(term[i]);
+    }
+    return sum;
+}
+
 /* Reduces over a block, whose number of threads is a power of two. `memory` is shared and has one float a thread. All
  * threads get the result. */
 template <typename Combine> DEVICE float reduce_block(float value, float *memory, Combine combine)

@@ -109,16 +109,20 @@ template <typename T, int V> struct raw {
             most = storage<T>::larger(storage<T>::larger(most, words.z), words.w);
         return most;
     }
+    DEVICE raw pack(const float (&x)[V])
+    {
+        raw packed;
+        packed.words.x = storage<T>::pack(x);
+        packed.words.y = storage<T>::pack(x + N);
+        if constexpr (WORDS == 4) {
+            packed.words.z = storage<T>::pack(x + 2 * N);
+            packed.words.w = storage<T>::pack(x + 3 * N);
+        }
+        return packed;
+    }
     DEVICE void write(T *p, const float (&x)[V])
     {
-        access words;
-        words.x = storage<T>::pack(x);
-        words.y = storage<T>::pack(x + N);
-        if constexpr (WORDS == 4) {
-            words.z = storage<T>::pack(x + 2 * N);
-            words.w = storage<T>::pack(x + 3 * N);
-        }
-        *reinterpret_cast<access *>(p) = words;
+        *reinterpret_cast<access *>(p) = pack(x).words;
     }
 };
 
@@ -174,13 +178,17 @@ template <typename T> struct raw<T, 1> {
     {
         return storage<T>::larger(most, word());
     }
-    DEVICE void write(T *p, const float (&x)[1])
+    DEVICE raw pack(const float (&x)[1])
     {
         const float both[2] = {x[0], 0};
         const uint32_t word = storage<T>::pack(both);
-        T narrow;
-        memcpy(&narrow, &word, sizeof narrow);
-        write_anywhere(p, narrow);
+        raw narrow;
+        memcpy(&narrow.element, &word, sizeof narrow.element);
+        return narrow;
+    }
+    DEVICE void write(T *p, const float (&x)[1])
+    {
+        write_anywhere(p, pack(x).element);
     }
 };
 

@@ -209,22 +209,12 @@ __global__ void LAUNCH_BOUNDS(THETA_LANES *THETA_WARPS, 1)
     const copes_lrpe_problem &problem = tiling.problem;
     const theta_place place = find_theta(tiling);
     const int lane = (int)threadIdx.x % THETA_LANES, warp = (int)threadIdx.x / THETA_LANES;
-    constexpr uint32_t TOGETHER = 12; /* read before the first is added: reading one by one would wait for each */
     const int64_t of_slot = (int64_t)tiling.rows * tiling.sets * problem.k;
     const float *const from = partials + (place.row * tiling.sets + place.j) * problem.k;
     long_sum sum;
     for_each_angle(tiling, place, lane, [&](int64_t k, int) {
-        for (uint32_t first = (uint32_t)warp; first < slots; first += TOGETHER * THETA_WARPS) {
-            float term[TOGETHER];
-#pragma unroll
-            for (uint32_t i = 0; i < TOGETHER; i++) {
-                const uint32_t slot = first + i * THETA_WARPS;
-                term[i] = slot < slots ? from[slot * of_slot + k] : 0;
-            }
-#pragma unroll
-            for (uint32_t i = 0; i < TOGETHER; i++)
-                sum.add(term[i]);
-        }
+        const long_sum more = sum_of_slots(from + k, of_slot, (uint32_t)warp, (uint32_t)THETA_WARPS, slots);
+        sum.add(more.sum);
     });
     write_theta(tiling, place, lane, warp, sum.sum);
 }

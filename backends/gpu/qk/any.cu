@@ -1,0 +1,268 @@
+/* qk_norm_rope for tensors that the other kernels do not take: any strides, any alignment, any number of features, a theta for
+ * each head. A block goes over the features that the mean of a norm is over, those of a head or of all heads of a token, one
+ * element at a time, and makes each pair's angle by itself: this arithmetic binds, not memory. */
+#include "backends/gpu/lrpe/any_row.h"
+#include "backends/gpu/names.h"
+#include "backends/gpu/qk/methods.h"
+#include "backends/gpu/qk/weights.h"
+
+namespace COPES_GPU::qk
+{
+
+inline constexpr int THREADS = 128; /* of a block */
+
+struct any_arguments {
+    copes_qk_problem problem;
+    side_partials side[2];
+};
+
+/* Some heads of q or of k of a token, or of v. */
+struct any_group {
+    int64_t token, entry, head, heads;
+    int side; /* 2: v */
+};
+
+/* Groups of a token: those of q, of k and of v. */
+DEVICE int64_t count_groups(const copes_qk_problem &problem, int side)
+{
+    if (side == 2)
+        return problem.v_cache.data.data != nullptr ? problem.v_heads : 0;
+    if (side >= problem.sides)
+        return 0;
+    return problem.over_heads ? 1 : problem.side[side].rotate.h;
+}
+
+DEVICE any_group find_group(const copes_qk_problem &problem, int64_t index)
+{
+    const int64_t n = problem.side[0].rotate.n, q = count_groups(problem, 0), k = count_groups(problem, 1);
+    const int64_t all = q + k + count_groups(problem, 2), token = index / all;
+    int64_t group = index % all;
+    const int side = group < q ? 0 : group < q + k ? 1 : 2;
+    group -= side == 0 ? 0 : side == 1 ? q : q + k;
+    const bool whole = side < 2 && problem.over_heads;
+    return {token % n, token / n, whole ? 0 : group, whole ? problem.side[side].rotate.h : 1, side};
+}
+
+/* Calls body(row, unit) for each unit of the group's rows that is this thread's: always the same ones of a row. */
+template <typename T, typename Body>
+DEVICE void for_each_unit(const copes_lrpe_problem &rotate, const any_group &group, const Body &body)
+{
+    for (int64_t head = group.head; head < group.head + group.heads; head++) {
+        const lrpe::any_row<T, true> row = {rotate, group.entry, group.token, head, {}, false, true};
+        for (int64_t k = threadIdx.x; k < lrpe::count_units(rotate); k += THREADS)
+            body(row, lrpe::find_any_unit(row, k));
+    }
+}
+
+/* The address of a slot's element; nullptr: there is none. */
+template <typename T>
+DEVICE void *find_element(const copes_qk_problem &problem, const copes_qk_cache &cache, const any_group &group,
+                          int64_t head, int64_t feature)
+{
+    const copes_view &slots = problem.slots, &view = cache.data;
+    if (view.data == nullptr)
+        return nullptr;
+    const int64_t slot = read_anywhere<int64_t>(static_cast<const int64_t *>(slots.data) +
+                                                group.entry * slots.stride[0] + group.token * slots.stride[1]);
+    if (problem.page == 0 || (uint64_t)slot >= (uint64_t)(problem.blocks * problem.page))
+        return nullptr;
+    const int64_t at = slot / problem.page * view.stride[0] + slot % problem.page * view.stride[1] +
+                       head * view.stride[2] + feature * view.stride[3];
+    return static_cast<char *>(view.data) + at * (problem.cache_dtype == COPES_F8_E4M3 ? 1 : (int)sizeof(T));
+}
+
+template <typename T>
+DEVICE void write_cached(const copes_qk_problem &problem, const copes_qk_cache &cache, const any_group &group,
+                         int64_t head, int64_t feature, float x)
+{
+    void *const to = find_element<T>(problem, cache, group, head, feature);
+    if (to == nullptr)
+        return;
+    if (problem.cache_dtype != COPES_F8_E4M3) {
+        write_scalar(static_cast<T *>(to), x);
+        return;
+    }
+    const float scale = cache.scale.data == nullptr
+                            ? 1
+                            : read_scalar(static_cast<const f32 *>(cache.scale.data) + head * cache.scale.stride[0]);
+    *static_cast<uint8_t *>(to) = copes_float8_of(x / scale);
+}
+
+DEVICE float read_weight(const copes_qk_problem &problem, const copes_qk_side &side, int64_t head, int64_t feature)
+{
+    return (float)problem.weight_offset + read_narrow(side.weight_dtype, side.weight.data,
+                                                      head * side.weight.stride[0] + feature * side.weight.stride[1]);
+}
+
+/* The group's factor of the norm. `from`: the tensor that is normed. */
+template <typename T>
+DEVICE float find_factor(const copes_qk_problem &problem, const any_group &group, const copes_view &from, float *memory)
+{
+    const copes_lrpe_problem &rotate = problem.side[group.side].rotate;
+    long_sum squares;
+    for_each_unit<T>(rotate, group, [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit) {
+        float x[2][1];
+        lrpe::read_pair(row, from, unit.plain, x);
+        squares.add(x[0][0] * x[0][0]);
+        squares.add(x[1][0] * x[1][0]);
+    });
+    const float inverse_length = (float)(1 / ((double)rotate.d * (double)group.heads));
+    return 1 / sqrtf(fmaf(sum_of_block(squares.sum, memory), inverse_length, (float)problem.eps));
+}
+
+template <typename T> DEVICE void forward_group(const copes_qk_problem &problem, const any_group &group, float *memory)
+{
+    const copes_qk_side &side = problem.side[group.side];
+    const bool norms = side.weight.data != nullptr;
+    const float factor = norms ? find_factor<T>(problem, group, side.rotate.src, memory) : 1;
+    for_each_unit<T>(side.rotate, group, [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit) {
+        float y[2][1];
+        lrpe::read_pair(row, side.rotate.src, unit.plain, y);
+        for (int i = 0; i < 2 && norms; i++) {
+            if (unit.plain[i] >= 0)
+                y[i][0] = y[i][0] * factor * read_weight(problem, side, row.h, unit.plain[i]);
+            if (problem.round_between)
+                raw<T, 1>::pack(y[i]).unpack(y[i]);
+        }
+        encode<encoding::half>(y, unit.rotations, unit.rotated);
+        for (int i = 0; i < 2; i++) {
+            if (unit.plain[i] < 0)
+                continue;
+            if (side.rotate.dst.data != nullptr)
+                write_scalar<T>(row.element(side.rotate.dst, unit.plain[i]), y[i][0]);
+            if (group.side == 1)
+                write_cached<T>(problem, problem.k_cache, group, row.h, unit.plain[i], y[i][0]);
+        }
+    });
+}
+
+template <typename T> DEVICE void copy_values(const copes_qk_problem &problem, const any_group &group)
+{
+    const copes_view &v = problem.v;
+    const int64_t from = group.entry * v.stride[0] + group.token * v.stride[1] + group.head * v.stride[2];
+    for (int64_t i = threadIdx.x; i < problem.e; i += THREADS)
+        write_cached<T>(problem, problem.v_cache, group, group.head, i,
+                        read_scalar(static_cast<const T *>(v.data) + from + i * v.stride[3]));
+}
+
+/* A block's sums for one row of weights; nullptr: none are asked for. */
+DEVICE float *find_sums(const side_partials &side, int64_t d, int64_t head)
+{
+    const int64_t row = side.rows == 1 ? 0 : head;
+    return side.rows == 0 ? nullptr : side.sums + (blockIdx.x * (int64_t)side.rows + row) * d;
+}
+
+template <typename T> DEVICE void backward_group(const any_arguments &all, const any_group &group, float *memory)
+{
+    const copes_qk_problem &problem = all.problem;
+    const copes_qk_side &side = problem.side[group.side];
+    const bool norms = side.weight.data != nullptr;
+    const float factor = norms ? find_factor<T>(problem, group, side.rotate.x, memory) : 1;
+    long_sum sum;
+    const auto each = [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit, const auto &use) {
+        float g[2][1];
+        lrpe::read_gradient(row, unit, g);
+        for (int i = 0; i < 2; i++)
+            if (unit.plain[i] >= 0)
+                use(unit.plain[i], g[i][0], norms ? row.read(side.rotate.x, unit.plain[i]) * factor : 0,
+                    norms ? read_weight(problem, side, row.h, unit.plain[i]) : 1);
+    };
+    if (norms)
+        for_each_unit<T>(side.rotate, group, [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit) {
+            each(row, unit, [&](int64_t, float g, float normed, float w) { sum.add(g * w * normed); });
+        });
+    const float inverse_length = (float)(1 / ((double)side.rotate.d * (double)group.heads));
+    const float mean = norms ? sum_of_block(sum.sum, memory) * inverse_length : 0;
+    for_each_unit<T>(side.rotate, group, [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit) {
+        float *const learned = find_sums(all.side[group.side], side.rotate.d, row.h);
+        each(row, unit, [&](int64_t feature, float g, float normed, float w) {
+            if (learned != nullptr)
+                learned[feature] += g * normed;
+            write_scalar<T>(row.element(side.rotate.dst, feature), factor * (g * w - normed * mean));
+        });
+    });
+}
+
+/* Sets a block's sums to 0. A thread has the same features here as in backward_group. */
+template <typename T> DEVICE void clear_sums(const any_arguments &all, int side)
+{
+    const copes_lrpe_problem &rotate = all.problem.side[side].rotate;
+    const any_group rows = {0, 0, 0, all.side[side].rows, side};
+    for_each_unit<T>(rotate, rows, [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit) {
+        for (int i = 0; i < 2; i++)
+            if (unit.plain[i] >= 0)
+                find_sums(all.side[side], rotate.d, row.h)[unit.plain[i]] = 0;
+    });
+}
+
+template <typename T, bool BACKWARD>
+__global__ void LAUNCH_BOUNDS(THREADS, 1) qk_any(GPU_PARAMETER any_arguments argument)
+{
+    const any_arguments &all = first_argument(argument);
+    const copes_qk_problem &problem = all.problem;
+    __shared__ float memory[THREADS];
+    const int64_t of_token = count_groups(problem, 0) + count_groups(problem, 1) + count_groups(problem, 2);
+    const int64_t groups = problem.side[0].rotate.b * problem.side[0].rotate.n * of_token;
+    for (int side = 0; side < 2 && BACKWARD; side++)
+        if (all.side[side].rows > 0)
+            clear_sums<T>(all, side);
+    for (int64_t index = blockIdx.x; index < groups; index += gridDim.x) {
+        const any_group group = find_group(problem, index);
+        if constexpr (BACKWARD)
+            backward_group<T>(all, group, memory);
+        else if (group.side == 2)
+            copy_values<T>(problem, group);
+        else
+            forward_group<T>(problem, group, memory);
+    }
+}
+
+inline constexpr variant_word any_name = "qk_any";
+
+template <typename T, bool BACKWARD>
+inline constexpr const char *any_variant = variant_name<any_name, type_name<T>, direction_names[BACKWARD]>::text;
+
+template <typename T, bool BACKWARD>
+static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
+{
+    any_arguments all = {problem.qk, {}};
+    if (BACKWARD) {
+        count_partials(problem.qk, (uint32_t)plan.grid[0], 1, all.side);
+        place_partials(all.side, workspace);
+    }
+    COPES_TRY(launch(queue, qk_any<T, BACKWARD>, grid_of(plan), block_of(plan), 0, all));
+    return BACKWARD ? add_up_weights(queue, problem.qk, all.side) : COPES_OK;
+}
+
+template <typename T> void plan_any(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
+{
+    const copes_lrpe_problem &rotate = problem.side[0].rotate;
+    const int64_t heads = rotate.h + (problem.sides == 2 ? problem.side[1].rotate.h : 0) + problem.v_heads;
+    const int64_t wanted = std::max<int64_t>(rotate.b * rotate.n * heads, 1);
+    const bool learning = is_learning(problem);
+    side_partials side[2] = {};
+    set_launch(plan,
+               learning ? (unsigned)std::min<int64_t>(wanted, 4 * device.multiprocessors) : blocks_of(wanted, THREADS),
+               THREADS, 0);
+    plan->workspace = learning ? count_partials(problem, (uint32_t)plan->grid[0], 1, side) : 0;
+    if (problem.backward)
+        take(plan, any_variant<T, true>, run<T, true>);
+    else
+        take(plan, any_variant<T, false>, run<T, false>);
+}
+
+template void plan_any<f32>(const gpu_device &, const copes_qk_problem &, copes_plan *);
+template void plan_any<f16>(const gpu_device &, const copes_qk_problem &, copes_plan *);
+template void plan_any<bf16>(const gpu_device &, const copes_qk_problem &, copes_plan *);
+
+void list_any(variant_list *list)
+{
+    list->add(any_variant<f32, false>);
+    list->add(any_variant<f32, true>);
+    list->add(any_variant<f16, false>);
+    list->add(any_variant<f16, true>);
+    list->add(any_variant<bf16, false>);
+    list->add(any_variant<bf16, true>);
+}
+
+} // namespace COPES_GPU::qk

@@ -1,0 +1,26 @@
+/* The methods of qk_norm_rope, the fastest first. Each plans a problem that it takes. */
+#ifndef COPES_BACKENDS_GPU_QK_METHODS_H
+#define COPES_BACKENDS_GPU_QK_METHODS_H
+
+#include "backends/gpu/encoding.h"
+#include "backends/gpu/families.h"
+
+namespace COPES_GPU::qk
+{
+
+/* forward.cu and backward.cu: in whole vectors, where all heads have the same angles. */
+template <typename T, encoding E>
+bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
+template <typename T, encoding E>
+bool plan_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
+
+/* any.cu: every problem. */
+template <typename T> void plan_any(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
+
+void list_forward(variant_list *list);
+void list_backward(variant_list *list);
+void list_any(variant_list *list);
+
+} // namespace COPES_GPU::qk
+
+#endif

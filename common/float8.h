@@ -1,0 +1,36 @@
+/* float8_e4m3fn (Micikevicius et al. 2022, "FP8 formats for deep learning"): a sign, 4 bits of exponent with bias 7, 3 bits of
+ * fraction; no infinity, and one NaN. Plain C that C, CUDA and HIP compilers take alike, so that every backend stores the same
+ * bits. */
+#ifndef COPES_COMMON_FLOAT8_H
+#define COPES_COMMON_FLOAT8_H
+
+#ifndef COPES_FUNCTION /* a GPU compiler's build defines it as static inline with its own qualifiers */
+#define COPES_FUNCTION static inline
+#endif
+
+#include <stdint.h>
+#include <string.h>
+
+/* The nearest number, ties to even. What is past 448, the largest one, becomes 448 with its sign. */
+COPES_FUNCTION uint8_t copes_float8_of(float value)
+{
+    const uint32_t largest = 0x43e00000u, smallest_normal = 0x3c800000u; /* 448 and 2^-6 */
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint32_t sign = bits >> 24 & 0x80u, size = bits & 0x7fffffffu;
+    if (size > 0x7f800000u)
+        return 0x7f;
+    if (size >= largest)
+        return (uint8_t)(sign | 0x7eu);
+    if (size < smallest_normal) { /* the last bit of a sum with 2^14 is worth 2^-9, the smallest number */
+        float magnitude, sum;
+        memcpy(&magnitude, &size, sizeof magnitude);
+        sum = magnitude + 0x1p14f;
+        memcpy(&bits, &sum, sizeof bits);
+        return (uint8_t)(sign | (bits & 0xfu));
+    }
+    const uint32_t rounded = size + 0x7ffffu + (size >> 20 & 1u); /* a carry goes on to the exponent, as it must */
+    return (uint8_t)(sign | ((rounded >> 20) - (120u << 3)));
+}
+
+#endif
