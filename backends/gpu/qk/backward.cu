@@ -167,7 +167,7 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
 {
     constexpr int V = vector_length<T>;
     learning_arguments all = {};
-    row_cut cut = {WEIGHTS ? 1 : (int)SHARES, ENOUGH_BLOCKS * device.multiprocessors};
+    row_cut cut = {WEIGHTS ? 1 : (int)SHARES, ENOUGH_BLOCKS * device.multiprocessors, norm::none, {}, 0};
     if (const char *why = cut_rows<T, E>(problem, &all.rows, &cut))
         return refuse(plan, backward_name, why);
     const int64_t units = WEIGHTS ? (int64_t)cut.threads.x * cut.threads.y * 2 * V : 0;

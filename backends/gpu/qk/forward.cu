@@ -174,7 +174,7 @@ template <typename T, encoding E>
 bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     row_arguments all = {};
-    row_cut cut = {SHARES, ENOUGH_BLOCKS * device.multiprocessors};
+    row_cut cut = {SHARES, ENOUGH_BLOCKS * device.multiprocessors, norm::none, {}, 0};
     if (!is_allowed(device, forward_name, plan))
         return false;
     if (const char *why = cut_rows<T, E>(problem, &all, &cut))

@@ -58,31 +58,42 @@ template <int V> DEVICE void write_unit(const lrpe::unit_places &at, const unit_
             to[at.plain[i / V] + i % V] = learned.sum[i / V][i % V].sum;
 }
 
-/* Leaves a block's sums. Each of its threads has the only row of its threadIdx.y. Weights of each head are its row's own;
- * those that heads share are added up in shared memory. */
+/* The sum of a feature's numbers in rows first .. end - 1 of each of a block's tokens, whose rows are in shared memory. */
+DEVICE float sum_of_rows(const row_arguments &all, const float *memory, int first, int end, int place)
+{
+    long_sum total;
+    for (int token = 0; token < all.source.tokens; token++)
+        for (int row = first; row < end; row++)
+            total.add(memory[(token * (int)all.rows_here.divisor + row) * all.d + place]);
+    return total.sum;
+}
+
+/* Leaves a block's sums. Each of its threads has the only row of its threadIdx.y. Of weights that heads share, each block leaves
+ * sums; of those of each head, the block that has the head's rows. */
 template <int V>
 DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_places &at, const unit_learning<V> &learned,
                        float *memory)
 {
     const row_arguments &all = learning.rows;
-    const uint32_t splits = all.splits.divisor, split = blockIdx.x % splits, slot = blockIdx.x / splits;
-    const int first = (int)(split * all.rows_here.divisor), row = first + (int)threadIdx.y;
-    const int keys = row >= all.side[0].heads, head = row - (keys != 0 ? all.side[0].heads : 0);
-    const side_partials &own = learning.side[keys];
-    if (row < all.rows && own.rows > 1)
-        write_unit(at, learned, own.sums + ((int64_t)slot * own.rows + head) * all.d);
+    const uint32_t splits = all.splits.divisor, slot = blockIdx.x / splits;
+    const int first = (int)(blockIdx.x % splits * all.rows_here.divisor);
+    const int rows = min((int)all.rows_here.divisor, all.rows - first), heads = all.side[0].heads;
+    const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
+    const int middle = min(max(heads - first, 0), rows); /* the first row of k here */
     write_unit(at, learned, memory + (int)threadIdx.y * all.d);
     __syncthreads();
-    const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
-    const int rows = min((int)blockDim.y, all.rows - first), middle = min(max(all.side[0].heads - first, 0), rows);
     for (int i = thread; i < 2 * all.d; i += threads) {
-        const int side = i >= all.d, place = i - (side != 0 ? all.d : 0);
-        if (learning.side[side].rows != 1)
-            continue;
-        long_sum total;
-        for (int at_row = side != 0 ? middle : 0; at_row < (side != 0 ? rows : middle); at_row++)
-            total.add(memory[at_row * all.d + place]);
-        learning.side[side].sums[(int64_t)blockIdx.x * all.d + place] = total.sum;
+        const int keys = i >= all.d, place = i - (keys != 0 ? all.d : 0);
+        if (learning.side[keys].rows == 1)
+            learning.side[keys].sums[(int64_t)blockIdx.x * all.d + place] =
+                sum_of_rows(all, memory, keys != 0 ? middle : 0, keys != 0 ? rows : middle, place);
+    }
+    for (int i = thread; i < rows * all.d; i += threads) {
+        const int row = i / all.d, keys = row >= middle, head = first + row - (keys != 0 ? heads : 0);
+        const side_partials &side = learning.side[keys];
+        if (side.rows > 1)
+            side.sums[((int64_t)slot * side.rows + head) * all.d + i % all.d] =
+                sum_of_rows(all, memory, row, row + 1, i % all.d);
     }
 }
 
