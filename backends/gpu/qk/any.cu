@@ -99,15 +99,14 @@ template <typename T>
 DEVICE float find_factor(const copes_qk_problem &problem, const any_group &group, const copes_view &from, float *memory)
 {
     const copes_lrpe_problem &rotate = problem.side[group.side].rotate;
-    long_sum squares;
+    float squares = 0; /* of a few features: an infinity stays one, as it would not in a long_sum */
     for_each_unit<T>(rotate, group, [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit) {
         float x[2][1];
         lrpe::read_pair(row, from, unit.plain, x);
-        squares.add(x[0][0] * x[0][0]);
-        squares.add(x[1][0] * x[1][0]);
+        squares = fmaf(x[0][0], x[0][0], fmaf(x[1][0], x[1][0], squares));
     });
     const float inverse_length = (float)(1 / ((double)rotate.d * (double)group.heads));
-    return 1 / sqrtf(fmaf(sum_of_block(squares.sum, memory), inverse_length, (float)problem.eps));
+    return 1 / sqrtf(fmaf(sum_of_block(squares, memory), inverse_length, (float)problem.eps));
 }
 
 template <typename T> DEVICE void forward_group(const copes_qk_problem &problem, const any_group &group, float *memory)

@@ -104,6 +104,7 @@ DEVICE void synchronize_warp()
 DEVICE bool any_of_block(bool value)
 {
     __shared__ bool any;
+    __syncthreads(); /* all threads have the answer of the last call */
     any = false;
     __syncthreads();
     if (value)
