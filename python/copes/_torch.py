@@ -11,12 +11,13 @@ import functools
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from . import _torch_operators as operators
 from . import _torch_qk as qk
 from ._copes import run
 from ._operators import ACT_FORWARD, LRPE_FORWARD, QK_FORWARD, TPA_DECODE
-from ._torch_library import count_writes, is_plain, refuse_outs, requires_grad
+from ._torch_library import is_plain, refuse_outs, requires_grad
 
 _OPTIONAL = {"positions", "offsets", "kv_len", "out", *qk.OPTIONAL}
 
@@ -31,7 +32,7 @@ def _run_to(out, inputs, *arguments):
     """run(*arguments), which writes to `out`."""
     refuse_outs({"out": out}, *inputs)
     result = run(*arguments)
-    count_writes({"out": out})
+    increment_version(out)
     return result
 
 
@@ -114,7 +115,7 @@ def qk_norm_rope(inputs, outs, attributes):
         made = qk.with_grad(functools.partial(qk.compute, outs), *inputs, *attributes)
     else:
         made = run(QK_FORWARD, *inputs, *outs, *attributes)
-    count_writes(written)
+    increment_version(given)
     return made
 
 

@@ -216,13 +216,6 @@ def refuse_outs(outs: Mapping[str, Tensor | None], *inputs: Tensor | None) -> No
             )
 
 
-def count_writes(outs: Mapping[str, Tensor | None]) -> None:
-    """In their versions, by which autograd knows what has changed since it was kept."""
-    for out in outs.values():
-        if out is not None:
-            increment_version(out)
-
-
 def _fake_of_out(fake):
     def check(*inputs, **outs):
         made = fake(*inputs)
@@ -258,10 +251,12 @@ def _autograd_of_out(operator):
 
 
 def _write_to_outs(operator):
+    """The kernel that counts the write in versions, by which autograd knows what has changed since it was kept."""
+
     def kernel(keyset, *inputs, **outs):
         refuse_outs(outs)
         result = operator.redispatch(keyset & _C._after_ADInplaceOrView_keyset, *inputs, **outs)
-        count_writes(outs)
+        increment_version([out for out in outs.values() if out is not None])
         return result
 
     return kernel
