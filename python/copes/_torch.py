@@ -123,7 +123,7 @@ def _registered_qk(inputs, written, keys, attributes):
     out, k_out, *caches = written.values()
     if out is not None:
         torch.ops.copes.qk_norm_rope.out(*inputs, *attributes, **written)
-        return (out, k_out) if keys else out
+        return out if k_out is None else (out, k_out)
     if operators.given(*inputs[qk.PURE :], *caches):
         caches = dict(zip(qk.CACHES, caches))
         made = torch.ops.copes.qk_norm_rope_cache.default(*inputs, keys, *attributes, **caches)

@@ -50,7 +50,7 @@ def samples(device):
     yield operators.qk_norm_rope_backward.default, (*weights, True, *QK), {}
     yield operators.qk_norm_rope_backward.default, (*weights, False, *QK), {}
     linear = (None, None, theta, None, None, None, None)
-    yield operators.qk_norm_rope_backward.default, (*linear, grads[0].requires_grad_(), None, False, *QK), {}
+    yield operators.qk_norm_rope_backward.default, (*linear, grads[0].clone().requires_grad_(), None, False, *QK), {}
 
 
 @pytest.mark.parametrize("index", range(11))
