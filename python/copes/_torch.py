@@ -107,7 +107,7 @@ def qk_norm_rope(inputs, outs, attributes):
     written = dict(zip(("out", *qk.WRITTEN), (out, None if isinstance(keys, bool) else keys, *caches)))
     given = operators.given(*written.values())
     if not is_plain(*operators.given(*inputs), *given) or any(x.is_neg() for x in given):
-        _refuse_other_arrays((*qk.NAMES, *written), (*inputs, *written.values()), out)
+        _refuse_other_arrays((*qk.NAMES, *qk.WRITTEN), (*inputs, *(written[name] for name in qk.WRITTEN)), out)
         return _registered_qk(inputs, written, keys, qk.explicit(*attributes))
     refuse_outs(written, *(() if out is None else inputs))
     if requires_grad(*inputs):

@@ -273,9 +273,7 @@ def _measure_norms(model: nn.Module, patches: dict[str, list[_Patch]]) -> list[t
 class Handle:
     """What use() returns: remove(), or the end of a with block, makes the model what it was."""
 
-    def __init__(
-        self, rotaries: list[nn.Module], patches: list[_Patch], undo_norms: list[Callable[[], None]]
-    ) -> None:
+    def __init__(self, rotaries: list[nn.Module], patches: list[_Patch], undo_norms: list[Callable[[], None]]) -> None:
         self._rotaries, self._patches, self._undo_norms = rotaries, patches, undo_norms
         for patch in patches:
             patch.add_user()
