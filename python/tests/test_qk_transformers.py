@@ -29,10 +29,6 @@ def calls(monkeypatch):
     return seen
 
 
-def normed(seen):
-    return [each["norm_over"] for each in seen if each.get("wq") is not None]
-
-
 @pytest.mark.parametrize("name", NORMED)
 def test_norms_are_part_of_the_turn(name, calls):
     """One call a layer, and no other norm of queries and keys."""
@@ -40,18 +36,9 @@ def test_norms_are_part_of_the_turn(name, calls):
     with use(model):
         calls.clear()
         model(**inputs, use_cache=False)
-        assert normed(calls) == [NORMED[name]] * 2
+        assert [each["norm_over"] for each in calls] == [NORMED[name]] * 2
         assert sum(bool(module._forward_pre_hooks) for module in model.modules()) == 2
     assert not any(module._forward_pre_hooks or "forward" in vars(module) for module in model.modules())
-
-
-@pytest.mark.parametrize("name", ["llama", "cohere", "gpt-oss"])
-def test_one_call_turns_both(name, calls):
-    model = zoo.model(name).requires_grad_(False)
-    with use(model):
-        calls.clear()
-        model(tokens(1, N), use_cache=False)
-    assert len(calls) == 2 and not normed(calls)
 
 
 def turns_alone(model, calls):
@@ -61,7 +48,7 @@ def turns_alone(model, calls):
     with use(model):
         calls.clear()
         logits = model(tokens(2, N), use_cache=False).logits
-        assert len(calls) == 2 and not normed(calls)
+        assert not calls
     assert (logits - untouched).norm() <= BOUND * untouched.norm()
 
 
