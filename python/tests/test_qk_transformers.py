@@ -75,7 +75,26 @@ def test_something_in_between(calls, between):
     def forward(self, hidden_states, position_embeddings, attention_mask=None, **_):
         q = self.q_norm(self.q_proj(hidden_states)).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         k = self.k_norm(self.k_proj(hidden_states)).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        q, k = file.apply_rotary_pos_emb(BETWEEN[between](q), k, *position_embeddings)
+        cos, sin = position_embeddings
+        q, k = file.apply_rotary_pos_emb(BETWEEN[between](q), k, cos, sin)
+        o = torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)
+        return self.o_proj(o.transpose(1, 2).flatten(2)), None
+
+    model = zoo.model("olmo 2")
+    for layer in model.model.layers:
+        layer.self_attn.forward = MethodType(forward, layer.self_attn)
+    turns_alone(model, calls)
+
+
+def test_layers_without_positions(calls):
+    """Attention that may be given no cosines norms by itself."""
+    file = transformers.models.olmo2.modeling_olmo2
+
+    def forward(self, hidden_states, position_embeddings=None, attention_mask=None, **_):
+        q = self.q_norm(self.q_proj(hidden_states)).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        k = self.k_norm(self.k_proj(hidden_states)).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        if position_embeddings is not None:
+            q, k = file.apply_rotary_pos_emb(q, k, *position_embeddings)
         o = torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)
         return self.o_proj(o.transpose(1, 2).flatten(2)), None
 
