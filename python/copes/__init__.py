@@ -5,6 +5,7 @@
                     activation
     lrpe_cosine     linearized relative positional encoding by x cos and x sin, likewise
     md_lrpe_cosine  lrpe_cosine of a grid (images, video), with tokens before it
+    qk_norm_rope    RMSNorm and RoPE of queries and keys, and the writing of a paged cache, in one pass
     tpa_decode      attention over a factored (tensor-product) key and value cache
     devices         what the library can run on
 
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING
 from ._copes import devices
 from ._copes import version as __version__
 from ._functions import act, lrpe_cosine, lrpe_rotate, md_lrpe_cosine, tpa_decode
+from ._qk import qk_norm_rope
 
 if TYPE_CHECKING:
     from . import integrations as integrations
@@ -41,4 +43,4 @@ else:
         raise AttributeError(f"module 'copes' has no attribute {name!r}")
 
 
-__all__ = ["__version__", "act", "devices", "lrpe_cosine", "lrpe_rotate", "md_lrpe_cosine", "tpa_decode"]
+__all__ = ["__version__", "act", "devices", "lrpe_cosine", "lrpe_rotate", "md_lrpe_cosine", "qk_norm_rope", "tpa_decode"]

@@ -217,6 +217,24 @@ class RotaryEmbedding(_Encoding):
         """x encoded; the arguments are copes.lrpe_rotate's. `length` is that of the longest sequence, for dynamic and
         longrope, which choose frequencies by it; None: the last position and 1. It may be a tensor of one number, which
         the host does not read. (Each call chooses anew: a cache that was filled before keeps what it has.)"""
+        theta = self._theta_for(x, offset, positions, offsets, length)
+        where = self._where(offset, positions, offsets)
+        return self._encode(lrpe_rotate, x, theta, inverse=inverse, **where)
+
+    def _where(self, offset, positions, offsets) -> dict[str, Any]:
+        """What turns, and where: arguments of the functions."""
+        return dict(
+            positions=positions,
+            offsets=offsets,
+            offset=offset,
+            rotary_dim=self.rotary_dim,
+            rotary_begin=self.rotary_begin,
+            amplitude=self.amplitude,
+            pairing=self.pairing,
+        )
+
+    def _theta_for(self, x, offset, positions, offsets, length) -> Tensor:
+        """Theta for tokens at these positions."""
         theta = self._theta()
         if self.scaled_as in ("dynamic", "longrope"):
             if length is None:
@@ -224,19 +242,7 @@ class RotaryEmbedding(_Encoding):
             theta = self._stretched(theta, length) if self.scaled_as == "dynamic" else self._chosen(theta, length)
         if theta.dim() == 3 and (positions is None or positions.dim() < 3):
             theta = theta.sum(0)  # text, whose positions are the same in all dimensions
-        return self._encode(
-            lrpe_rotate,
-            x,
-            theta,
-            positions=positions,
-            offsets=offsets,
-            offset=offset,
-            rotary_dim=self.rotary_dim,
-            rotary_begin=self.rotary_begin,
-            amplitude=self.amplitude,
-            inverse=inverse,
-            pairing=self.pairing,
-        )
+        return theta
 
     def _length(self, x, offset, positions, offsets) -> int | Tensor:
         start = max(offset) if isinstance(offset, (list, tuple)) else offset

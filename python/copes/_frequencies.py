@@ -14,6 +14,7 @@ The names of parameters are those of a Hugging Face config's rope_parameters (be
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -179,13 +180,15 @@ def axes(sections: Sequence[int], interleaved: bool) -> list[int]:
 # ---- a model's config ------------------------------------------------------------------------------------------------
 
 
+def _field(config: Any, *names: str) -> Any:
+    """The first that there is, and is not None."""
+    values = (config.get(name) if isinstance(config, Mapping) else getattr(config, name, None) for name in names)
+    return next((value for value in values if value is not None), None)
+
+
 def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
     """What RotaryEmbedding takes, from a Hugging Face config (the object, or config.json as a dict) of any age."""
-
-    def field(*names: str) -> Any:
-        values = (config.get(name) if isinstance(config, Mapping) else getattr(config, name, None) for name in names)
-        return next((value for value in values if value is not None), None)
-
+    field = functools.partial(_field, config)
     parameters = dict(_of_layer(field("rope_parameters", "rope_scaling") or {}, layer_type))
     beside = {
         "rope_theta": field("rope_theta", "rotary_emb_base"),
@@ -200,6 +203,16 @@ def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
     if dim is None:
         dim = field("hidden_size") // field("num_attention_heads")
     return {"dim": dim, "scaling": parameters, "max_position": field("max_position_embeddings")}
+
+
+def read_norm(config: Any) -> dict[str, Any]:
+    """What QKNormRotary takes besides."""
+    fields = {
+        "eps": _field(config, "rms_norm_eps"),
+        "heads": _field(config, "num_attention_heads"),
+        "kv_heads": _field(config, "num_key_value_heads"),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _of_layer(parameters: Mapping[str, Any], layer_type: str | None) -> Mapping[str, Any]:

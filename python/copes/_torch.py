@@ -7,27 +7,30 @@ type, as attention's are."""
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from . import _torch_operators as operators
+from . import _torch_qk as qk
 from ._copes import run
-from ._operators import ACT_FORWARD, LRPE_FORWARD, TPA_DECODE
-from ._torch_library import is_plain, refuse_out, requires_grad
+from ._operators import ACT_FORWARD, LRPE_FORWARD, QK_FORWARD, TPA_DECODE
+from ._torch_library import is_plain, refuse_outs, requires_grad
 
-_OPTIONAL = ("positions", "offsets", "kv_len", "out")
+_OPTIONAL = {"positions", "offsets", "kv_len", "out", *qk.OPTIONAL}
 
 
 def _refuse_other_arrays(names, inputs, out) -> None:
     for name, x in zip((*names, "out"), (*inputs, out)):
-        if not isinstance(x, Tensor) and not (x is None and name in _OPTIONAL):
+        if not isinstance(x, Tensor) and not (name in _OPTIONAL and (x is None or isinstance(x, bool))):
             raise TypeError(f"{name} is a {type(x)}; beside a PyTorch tensor it must be one, too")
 
 
 def _run_to(out, inputs, *arguments):
     """run(*arguments), which writes to `out`."""
-    refuse_out(out, *inputs)
+    refuse_outs({"out": out}, *inputs)
     result = run(*arguments)
     increment_version(out)
     return result
@@ -96,3 +99,34 @@ def tpa_decode(inputs, attributes, return_lse, out):
         return out, torch.ops.copes.tpa_decode_lse.out(*inputs, *attributes, out=out)
     torch.ops.copes.tpa_decode.out(*inputs, *attributes, out=out)
     return out
+
+
+def qk_norm_rope(inputs, outs, attributes):
+    """outs are those of run()."""
+    out, keys, *caches = outs
+    written = dict(zip(("out", *qk.WRITTEN), (out, None if isinstance(keys, bool) else keys, *caches)))
+    given = operators.given(*written.values())
+    if not is_plain(*operators.given(*inputs), *given) or any(x.is_neg() for x in given):
+        _refuse_other_arrays((*qk.NAMES, *qk.WRITTEN), (*inputs, *outs[1:]), out)
+        return _registered_qk(inputs, written, keys, qk.explicit(*attributes))
+    refuse_outs(written, *(() if out is None else inputs))
+    if requires_grad(*inputs):
+        qk.refuse_constants([x is not None and x.requires_grad for x in inputs])
+        made = qk.with_grad(functools.partial(qk.compute, outs), *inputs, *attributes)
+    else:
+        made = run(QK_FORWARD, *inputs, *outs, *attributes)
+    increment_version(given)
+    return made
+
+
+def _registered_qk(inputs, written, keys, attributes):
+    out, k_out, *caches = written.values()
+    if out is not None:
+        torch.ops.copes.qk_norm_rope.out(*inputs, *attributes, **written)
+        return (out, k_out) if keys else out
+    if operators.given(*inputs[qk.PURE :], *caches):
+        caches = dict(zip(qk.CACHES, caches))
+        made = torch.ops.copes.qk_norm_rope_cache.default(*inputs, keys, *attributes, **caches)
+    else:
+        made = torch.ops.copes.qk_norm_rope.default(*inputs[: qk.PURE], *attributes)
+    return made if keys else made[0]

@@ -6,6 +6,9 @@ and ADInplaceOrView are here."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+
 import torch
 from torch import _C, Tensor
 from torch._C import _get_tracing_state, _len_torch_dispatch_stack
@@ -43,20 +46,21 @@ def is_plain(x: Tensor, *others: Tensor) -> bool:
 
 def define(name: str, arguments: str, results: str, compute, fake, *, autograd=None, batched=None) -> None:
     """Registers torch.ops.copes.<name>. `fake` makes its results without values, `autograd` is what function() or
-    without_derivatives() made, `batched` the rule of torch.vmap. A name that ends in .out is of what writes the first of
-    the same results to `out` and returns the others; it has neither derivatives nor a rule."""
+    without_derivatives() made, `batched` the rule of torch.vmap, which only what writes nothing can have. What is
+    written to are the keyword arguments. A name that ends in .out is of what writes the first of the same results to them
+    and returns the others; it has no derivatives."""
     _LIBRARY.define(f"{name}({arguments}) -> {results}", tags=(torch.Tag.pt2_compliant_tag,))
     for key in ("CPU", "CUDA"):
         _LIBRARY.impl(name, compute, key)
     base, _, overload = name.partition(".")
     operator = getattr(getattr(torch.ops.copes, base), overload or "default")
     torch.library.register_fake(f"copes::{name}", _fake_of_out(fake) if overload == "out" else fake, lib=_LIBRARY)
-    if overload == "out":
-        _LIBRARY.impl(name, _autograd_of_out(operator), "Autograd", with_keyset=True)
-        _LIBRARY.impl(name, _write_to_out(operator), "ADInplaceOrView", with_keyset=True)
+    kernel = _autograd_of_out(operator) if overload == "out" else autograd(operator)
+    _LIBRARY.impl(name, kernel, "Autograd", with_keyset=True)
+    if operator._schema.is_mutable:
+        _LIBRARY.impl(name, _write_to_outs(operator), "ADInplaceOrView", with_keyset=True)
         _LIBRARY.impl(name, _resolve_negative(operator), "Negative")
-    else:
-        _LIBRARY.impl(name, autograd(operator), "Autograd", with_keyset=True)
+    if batched is not None:
         torch.library.register_vmap(f"copes::{name}", batched, lib=_LIBRARY)
 
 
@@ -109,9 +113,13 @@ def function(setup, backward, jvp, refuse=lambda needed: None):
     apply = _apply_of(Registered)
 
     def kernel_of(operator):
-        def kernel(keyset, *inputs):
+        def kernel(keyset, *inputs, **outs):
             _refuse_gradients(refuse, inputs)
-            return _apply_at_level(apply, _below_autograd(operator, keyset), *inputs)
+            compute = _below_autograd(operator, keyset)
+            if outs:
+                _check_outs(outs)
+                compute = functools.partial(compute, **outs)
+            return _apply_at_level(apply, compute, *inputs)
 
         return kernel
 
@@ -141,13 +149,13 @@ def _below_autograd(operator, keyset):
     one of torch.func's levels computes the level below it, which may ask for derivatives of its own."""
     reverse, forward = torch.is_grad_enabled(), _C._is_fwd_grad_enabled()
 
-    def compute(*inputs, **out):
+    def compute(*inputs, **outs):
         with (
             torch.set_grad_enabled(reverse),
             forward_ad._set_fwd_grad_enabled(forward),
             _C._AutoDispatchBelowAutograd(),
         ):
-            return operator.redispatch(keyset & _C._after_autograd_keyset, *inputs, **out)
+            return operator.redispatch(keyset & _C._after_autograd_keyset, *inputs, **outs)
 
     return compute
 
@@ -194,22 +202,29 @@ def _tangents_refused(refuse):
 # ---- out -------------------------------------------------------------------------------------------------------------
 
 
-def refuse_out(out: Tensor, *inputs: Tensor | None) -> None:
-    """What PyTorch asks of every out=, before it is written to."""
-    if requires_grad(out, *inputs):
-        what = "out requires grad" if out.requires_grad else "an input requires grad"
-        raise RuntimeError(f"out: {what}, and what is written to out has no gradient; use torch.no_grad()")
-    if out.is_inference() and not torch.is_inference_mode_enabled():
-        raise RuntimeError("out: it is an inference tensor, which only torch.inference_mode() may write to; clone it")
+def refuse_outs(outs: Mapping[str, Tensor | None], *inputs: Tensor | None) -> None:
+    """What PyTorch asks of every out=, before it is written to; of an `out` whose history is that of inputs, them too."""
+    for name, out in outs.items():
+        if out is None:
+            continue
+        if requires_grad(out, *inputs):
+            what = f"{name} requires grad" if out.requires_grad else "an input requires grad"
+            raise RuntimeError(f"{name}: {what}, and what is written to {name} has no gradient; use torch.no_grad()")
+        if out.is_inference() and not torch.is_inference_mode_enabled():
+            raise RuntimeError(
+                f"{name}: it is an inference tensor, which only torch.inference_mode() may write to; clone it"
+            )
 
 
 def _fake_of_out(fake):
-    def check(*inputs, out):
+    def check(*inputs, **outs):
         made = fake(*inputs)
-        o, *others = made if isinstance(made, tuple) else (made,)
-        for name in ("shape", "dtype", "device"):
-            if getattr(out, name) != getattr(o, name):
-                raise ValueError(f"out has {name} {getattr(out, name)}; it must be {getattr(o, name)}")
+        made = made if isinstance(made, tuple) else (made,)
+        for (out_name, out), o in zip(outs.items(), made):
+            for name in ("shape", "dtype", "device"):
+                if out is not None and getattr(out, name) != getattr(o, name):
+                    raise ValueError(f"{out_name} has {name} {getattr(out, name)}; it must be {getattr(o, name)}")
+        others = made[len(outs) :]
         return others[0] if others else None
 
     return check
@@ -219,24 +234,29 @@ def _refuse_tangents_of_out(needed):
     raise NotImplementedError("out: a tensor has a tangent, and what is written to out has no derivative")
 
 
-def _autograd_of_out(operator):
-    refuse_tangents = _tangents_refused(_refuse_tangents_of_out)
+_refuse_tangents = _tangents_refused(_refuse_tangents_of_out)
 
-    def kernel(keyset, *inputs, out):
-        refuse_out(out, *inputs)
-        refuse_tangents(out, *inputs)
-        return _below_autograd(operator, keyset)(*inputs, out=out)
+
+def _check_outs(outs, *inputs) -> None:
+    refuse_outs(outs, *inputs)
+    _refuse_tangents(*outs.values(), *inputs)
+
+
+def _autograd_of_out(operator):
+    def kernel(keyset, *inputs, **outs):
+        _check_outs(outs, *inputs)
+        return _below_autograd(operator, keyset)(*inputs, **outs)
 
     return kernel
 
 
-def _write_to_out(operator):
-    """The kernel that counts the write in out's version, by which autograd knows what has changed since it was kept."""
+def _write_to_outs(operator):
+    """The kernel that counts the write in versions, by which autograd knows what has changed since it was kept."""
 
-    def kernel(keyset, *inputs, out):
-        refuse_out(out)
-        result = operator.redispatch(keyset & _C._after_ADInplaceOrView_keyset, *inputs, out=out)
-        increment_version(out)
+    def kernel(keyset, *inputs, **outs):
+        refuse_outs(outs)
+        result = operator.redispatch(keyset & _C._after_ADInplaceOrView_keyset, *inputs, **outs)
+        increment_version([out for out in outs.values() if out is not None])
         return result
 
     return kernel
@@ -245,13 +265,16 @@ def _write_to_out(operator):
 def _resolve_negative(operator):
     """The kernel for negative views, as PyTorch's own wants operators that return what they have written to."""
 
-    def kernel(*inputs, out):
+    def resolved(x):
+        return x.resolve_neg() if isinstance(x, Tensor) else x
+
+    def kernel(*inputs, **outs):
         with _C._AutoDispatchBelowADInplaceOrView():
-            memory = out.resolve_neg()
-            inputs = (x.resolve_neg() if isinstance(x, Tensor) else x for x in inputs)
-            result = operator(*inputs, out=memory)
-            if memory is not out:
-                out.copy_(memory)
+            memory = {name: resolved(out) for name, out in outs.items()}
+            result = operator(*map(resolved, inputs), **memory)
+            for name, out in outs.items():
+                if memory[name] is not out:
+                    out.copy_(memory[name])
         return result
 
     return kernel

@@ -15,12 +15,13 @@ SEQUENCE = (1, -3)
 _LINEAR = ("none", "relu")  # what has a second derivative: none
 
 _ACT = "str act, int dim"
-_LRPE = (  # AOTInductor hands None to an operator for a list without numbers
-    "str variant, str pairing, str act, int dim, SymInt[]? grid, SymInt[]? offset, SymInt prefix, SymInt suffix, "
-    "SymInt[]? sections, SymInt rotary_dim, SymInt rotary_begin, float? amplitude, bool inverse, bool pad_theta"
+ROTATION = (  # AOTInductor hands None to an operator for a list without numbers
+    "SymInt[]? grid, SymInt[]? offset, SymInt prefix, SymInt suffix, SymInt[]? sections, SymInt rotary_dim, "
+    "SymInt rotary_begin, float? amplitude, bool inverse, bool pad_theta"
 )
-_LRPE_ANGLES = "Tensor theta, Tensor? positions, Tensor? offsets"
-_LRPE_GRADIENT = f"Tensor? x, {_LRPE_ANGLES}, Tensor grad_o, Tensor? lse, {_LRPE}"
+_LRPE = f"str variant, str pairing, str act, int dim, {ROTATION}"
+ANGLES = "Tensor theta, Tensor? positions, Tensor? offsets"
+_LRPE_GRADIENT = f"Tensor? x, {ANGLES}, Tensor grad_o, Tensor? lse, {_LRPE}"
 LRPE_NAMES = ("x", "theta", "positions", "offsets")
 _TPA_INPUTS = "Tensor aq, Tensor bq, Tensor ak, Tensor bk, Tensor av, Tensor bv, Tensor? kv_len"
 _TPA = "float? scale, float? scale_q, float? scale_k, float? scale_v, bool causal"
@@ -131,28 +132,13 @@ define(
 # ---- lrpe ------------------------------------------------------------------------------------------------------------
 
 
-def explicit(
-    variant,
-    pairing,
-    act,
-    dim,
-    grid,
-    offset,
-    prefix,
-    suffix,
-    sections,
-    rotary_dim,
-    rotary_begin,
-    amplitude,
-    inverse,
-    pad_theta,
-):
+def explicit(variant, pairing, act, dim, *rotation):
     """The attributes as the operators' schema has them, which knows None for lists and amplitude only."""
+    return variant, pairing, act, -1 if dim is None else dim, *explicit_rotation(*rotation)
+
+
+def explicit_rotation(grid, offset, prefix, suffix, sections, rotary_dim, rotary_begin, amplitude, inverse, pad_theta):
     return (
-        variant,
-        pairing,
-        act,
-        -1 if dim is None else dim,
         None if grid is None else list(grid),
         list(offset) if isinstance(offset, (list, tuple)) else [offset],
         prefix,
@@ -189,10 +175,14 @@ def _lrpe_backward_theta(*arguments):
     return run(LRPE_BACKWARD, *arguments[:6], None, True, *arguments[6:])
 
 
-def refuse_positions(needed) -> None:
-    for name, is_needed in zip(LRPE_NAMES[2:], needed[2:4]):
+def refuse_constants(operator: str, names, needed) -> None:
+    for name, is_needed in zip(names, needed):
         if is_needed:
-            raise RuntimeError(f"lrpe: {name} requires grad, but has no gradient; pass {name}.detach()")
+            raise RuntimeError(f"{operator}: {name} requires grad, but has no gradient; pass {name}.detach()")
+
+
+def refuse_positions(needed) -> None:
+    refuse_constants("lrpe", LRPE_NAMES[2:], needed[2:4])
 
 
 def _refuse_theta_twice(*_):
@@ -277,14 +267,19 @@ def _jvp_lrpe_backward(ctx, kept, x_tangent, _theta, _positions, _offsets, tange
     return torch.ops.copes.lrpe_backward.default(*kept[:4], tangent, lse, *ctx.attributes)
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def check_devices(names, tensors) -> None:
+    """All must be where the first is."""
+    for name, other in zip(names[1:], tensors[1:]):
+        if other is not None and other.device != tensors[0].device:
+            raise ValueError(f"{name} is on {other.device}; it must be where {names[0]} is, on {tensors[0].device}")
+
+
 def _fake_lrpe(x, theta, positions, offsets, variant, *attributes):
-    for name, other in zip(LRPE_NAMES[1:], (theta, positions, offsets)):
-        if other is not None and other.device != x.device:
-            raise ValueError(f"{name} is on {other.device}; it must be where x is, on {x.device}")
+    check_devices(LRPE_NAMES, (x, theta, positions, offsets))
     if variant == "rotate":
         return torch.empty_like(x)
     return x.new_empty((*x.shape[:-1], 2 * x.shape[-1]))
@@ -292,7 +287,7 @@ def _fake_lrpe(x, theta, positions, offsets, variant, *attributes):
 
 def _fake_lrpe_lse(x, *arguments):
     heads = x.shape[2] if x.dim() == 4 else 1
-    return _fake_lrpe(x, *arguments), x.new_empty((x.shape[0], heads, x.shape[-1]), dtype=_wide(x.dtype))
+    return _fake_lrpe(x, *arguments), x.new_empty((x.shape[0], heads, x.shape[-1]), dtype=wide(x.dtype))
 
 
 def _fake_lrpe_backward(x, theta, positions, offsets, grad_o, lse, variant, *attributes):
@@ -303,12 +298,12 @@ def _fake_lrpe_backward(x, theta, positions, offsets, grad_o, lse, variant, *att
 
 def _fake_lrpe_backward_theta(x, theta, positions, offsets, grad_o, *others):
     grad_x = _fake_lrpe_backward(x, theta, positions, offsets, grad_o, *others)
-    return grad_x, theta.new_empty(theta.shape, dtype=_wide(grad_o.dtype))
+    return grad_x, theta.new_empty(theta.shape, dtype=wide(grad_o.dtype))
 
 
 define(
     "lrpe",
-    f"Tensor x, {_LRPE_ANGLES}, {_LRPE}",
+    f"Tensor x, {ANGLES}, {_LRPE}",
     "Tensor",
     compute_lrpe,
     _fake_lrpe,
@@ -317,14 +312,14 @@ define(
 )
 define(
     "lrpe_lse",
-    f"Tensor x, {_LRPE_ANGLES}, {_LRPE}",
+    f"Tensor x, {ANGLES}, {_LRPE}",
     "(Tensor, Tensor)",
     compute_lrpe_lse,
     _fake_lrpe_lse,
     autograd=_autograd_lrpe_lse,
     batched=_torch_vmap.lrpe_lse,
 )
-define("lrpe.out", f"Tensor x, {_LRPE_ANGLES}, {_LRPE}, *, Tensor(a!) out", "()", _lrpe_out, _fake_lrpe)
+define("lrpe.out", f"Tensor x, {ANGLES}, {_LRPE}, *, Tensor(a!) out", "()", _lrpe_out, _fake_lrpe)
 define(
     "lrpe_backward",
     _LRPE_GRADIENT,
@@ -377,7 +372,7 @@ def _fake_tpa(aq, bq, ak, bk, av, bv, *others):
 
 
 def _fake_tpa_lse(aq, *others):
-    return _fake_tpa(aq, *others), aq.new_empty(aq.shape[:3], dtype=_wide(aq.dtype))
+    return _fake_tpa(aq, *others), aq.new_empty(aq.shape[:3], dtype=wide(aq.dtype))
 
 
 define(

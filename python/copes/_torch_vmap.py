@@ -27,9 +27,12 @@ def _into_batch(x):
 
 
 def _out_of_batch(result, sizes):
-    """A result, which may be several, with the mapped axis first, and where that is."""
+    """A result, which may be several, with the mapped axis first, and where that is. One that there is not is empty and
+    has none."""
     if isinstance(result, tuple):
-        return tuple(o.unflatten(0, sizes) for o in result), (0,) * len(result)
+        there = [o.dim() > 1 for o in result]
+        results = tuple(o.unflatten(0, sizes) if is_there else o for o, is_there in zip(result, there))
+        return results, tuple(0 if is_there else None for is_there in there)
     return result.unflatten(0, sizes), 0
 
 
@@ -140,6 +143,36 @@ lrpe = _lrpe_rule("lrpe", _FORWARD)
 lrpe_lse = _lrpe_rule("lrpe_lse", _FORWARD)
 lrpe_backward = _lrpe_rule("lrpe_backward", _BACKWARD)
 lrpe_backward_theta = _lrpe_rule("lrpe_backward_theta", _BACKWARD, theta_apart=True)
+
+
+# ---- qk_norm_rope ----------------------------------------------------------------------------------------------------
+
+_QK_THETA, _QK_POSITIONS, _WEIGHTS = 2, 3, slice(5, 7)  # places among the operators' tensors
+
+
+def _qk_rule(name, count):
+    """For an operator of `count` tensors, in the backward a flag for the gradients of weights, and attributes. The mapped
+    axis joins the batch; where each has a theta or weights of its own, or gradients of weights, there is a call for
+    each."""
+
+    def rule(info, in_dims, *arguments):
+        tensors, dims, others = arguments[:count], in_dims[:count], arguments[count:]
+        learned = others[0] is True and any(w is not None for w in tensors[_WEIGHTS])
+        if learned or any(dim is not None for dim in (dims[_QK_THETA], *dims[_WEIGHTS])):
+            return _call_for_each(name, info.batch_size, tensors, dims, others)
+        mapped = list(_mapped(info, dims, tensors))
+        batch = next(x for x in mapped if x is not None and x.dim() == 5).shape[:2]
+        inputs = list(map(_into_batch, mapped))
+        inputs[_QK_THETA], inputs[_WEIGHTS] = tensors[_QK_THETA], tensors[_WEIGHTS]
+        where = (x[_QK_POSITIONS] for x in (tensors, dims, mapped))
+        inputs[_QK_POSITIONS] = _positions_into_batch(*where, batch[1])
+        return _out_of_batch(_operator(name)(*inputs, *others), batch)
+
+    return rule
+
+
+qk_norm_rope = _qk_rule("qk_norm_rope", 7)
+qk_norm_rope_backward = _qk_rule("qk_norm_rope_backward", 9)
 
 
 # ---- tpa_decode ------------------------------------------------------------------------------------------------------

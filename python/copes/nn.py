@@ -1,7 +1,7 @@
-"""Layers for PyTorch models: RotaryEmbedding, LRPE and TPADecodeCache, and the function mrope_theta.
+"""Layers for PyTorch models: RotaryEmbedding, QKNormRotary, LRPE and TPADecodeCache, and the function mrope_theta.
 
-Their frequencies and caches are buffers that no state_dict holds: a checkpoint is the same with and without them. Only a
-theta that LRPE learns is a parameter."""
+Their frequencies and caches are buffers that no state_dict holds: a checkpoint is the same with and without them. Only
+QKNormRotary's weights and a theta that LRPE learns are parameters."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from . import _torch  # noqa: F401 - registers the operators, for what loads a compiled or exported model
 from ._encodings import LRPE, RotaryEmbedding, mrope_theta, show
 from ._functions import tpa_decode
+from ._qk_rotary import QKNormRotary
 
-__all__ = ["LRPE", "RotaryEmbedding", "TPADecodeCache", "mrope_theta"]
+__all__ = ["LRPE", "QKNormRotary", "RotaryEmbedding", "TPADecodeCache", "mrope_theta"]
 
 
 class TPADecodeCache(nn.Module):

@@ -1,4 +1,4 @@
-/* Views of arrays: NumPy's through __array_struct__, which knows read-only arrays and ml_dtypes' bfloat16 and costs no
+/* Views of arrays: NumPy's through __array_struct__, which knows read-only arrays and ml_dtypes' types and costs no
  * Python code, others' through DLPack's function table where their type has one, else through __dlpack__. */
 #include "python/ext/array.h"
 
@@ -6,28 +6,43 @@
 
 #include <stdatomic.h>
 
-enum { DLPACK_BOOL = 6 }; /* which headers of DLPack 0.6 lack */
+enum { DLPACK_BOOL = 6, DLPACK_FLOAT8_E4M3FN = 10 }; /* which headers of DLPack 0.6 lack */
 
-/* ml_dtypes' bfloat16 is to NumPy a void of two bytes, as a structured type of two bytes is: its dtype's class
- * tells. */
-static int is_bfloat16(PyObject *object)
+/* Of ml_dtypes, whose types are to NumPy voids, as structured types are: the class of the dtype tells. */
+typedef struct extension_dtype {
+    const char *name;
+    int itemsize;
+    uint8_t code;
+    _Atomic(PyObject *) seen; /* the first dtype that was it, kept for good: there is one object in practice */
+} extension_dtype;
+
+static int is_extension_dtype(PyObject *dtype, extension_dtype *of)
 {
-    static _Atomic(PyObject *) seen; /* the first dtype that was one, kept for good: there is one object in practice */
-    PyObject *dtype = PyObject_GetAttrString(object, "dtype");
-    if (dtype == NULL)
-        return -1;
-    if (dtype == atomic_load(&seen)) {
-        Py_DECREF(dtype);
+    if (dtype == atomic_load(&of->seen))
         return 1;
-    }
     PyObject *type = PyObject_GetAttrString(dtype, "type");
     PyObject *name = type != NULL ? PyObject_GetAttrString(type, "__name__") : NULL;
-    const int found = name != NULL ? PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0 : -1;
+    const int found = name != NULL ? PyUnicode_CompareWithASCIIString(name, of->name) == 0 : -1;
     Py_XDECREF(name);
     Py_XDECREF(type);
     PyObject *none = NULL;
-    if (found != 1 || !atomic_compare_exchange_strong(&seen, &none, dtype))
-        Py_DECREF(dtype);
+    if (found == 1 && atomic_compare_exchange_strong(&of->seen, &none, dtype))
+        Py_INCREF(dtype);
+    return found;
+}
+
+/* Finds the type's code. Returns 0 where it is another, -1 with an exception set. */
+static int extension_code(PyObject *object, int itemsize, uint8_t *code)
+{
+    static extension_dtype known[] = {{.name = "bfloat16", .itemsize = 2, .code = kDLBfloat},
+                                      {.name = "float8_e4m3fn", .itemsize = 1, .code = DLPACK_FLOAT8_E4M3FN}};
+    PyObject *dtype = PyObject_GetAttrString(object, "dtype");
+    int found = dtype != NULL ? 0 : -1;
+    for (size_t i = 0; i < sizeof known / sizeof known[0] && found == 0; i++) {
+        found = known[i].itemsize == itemsize ? is_extension_dtype(dtype, &known[i]) : 0;
+        *code = known[i].code;
+    }
+    Py_XDECREF(dtype);
     return found;
 }
 
@@ -40,10 +55,7 @@ static int numpy_dtype(PyObject *object, const numpy_interface *from, const char
     case 'i': dtype->code = kDLInt; break;
     case 'u': dtype->code = kDLUInt; break;
     case 'b': dtype->code = DLPACK_BOOL; break;
-    case 'V':
-        dtype->code = kDLBfloat;
-        known = known && from->itemsize == 2 ? is_bfloat16(object) : 0;
-        break;
+    case 'V': known = known ? extension_code(object, from->itemsize, &dtype->code) : 0; break;
     default: known = 0;
     }
     if (known == 0) {
@@ -51,7 +63,8 @@ static int numpy_dtype(PyObject *object, const numpy_interface *from, const char
         if (name != NULL)
             PyErr_Format(PyExc_TypeError,
                          "%s has dtype %S; it must be float32, float16, bfloat16 or float64 (kv_len: int32; positions "
-                         "and offsets: int32, int64 or float32), in native byte order",
+                         "and offsets: int32, int64 or float32; slots: int64; caches also float8_e4m3fn or uint8), in "
+                         "native byte order",
                          slot, name);
         Py_XDECREF(name);
     }

@@ -86,7 +86,7 @@ static int set_bool(const copes_attribute_info *info, PyObject *value, void *to)
     return 0;
 }
 
-/* Zero is how a descriptor asks for the default, so it cannot ask for zero. */
+/* Zero is how a descriptor asks for the default, so it cannot ask for zero, unless that is the default. */
 static int set_double(const copes_attribute_info *info, PyObject *value, void *to)
 {
     const double number = PyFloat_AsDouble(value);
@@ -95,7 +95,7 @@ static int set_double(const copes_attribute_info *info, PyObject *value, void *t
             PyErr_Format(PyExc_TypeError, "%s is %R; it must be a number", info->name, value);
         return -1;
     }
-    if (number == 0) {
+    if (number == 0 && strcmp(info->fallback, "0") != 0) {
         PyErr_Format(PyExc_ValueError, "%s is 0; it must be another number, or None for %s", info->name,
                      info->fallback);
         return -1;

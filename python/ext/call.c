@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_OUT = 0, SECOND_OUT = 1 }; /* operators have two outputs at most */
+enum { FIRST_OUT = 0 };
 
 typedef struct invocation {
     const copes_op_info *info;
@@ -20,8 +20,8 @@ typedef struct invocation {
     array in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS]; /* open where args has their tensor */
     PyObject *result[COPES_MAX_OUTPUTS];                /* owned; NULL: the call goes without */
     PyObject *const *next, *const *end;                 /* arguments not read yet */
-    const array *like;                                  /* the input that results are made after */
-    PyObject *like_object;
+    PyObject *object[COPES_MAX_INPUTS];                 /* the inputs, borrowed; NULL: absent */
+    int like;                   /* the input that stands for the call: its first output's, or else the first */
     const framework *framework; /* that of the first input, and so of all */
 } invocation;
 
@@ -74,7 +74,7 @@ static int open_given(invocation *call, PyObject *object, const char *name, arra
 
 static int open_inputs(invocation *call)
 {
-    const int preferred = call->info->inplace > 0 ? call->info->inplace - 1 : 0;
+    const int preferred = call->info->out[FIRST_OUT]->replaces - 1;
     for (int i = 0; i < COPES_MAX_INPUTS; i++) {
         const copes_slot_info *slot = call->info->in[i];
         if (slot == NULL)
@@ -87,10 +87,9 @@ static int open_inputs(invocation *call)
         if (open_given(call, object, slot->name, &call->in[i]) != 0)
             return -1;
         call->args.in[i] = &call->in[i].tensor;
-        if (i == preferred || call->like == NULL) {
-            call->like = &call->in[i];
-            call->like_object = object;
-        }
+        call->object[i] = object;
+        if (i == preferred || call->like < 0)
+            call->like = i;
     }
     return 0;
 }
@@ -143,7 +142,7 @@ static int open_outputs(invocation *call, copes_args *wanted)
         const int optional = call->info->out[i]->optional;
         if (object == Py_False || (object == Py_None && optional))
             continue;
-        if (object == Py_None || object == Py_True) {
+        if (object == Py_None || (object == Py_True && !call->info->out[i]->updated)) {
             call->out[i].tensor.shape = call->out[i].shape;
             wanted->out[i] = &call->out[i].tensor;
         } else if (open_output(call, i, object) != 0) {
@@ -159,7 +158,7 @@ static int read_attributes(invocation *call)
         PyObject *value = take(call);
         if (value == NULL)
             return missing_arguments(call);
-        if (attribute_set(call->info, i, value, call->like->tensor.ndim, &call->op) != 0)
+        if (attribute_set(call->info, i, value, call->in[call->like].tensor.ndim, &call->op) != 0)
             return -1;
     }
     return call->next == call->end ? 0 : missing_arguments(call);
@@ -189,21 +188,23 @@ static PyObject *shape_tuple(const DLTensor *tensor)
     return shape;
 }
 
-/* An array of this description by the framework of the call's input. Where a result can be the input itself it has its
+/* An array of this description by the framework of the call's inputs. Where a result can be an input itself it has its
  * strides, so that a layout stays from operator to operator; else it is contiguous. */
 static PyObject *make_result(const invocation *call, int slot, const DLTensor *description)
 {
-    if (call->like->framework->empty == Py_None)
+    if (call->framework->empty == Py_None)
         return buffer_new(description);
-    const DLTensor *like = &call->like->tensor;
-    const bool as_like = slot == FIRST_OUT && call->info->inplace > 0 && same_shape(description, like);
-    PyObject *shape = as_like ? Py_NewRef(Py_None) : shape_tuple(description);
+    const int replaced = call->info->out[slot]->replaces - 1;
+    const bool can_replace = replaced >= 0 && call->args.in[replaced] != NULL;
+    const int from = can_replace ? replaced : call->like;
+    const DLTensor *like = &call->in[from].tensor;
+    PyObject *shape = can_replace && same_shape(description, like) ? Py_NewRef(Py_None) : shape_tuple(description);
     PyObject *type = same_type(description->dtype, like->dtype)
                          ? Py_NewRef(Py_None)
                          : PyUnicode_FromString(description->dtype.bits == 64 ? "float64" : "float32");
     PyObject *made = NULL;
     if (shape != NULL && type != NULL)
-        made = PyObject_CallFunctionObjArgs(call->like->framework->empty, call->like_object, shape, type, NULL);
+        made = PyObject_CallFunctionObjArgs(call->framework->empty, call->object[from], shape, type, NULL);
     Py_XDECREF(shape);
     Py_XDECREF(type);
     return made;
@@ -212,13 +213,16 @@ static PyObject *make_result(const invocation *call, int slot, const DLTensor *d
 static int make_results(invocation *call, copes_args *wanted)
 {
     bool any = false;
-    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
+    copes_args described =
+        call->args; /* with what is updated, which says what else there must be, and what is wanted */
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         any = any || wanted->out[i] != NULL;
+        if (call->info->out[i] != NULL && !call->info->out[i]->updated)
+            described.out[i] = wanted->out[i];
+    }
     if (!any)
         return 0;
-    for (int i = 0; i < COPES_MAX_INPUTS; i++)
-        wanted->in[i] = call->args.in[i];
-    if (raise_status(copes_infer(&call->op, wanted)) != 0)
+    if (raise_status(copes_infer(&call->op, &described)) != 0)
         return -1;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         if (wanted->out[i] == NULL)
@@ -239,19 +243,19 @@ static copes_status run_unlocked(copes_context *context, const invocation *call,
 /* Scratch memory of a GPU, as an array of bytes by the framework, so that its allocator and stream order serve. */
 static PyObject *make_scratch(const invocation *call, size_t size)
 {
-    const framework *from = call->like->framework;
+    const framework *from = call->framework;
     if (from->empty != Py_None)
-        return PyObject_CallFunction(from->scratch, "On", call->like_object, (Py_ssize_t)size);
+        return PyObject_CallFunction(from->scratch, "On", call->object[call->like], (Py_ssize_t)size);
     int64_t shape[] = {(int64_t)size};
     return buffer_new(
-        &(DLTensor){.device = call->like->tensor.device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape});
+        &(DLTensor){.device = call->in[call->like].tensor.device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = shape});
 }
 
 static int run_with_scratch(copes_context *context, const invocation *call, size_t size)
 {
     if (size == 0)
         return raise_status(run_unlocked(context, call, NULL, 0));
-    if (call->like->tensor.device.device_type == kDLCPU) {
+    if (call->in[call->like].tensor.device.device_type == kDLCPU) {
         void *workspace = malloc(size);
         if (workspace == NULL) {
             PyErr_NoMemory();
@@ -275,12 +279,11 @@ static int run_with_scratch(copes_context *context, const invocation *call, size
 
 static int run(invocation *call)
 {
-    const DLDevice device = call->like->tensor.device;
+    const DLDevice device = call->in[call->like].tensor.device;
     copes_context *context;
     void *stream;
     size_t size;
-    if (raise_status(contexts_get(device, &context)) != 0 ||
-        framework_stream(call->like->framework, device, &stream) != 0 ||
+    if (raise_status(contexts_get(device, &context)) != 0 || framework_stream(call->framework, device, &stream) != 0 ||
         raise_status(copes_context_set_stream(context, stream)) != 0 ||
         raise_status(copes_workspace_size(context, &call->op, &call->args, &size)) != 0)
         return -1;
@@ -296,24 +299,30 @@ static int run_call(invocation *call, copes_args *made)
 }
 
 /* What the caller gets for the array in this slot. */
-static PyObject *finish(const invocation *call, int slot, bool made)
+static PyObject *finish(const invocation *call, int slot, const copes_args *made)
 {
-    PyObject *finish = call->like->framework->finish;
-    if (!made || finish == Py_None)
+    PyObject *finish = call->framework->finish;
+    if (made->out[slot] == NULL || finish == Py_None)
         return Py_NewRef(call->result[slot]);
-    return PyObject_CallFunctionObjArgs(finish, call->result[slot], call->like_object, NULL);
+    return PyObject_CallFunctionObjArgs(finish, call->result[slot], call->object[call->like], NULL);
 }
 
+/* An output alone, or a tuple of several; those that existed before the call are the caller's anyway. */
 static PyObject *take_results(const invocation *call, const copes_args *made)
 {
-    PyObject *first = finish(call, FIRST_OUT, made->out[FIRST_OUT] != NULL);
-    if (first == NULL || call->result[SECOND_OUT] == NULL)
-        return first;
-    PyObject *second = finish(call, SECOND_OUT, made->out[SECOND_OUT] != NULL);
-    PyObject *both = second != NULL ? PyTuple_Pack(2, first, second) : NULL;
-    Py_DECREF(first);
-    Py_XDECREF(second);
-    return both;
+    int slots[COPES_MAX_OUTPUTS], count = 0;
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
+        if (call->result[i] != NULL && !call->info->out[i]->updated)
+            slots[count++] = i;
+    if (count == 1)
+        return finish(call, slots[0], made);
+    PyObject *results = PyTuple_New(count);
+    for (int i = 0; i < count && results != NULL; i++) {
+        PyObject *each = finish(call, slots[i], made);
+        if (each == NULL || PyTuple_SetItem(results, i, each) != 0)
+            Py_CLEAR(results);
+    }
+    return results;
 }
 
 static void close_call(invocation *call)
@@ -344,7 +353,8 @@ PyObject *call_run(PyObject *module, PyObject *const *arguments, Py_ssize_t coun
     memset(call.result, 0, sizeof call.result);
     call.next = arguments + 1;
     call.end = arguments + count;
-    call.like = NULL;
+    memset(call.object, 0, sizeof call.object);
+    call.like = -1;
     call.framework = NULL;
     copes_args made = {0};
     PyObject *results = run_call(&call, &made) == 0 ? take_results(&call, &made) : NULL;

@@ -81,6 +81,29 @@ def lrpe_rotate(
     return torch.cat((before, torch.stack(turned, -2 if pairing == "half" else -1).flatten(-2), rest), -1)
 
 
+def rms_norm(x, weight, eps=1e-6, weight_offset=0.0, norm_over="head"):
+    """Of (B, N, H, D), by weights (D) or (H, D)."""
+    square = x.square().mean(-1 if norm_over == "head" else (-2, -1), keepdim=True)
+    return x * (square + eps).rsqrt() * (weight + weight_offset)
+
+
+def qk_norm_rope(q, k, theta, wq=None, wk=None, norm=None, **rotation):
+    """[q_out, k_out]; `norm` are rms_norm's options, `rotation` lrpe_rotate's."""
+    pairs = ((q, wq), (k, wk))
+    normed = [x if weight is None else rms_norm(x, weight, **(norm or {})) for x, weight in pairs]
+    return [lrpe_rotate(x, theta, **rotation) for x in normed]
+
+
+def write_cache(cache, slots, values):
+    """The cache afterwards: (blocks, page, H, D), values (B, N, H, D)."""
+    cache = cache.clone()
+    places = cache.flatten(0, 1)
+    for slot, value in zip(slots.flatten().tolist(), values.flatten(0, 1)):
+        if 0 <= slot < len(places):
+            places[slot] = value
+    return cache
+
+
 def tpa_decode(aq, ak, av, bq, bk, bv, scale=None, scale_q=None, scale_k=None, scale_v=None, kv_len=None, causal=False):
     """(o, lse)."""
     aq, ak, av, bq, bk, bv = map(wide, (aq, ak, av, bq, bk, bv))

@@ -5,6 +5,7 @@ import copes
 import pytest
 import torch
 from test_operators import ROTATE, THETA, x_of
+from test_qk_torch import QK
 from torch.autograd import forward_ad
 
 copes.act(torch.ones(1), "relu")  # registers the operators
@@ -32,8 +33,12 @@ CALLS = {
         x, THETA.to(x.device), positions=x[..., 0, 0].detach(), out=out
     ),
     "tpa_decode": tpa_decode,
+    "qk_norm_rope": lambda x, out: copes.qk_norm_rope(x, None, THETA.to(x.device), wq=torch.ones(8, device=x.device), out=out),
     "act.out": lambda x, out: torch.ops.copes.act.out(x, "sigmoid", -1, out=out),
     "lrpe.out": lambda x, out: torch.ops.copes.lrpe.out(x, THETA.to(x.device), None, None, *ROTATE, out=out),
+    "qk_norm_rope.out": lambda x, out: torch.ops.copes.qk_norm_rope.out(
+        x, None, THETA.to(x.device), *[None] * 8, *QK, out=out, k_out=None, k_cache=None, v_cache=None
+    ),
     "tpa_decode.out": tpa_operator("tpa_decode"),
     "tpa_decode_lse.out": tpa_operator("tpa_decode_lse"),
 }

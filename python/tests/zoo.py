@@ -65,6 +65,7 @@ TEXT = {  # name: (transformers' name of the configuration, what differs from SI
     "llama, dynamic": ("Llama", dict(max_position_embeddings=24, **_rope("dynamic", factor=2.0))),
     "qwen2": ("Qwen2", {}),
     "qwen3": ("Qwen3", {}),
+    "olmo 2": ("Olmo2", {}),
     "mistral": ("Mistral", dict(sliding_window=8)),
     "gemma 3": ("Gemma3Text", _GEMMA3),
     "phi-3": ("Phi3", dict(original_max_position_embeddings=16, **_LONGROPE)),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .._functions import lrpe_rotate
+from .._qk import qk_norm_rope
 
 _TOKENS = 6
 _TOLERANCE = 1e-4  # of cosines at these positions in float32; another formula is off by far more
@@ -170,28 +171,41 @@ def _agrees(function, turned, axis: int, rank: int, phi: Tensor, features: int) 
         result = function(*(given,) * rotated(function), cos=phi.cos(), sin=phi.sin())
     except Exception:
         return None
-    expected = turned(given)
+    (expected,) = turned((given,))
     results = result if isinstance(result, tuple) else (result,)
     return all(o.shape == expected.shape and (o - expected).abs().max() < _TOLERANCE for o in results)
 
 
-def turn(x: Tensor, heads_axis: int, pairing: str, theta: Tensor, positions: Tensor, sections=None, amplitude=None):
-    """x of rank 4, or of rank 3 without a batch, by copes."""
-    heads_first = heads_axis == -3
-    y = x.transpose(-2, -3) if heads_first else x
-    y = y if x.dim() == 4 else y[None]
+def turn(
+    xs: Sequence[Tensor],
+    heads_axis: int,
+    pairing: str,
+    theta: Tensor,
+    positions: Tensor,
+    sections: Sequence[int] | None = None,
+    amplitude: float | None = None,
+    norms: Mapping[str, Any] | None = None,
+) -> tuple[Tensor, ...]:
+    """One tensor of rank 4, or of rank 3 without a batch, or queries and keys, by copes. `norms` are of both: what
+    qk_norm_rope takes for them."""
+    heads_first, batched = heads_axis == -3, xs[0].dim() == 4
+    ys = [x.transpose(-2, -3) if heads_first else x for x in xs]
+    ys = [y if batched else y[None] for y in ys]
     rotary_dim = 2 * theta.shape[-1]
     if theta.dim() == 2 and positions.dim() == 3 and sections is None:
         rotary_dim *= len(positions)
-    o = lrpe_rotate(
-        y,
-        theta,
-        positions=positions.expand(*positions.shape[:-2], len(y), -1),
+    rotation: dict[str, Any] = dict(
+        positions=positions.expand(*positions.shape[:-2], len(ys[0]), -1),
         sections=sections,
         rotary_dim=rotary_dim,
         amplitude=amplitude,
         pairing="half" if pairing == "half" else "interleaved",
     )
-    o = split_pairs(o, rotary_dim) if pairing == "split" else o
-    o = o if x.dim() == 4 else o[0]
-    return o.transpose(-2, -3) if heads_first else o
+    if len(ys) == 1:
+        os = [lrpe_rotate(ys[0], theta, **rotation)]
+    else:
+        q, k = ys
+        os = [*qk_norm_rope(q, k, theta, **rotation, **(norms or {}))]
+    os = [split_pairs(o, rotary_dim) if pairing == "split" else o for o in os]
+    os = [o if batched else o[0] for o in os]
+    return tuple(o.transpose(-2, -3) if heads_first else o for o in os)

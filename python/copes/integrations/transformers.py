@@ -21,8 +21,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from . import _measure
+from . import _measure, _norms
 from ._measure import Angles, Apply
+from ._norms import Norms
 
 __all__ = ["Handle", "use"]
 
@@ -35,6 +36,8 @@ class _Turns(NamedTuple):
     sections: tuple[int, ...] | None
     amplitude: float
     layout: str
+    norms: Norms | None = None  # of queries and keys, before they turn
+    weights: tuple[Tensor, Tensor] | None = None
 
 
 # ---- rotary modules --------------------------------------------------------------------------------------------------
@@ -175,19 +178,25 @@ class _Patch:
                 raise ValueError(
                     f"{original.__name__}: copes does not know how pairs turn by {turns.layout} cosines here"
                 )
-            results = []
-            for name in names[:count]:
-                x = given.get(name)
-                results.append(x if x is None else _apply(x, turns, kind, given.get("unsqueeze_dim")))
-            return results[0] if count == 1 else tuple(results)
+            tensors = [given.get(name) for name in names[:count]]
+            results = iter(_apply([x for x in tensors if x is not None], turns, kind, given.get("unsqueeze_dim")))
+            results = tuple(x if x is None else next(results) for x in tensors)
+            return results[0] if count == 1 else results
 
         return apply
 
 
-def _apply(x: Tensor, turns: _Turns, kind: Apply, heads_axis: int | None) -> Tensor:
+def _apply(xs: list[Tensor], turns: _Turns, kind: Apply, heads_axis: int | None) -> tuple[Tensor, ...]:
     axis = kind.heads_axis if heads_axis is None else heads_axis
-    axis = axis - x.dim() if axis >= 0 else axis
-    return _measure.turn(x, axis, kind.pairing, turns.theta, turns.positions, turns.sections, turns.amplitude)
+    axis = axis - xs[0].dim() if axis >= 0 else axis
+    norms: dict[str, Any] = {}
+    if turns.norms is not None and turns.weights is not None:
+        dim, (wq, wk) = xs[0].shape[-1], turns.weights
+        norms = dict(wq=wq, wk=wk, **turns.norms._asdict())
+        if turns.norms.norm_over == "all_heads":
+            norms.update(wq=wq.unflatten(0, (-1, dim)), wk=wk.unflatten(0, (-1, dim)))
+    where = (turns.theta, turns.positions, turns.sections, turns.amplitude)
+    return _measure.turn(xs, axis, kind.pairing, *where, norms)
 
 
 def _called_with_cosines(owner: ast.ClassDef) -> Iterator[str]:
@@ -246,14 +255,28 @@ def _learn(patches: list[_Patch], rotary: nn.Module, angles: Angles) -> None:
         )
 
 
+def _measure_norms(model: nn.Module, patches: dict[str, list[_Patch]]) -> list[tuple[nn.Module, Norms]]:
+    """The modules whose norms of queries and keys qk_norm_rope can compute."""
+    found = []
+    for module in model.modules():
+        known = patches.get(type(module).__module__, [])
+        axes = {patch.name: kind.heads_axis for patch in known for kind in patch.kinds.values()}
+        if axes:
+            norms = _norms.measure(module, known[0].file, axes)
+            found += [] if norms is None else [(module, norms)]
+    return found
+
+
 # ---- the function ----------------------------------------------------------------------------------------------------
 
 
 class Handle:
     """What use() returns: remove(), or the end of a with block, makes the model what it was."""
 
-    def __init__(self, rotaries: list[nn.Module], patches: list[_Patch]) -> None:
-        self._rotaries, self._patches = rotaries, patches
+    def __init__(
+        self, rotaries: list[nn.Module], patches: list[_Patch], undo_norms: list[Callable[[], None]]
+    ) -> None:
+        self._rotaries, self._patches, self._undo_norms = rotaries, patches, undo_norms
         for patch in patches:
             patch.add_user()
 
@@ -263,7 +286,9 @@ class Handle:
             _restore(rotary)
         for patch in self._patches:
             patch.remove_user()
-        self._rotaries, self._patches = [], []
+        for undo in self._undo_norms:
+            undo()
+        self._rotaries, self._patches, self._undo_norms = [], [], []
 
     def __enter__(self) -> Handle:
         return self
@@ -273,7 +298,8 @@ class Handle:
 
 
 def use(model: nn.Module) -> Handle:
-    """Makes a model, or a part of one, turn by copes.lrpe_rotate. Other models are not touched.
+    """Makes a model, or a part of one, turn by copes.lrpe_rotate, and queries with keys by copes.qk_norm_rope, which also
+    norms them where the model does so just before. Other models are not touched.
 
     It needs no other call: weights, caches, attention and the model's interface stay. Raises ValueError, and changes
     nothing, where the model has a rotary module, or does something with its cosines, that copes does not know; a part
@@ -289,6 +315,8 @@ def use(model: nn.Module) -> Handle:
             patches[file.__name__] = _patches_of(model, file, {type(each) for each in rotaries})
         for each in angles.values():
             _learn(patches[file.__name__], rotary, each)
+    norms = _measure_norms(model, patches)
     for rotary, angles in zip(rotaries, measured):
         _replace(rotary, angles)
-    return Handle(rotaries, [patch for each in patches.values() for patch in each])
+    undo = [_norms.replace(attention, each) for attention, each in norms]
+    return Handle(rotaries, [patch for each in patches.values() for patch in each], undo)
