@@ -56,7 +56,7 @@ END_TEST
 
 static bool refused(oracle_rule rule, check_type type, double value, double term, double turn, double got)
 {
-    return check_compare((check_bound){rule, 4}, type, value, term, turn, got).beyond;
+    return check_compare((check_bound){rule, 4, 0}, type, value, term, turn, got).beyond;
 }
 
 /* 16-bit gradients of sigmoid and silu have the wider bounds, and on the CPU their values. */
@@ -87,8 +87,8 @@ START_TEST(bounds_refuse_what_is_past_them)
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_F32, 0, 0, 1, 5e-9) && refused(ORACLE_BY_TERM, CHECK_F32, 0, 0, 1, 7e-9));
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_BF16, 1.00390625, 1, 0, 1) &&
               refused(ORACLE_BY_TERM, CHECK_BF16, 1.005, 1, 0, 1));
-    ck_assert(!check_compare((check_bound){ORACLE_BY_TERM, 15}, CHECK_BF16, 1.00390625 + 14 * ulp, 1, 0, 1).beyond &&
-              check_compare((check_bound){ORACLE_BY_TERM, 15}, CHECK_BF16, 1.00390625 + 16 * ulp, 1, 0, 1).beyond);
+    ck_assert(!check_compare((check_bound){ORACLE_BY_TERM, 15, 0}, CHECK_BF16, 1.00390625 + 14 * ulp, 1, 0, 1).beyond &&
+              check_compare((check_bound){ORACLE_BY_TERM, 15, 0}, CHECK_BF16, 1.00390625 + 16 * ulp, 1, 0, 1).beyond);
     ck_assert(!refused(ORACLE_BY_ROW, CHECK_F32, 0.1, 1, 0, 0.1 + 9e-7));
     ck_assert(refused(ORACLE_BY_ROW, CHECK_F32, 0.1, 1, 0, 0.1 + 1.1e-6));
     ck_assert(!refused(ORACLE_BY_ATTENTION, CHECK_BF16, 0, 1, 0, 0x1p-6) &&

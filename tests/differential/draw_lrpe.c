@@ -134,7 +134,7 @@ static void draw_factors(check_case *c, uint64_t *state)
     c->op.lrpe.inverse = draw_chance(state, 4);
     c->grad_theta = c->op.kind == COPES_LRPE_BACKWARD && draw_chance(state, 2);
     if (draw_chance(state, 3))
-        check_set_amplitude(c, amplitudes[check_below(state, sizeof amplitudes / sizeof *amplitudes)]);
+        c->op.lrpe.amplitude = check_factor(c, amplitudes[check_below(state, sizeof amplitudes / sizeof *amplitudes)]);
 }
 
 static void draw_activation(check_case *c, uint64_t *state)

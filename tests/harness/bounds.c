@@ -8,9 +8,14 @@ static double phase_part(check_type type, double turn)
     return 6.283185307179586 * (type == CHECK_F64 ? 0x1p-60 : 0x1p-30) * turn;
 }
 
+static bool is_float8(check_type type)
+{
+    return type == CHECK_F8 || type == CHECK_U8;
+}
+
 static bool stores_short(check_type type)
 {
-    return type == CHECK_F16 || type == CHECK_BF16;
+    return type == CHECK_F16 || type == CHECK_BF16 || is_float8(type);
 }
 
 /* Ulps of the largest term. Where a sigmoid comes of 16-bit arithmetic, it has more than the 4 of other arithmetic: docs/numerics.md
@@ -28,7 +33,7 @@ static double term_ulps(const copes_op *op, check_type type, bool on_cpu)
 
 check_bound check_bound_of(const copes_op *op, int slot, check_type type, DLDevice device)
 {
-    return (check_bound){oracle_rule_of(op, slot), term_ulps(op, type, device.device_type == kDLCPU)};
+    return (check_bound){oracle_rule_of(op, slot), term_ulps(op, type, device.device_type == kDLCPU), 0};
 }
 
 /* How far from the oracle's value the result may be before it is stored. */
@@ -59,21 +64,38 @@ static bool within(oracle_rule rule, check_type type, double value, double room,
     return fabs(got - value) <= room;
 }
 
+/* Bit by bit, but for what is NaN. */
+static bool is_copy(check_type type, double value, double got)
+{
+    const double wanted = check_round(type, value);
+    return isnan(wanted) ? isnan(got) : got == wanted && !signbit(got) == !signbit(wanted);
+}
+
+/* Infinity, what stands for it, or NaN. */
+static bool is_unbounded(check_type type, double got)
+{
+    return !isfinite(got) || (is_float8(type) && fabs(got) == check_type_of(type)->most);
+}
+
 check_verdict check_compare(check_bound bound, check_type type, double value, double term, double turn, double got)
 {
     const oracle_rule rule = bound.rule;
+    const double most = check_type_of(type)->most;
     check_verdict verdict = {false, 0};
-    if (isinf(turn)) {
-        verdict.beyond = isfinite(got) != 0;
+    if (term < 0) {
+        verdict.beyond = !is_copy(type, value, got);
+    } else if (isinf(turn)) {
+        verdict.beyond = !is_unbounded(type, got);
     } else if (isnan(value) || isnan(got)) {
         verdict.beyond = !isnan(value) || !isnan(got);
     } else if (isinf(value)) {
-        verdict.beyond = got != value;
+        verdict.beyond = got != check_round(type, value);
     } else {
-        verdict.beyond = !within(rule, type, value, slack(bound, type, term, turn), got);
+        verdict.beyond = !within(rule, type, value, slack(bound, type, term, turn) + bound.room, got);
         bool at_value = stores_short(type) && rule == ORACLE_BY_TERM;
         double ulp = at_value ? fmax(check_ulp(type, value), check_ulp(CHECK_F32, term)) : check_ulp(type, term);
-        double error = fabs(got - value) - phase_part(type, turn);
+        double nearest = is_float8(type) ? fmax(-most, fmin(value, most)) : value;
+        double error = fabs(got - nearest) - phase_part(type, turn) - bound.room;
         verdict.ulps = error > 0 && isfinite(got) ? error / ulp : 0;
     }
     if (verdict.beyond && verdict.ulps == 0) {

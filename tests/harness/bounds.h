@@ -23,6 +23,15 @@
  *                the gradients of the two features. A term has the errors of y and of the gradient of y, a few 2^-24 of those; the
  *                sum is one of doubles. The smallest normal number is added to both factors, below which 1e-6 of it is 8 of the
  *                smallest number
+ *   norm         qk_norm_rope: 1e-6 (f64: 1e-14) of the largest term of the element: of the products of the rotation and, in the
+ *                gradient, of g' and of x' times the size of mean(g' x'), times r. The mean of squares is a sum of positive terms,
+ *                over the features of up to all heads: no rounding of it is that large unless it is added up in one long row
+ *   weights      grad_wq and grad_wk: as grad_theta, of the sum of the sizes of g x'
+ *   room         round_between: a norm's result y is rounded to T as the oracle rounds it, unless a number within 1e-6 of y is
+ *                rounded to another number of T. Then either will do: the rotation is of their mean, and the result may be as far
+ *                off as half their distance takes it, times the cosine or the sine. This is one element in 2000 of bf16, one in 250
+ *                of f16
+ *   copies       values in a cache, and what no token's slot names: the very value, with its sign, or its rounding to float8
  *   lse          1e-6 (f64: 1e-14) of the largest of 1, the largest score, the logarithm of the sum and, in tpa_decode, the
  *                mean of the sizes of the scores by their weights, as d lse = sum of weight d score
  *   storage      f16 and bf16 (but attention): the result must be what rounding, to nearest even, makes of a number within
@@ -30,7 +39,7 @@
  *
  * NaN must be NaN, and infinity the same infinity. Where an infinity was turned by an angle, or met a factor below
  * the normal range, which of inf and NaN comes out hangs on whether that factor is 0: either will do, nothing
- * finite. */
+ * finite. float8 has no infinity, and its largest number instead. */
 #ifndef COPES_TESTS_HARNESS_BOUNDS_H
 #define COPES_TESTS_HARNESS_BOUNDS_H
 
@@ -49,6 +58,7 @@ typedef struct check_verdict {
 typedef struct check_bound {
     oracle_rule rule;
     double term_ulps; /* by term */
+    double room;      /* of the element, as the oracle has it */
 } check_bound;
 
 check_bound check_bound_of(const copes_op *op, int slot, check_type type, DLDevice device);

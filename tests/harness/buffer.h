@@ -27,9 +27,10 @@ typedef struct check_buffer {
     int64_t shape[COPES_MAX_RANK], strides[COPES_MAX_RANK];
     check_type type;
     const device_memory *memory;
-    void *device;         /* the allocation */
-    unsigned char *image; /* what it holds, on the host */
-    size_t bytes, first;  /* of the allocation; of the element at index 0 in it */
+    struct check_buffer *whole; /* that this is a view of, in whose memory it lies; NULL: it has its own */
+    void *device;               /* the allocation */
+    unsigned char *image;       /* what it holds, on the host */
+    size_t bytes, first;        /* of the allocation; of the element at index 0 in it */
 } check_buffer;
 
 /* All of a buffer but its memory, as if that had been allocated at an address. */
@@ -41,11 +42,15 @@ int check_buffer_create(check_buffer *buffer, DLDevice device, check_type type, 
                         check_layout layout, unsigned char poison);
 void check_buffer_destroy(check_buffer *buffer);
 
+/* Some heads of another, (B, N, heads, features), and the first of their features. That one must be there longer. */
+void check_buffer_view(check_buffer *buffer, check_buffer *whole, int64_t first_head, const int64_t *shape);
+
 /* Sends dense row-major values to the device. */
 int check_buffer_write(check_buffer *buffer, const double *values);
 
 /* Reads the elements back, and their bits into `hash`. Returns 0; -1 where the device failed; 1 where a byte that is no
- * element has changed. With `values` NULL the elements must not have changed either. */
+ * element has changed. With `values` NULL the elements must not have changed either. Of a view only its elements are read:
+ * the rest is seen in a reading of the whole after those of its views. */
 int check_buffer_read(check_buffer *buffer, double *values, uint64_t *hash);
 
 #endif

@@ -49,12 +49,37 @@ typedef struct check_attention_shape {
     int64_t b, n, m, h, d, e, rq, rk, rv;
 } check_attention_shape;
 
+typedef enum check_weights { CHECK_NO_WEIGHTS, CHECK_SHARED_WEIGHTS, CHECK_WEIGHTS_EACH } check_weights;
+typedef enum check_scales { CHECK_NO_SCALE, CHECK_ONE_SCALE, CHECK_SCALES_EACH } check_scales;
+
+/* Which places of a cache tokens go to: never one place to two of them, as any of the two may stay there. */
+typedef enum check_slots {
+    CHECK_ANY_PLACE,   /* one for each, in any order, while there are some */
+    CHECK_SOME_PADDED, /* the same, but a third are -1 */
+    CHECK_SOME_BEYOND, /* the same, but half are just outside the cache, or far from it, the ends of int64 among them */
+    CHECK_SLOTS
+} check_slots;
+
+/* qk_norm_rope, beside its queries. */
+typedef struct check_qk {
+    bool k, k_out, k_cache, v_cache; /* which tensors there are; in a backward k_out stands for its gradient */
+    int64_t key_heads, e;            /* heads of k and v; features of v */
+    check_weights wq, wk;
+    check_type weight_type;
+    bool grad_weights; /* asked for */
+    int64_t blocks, page;
+    check_type cache_type;
+    check_slots slots;
+    check_scales k_scale, v_scale;
+    bool packed; /* q, k and v are views of one tensor */
+} check_qk;
+
 typedef struct check_case {
-    const char *family; /* "act", "lrpe_rotate", "lrpe_cosine", "tpa_decode" */
+    const char *family; /* "act", "lrpe_rotate", "lrpe_cosine", "tpa_decode", "qk_norm_rope" */
     copes_op op;
     check_type type, theta_type;
-    int rank;                      /* act, lrpe: of x */
-    int64_t shape[COPES_MAX_RANK]; /* act, lrpe: of x */
+    int rank;                      /* act, lrpe: of x; qk_norm_rope: of q */
+    int64_t shape[COPES_MAX_RANK]; /* likewise */
     int64_t theta_shape[2];
     bool theta_each;   /* theta of rank 3: a row of these for each dimension of positions */
     int position_rank; /* of positions; 0: there are none */
@@ -64,6 +89,7 @@ typedef struct check_case {
     check_positions positions;
     bool grad_theta; /* asked for */
     check_attention_shape attention;
+    check_qk qk;
     int powers[COPES_TPA_BV + 1]; /* of 2, that tpa_decode's factors are multiplied by */
     bool bare_keys, bare_values;  /* rank axes left out */
     bool lengths;                 /* with kv_len */
@@ -80,8 +106,22 @@ typedef struct check_case {
     bool large;        /* for the blocks of a GPU to share; a processor has nothing new to do, and needs seconds */
 } check_case;
 
-/* The input that the output may be stored over. */
+bool check_is_backward(const copes_op *op);
+
+/* The input that the first output may be stored over. */
 int check_lead_slot(const copes_op *op);
+
+/* The input that an output is stored over in this case; -1: none. */
+int check_replaced(const check_case *c, int output);
+
+/* Is an output one that exists before the call, with a shape and values of its own? */
+bool check_is_updated(const copes_op *op, int output);
+
+/* The first head of an input in the tensor that it is packed in, (B, N, heads, D); -1: it has its own memory. */
+int64_t check_packed_head(const check_case *c, int slot);
+
+/* The shape of the tensor that inputs are packed in. False: none are. */
+bool check_packed_shape(const check_case *c, int64_t shape[4]);
 
 /* The layout of an input. */
 check_layout check_layout_of(const check_case *c, int slot);
@@ -89,14 +129,14 @@ check_layout check_layout_of(const check_case *c, int slot);
 /* The axes of an input along which all entries are the same, a bit each: those of the case and of its layout. */
 unsigned check_repeats_of(const check_case *c, int slot);
 
-/* As the arithmetic of the case's type has it. */
-void check_set_amplitude(check_case *c, double amplitude);
+/* A factor as the arithmetic of the case's type has it. */
+double check_factor(const check_case *c, double factor);
 
 /* False where the bounds say nothing about such values: a sum that leaves the range of the arithmetic, only to come back
  * in a gradient, or a term that an amplitude takes out of it. */
 bool check_makes_sense(const check_case *c);
 
-enum { CHECK_CASE_TEXT = 512 };
+enum { CHECK_CASE_TEXT = 768 };
 
 /* The case in one line; returns text. */
 const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT]);
@@ -124,9 +164,11 @@ void check_act_table(case_list *list);
 void check_rotate_table(case_list *list);
 void check_cosine_table(case_list *list);
 void check_tpa_table(case_list *list);
+void check_qk_table(case_list *list);
 check_case check_act_random(uint64_t seed);
 check_case check_rotate_random(uint64_t seed);
 check_case check_cosine_random(uint64_t seed);
 check_case check_tpa_random(uint64_t seed);
+check_case check_qk_random(uint64_t seed);
 
 #endif

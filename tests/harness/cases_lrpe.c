@@ -27,7 +27,7 @@ static void set_angles(check_case *c, const sketch *s, int64_t angles)
     }
 }
 
-static check_case drawn(const sketch *s, copes_lrpe_variant variant)
+check_case check_draw_sketch(const sketch *s, copes_lrpe_variant variant)
 {
     check_case c = {.family = variant == COPES_LRPE_ROTATE ? "lrpe_rotate" : "lrpe_cosine",
                     .rank = s->rank == 0 ? 4 : s->rank};
@@ -73,7 +73,7 @@ static void add(case_list *list, const sketch *s, check_case c, copes_act act, i
 {
     c.op.lrpe.act = act;
     c.op.lrpe.dim = dim;
-    check_set_amplitude(&c, s->amplitude);
+    c.op.lrpe.amplitude = check_factor(&c, s->amplitude);
     c.lse = s->lse && act == COPES_ACT_SOFTMAX && dim == -3;
     c.seed = list->count + 1;
     if (check_makes_sense(&c)) {
@@ -83,7 +83,7 @@ static void add(case_list *list, const sketch *s, check_case c, copes_act act, i
 
 static void add_acts(case_list *list, const sketch *s, copes_lrpe_variant variant, check_type type)
 {
-    check_case c = drawn(s, variant);
+    check_case c = check_draw_sketch(s, variant);
     c.type = type;
     for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
         c.op.kind = (copes_kind)kind;
@@ -111,7 +111,7 @@ static void add_table(case_list *list, copes_lrpe_variant variant)
     }
     for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
         const sketch *s = &sketches_longest.at[kind == COPES_LRPE_BACKWARD];
-        check_case c = drawn(s, variant);
+        check_case c = check_draw_sketch(s, variant);
         c.type = CHECK_F32;
         c.op.kind = (copes_kind)kind;
         add(list, s, c, COPES_ACT_SOFTMAX, -3);
@@ -123,7 +123,7 @@ static void add_shared_by_many(case_list *list, copes_lrpe_variant variant)
     static const check_type types[] = {CHECK_F32, CHECK_BF16, CHECK_F16};
     for (size_t i = 0; i < sketches_shared_by_many.count; i++) {
         for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
-            check_case c = drawn(&sketches_shared_by_many.at[i], variant);
+            check_case c = check_draw_sketch(&sketches_shared_by_many.at[i], variant);
             c.type = types[(i + (size_t)kind + (variant == COPES_LRPE_COSINE)) % 3];
             c.op.kind = (copes_kind)kind;
             c.large = true;
@@ -138,7 +138,7 @@ static void add_any_sharing(case_list *list, copes_lrpe_variant variant)
     for (size_t i = 0; i < (variant == COPES_LRPE_COSINE ? 1 : 2); i++)
         for (size_t t = 0; t < 3; t++)
             for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
-                check_case c = drawn(&sketches_of_any_sharing.at[i], variant);
+                check_case c = check_draw_sketch(&sketches_of_any_sharing.at[i], variant);
                 c.type = types[t];
                 c.op.kind = (copes_kind)kind;
                 c.large = true;
@@ -237,35 +237,41 @@ static void draw_factors(sketch *s, uint64_t *state)
     s->rotary_begin = s->rotary_dim == 0 ? 0 : s->rotary_begin;
 }
 
+sketch check_random_sketch(uint64_t *state)
+{
+    sketch s = {.b = 1 + check_below(state, 3), .h = 1 + check_below(state, 4)};
+    s.d = check_random(state) & 1 ? 1 + check_below(state, 40) : 8 * (1 + check_below(state, 16));
+    s.rank = s.h == 1 ? 3 : 4;
+    s.rotary_dim = check_below(state, 3) == 0 ? check_below(state, s.d / 2 + 1) * 2 : 0;
+    draw_grid(&s, state);
+    if (check_random(state) & 1)
+        draw_positions(&s, state);
+    s.each = check_below(state, 4) == 0;
+    s.sections = s.sections && !s.each;
+    s.width = s.each ? 0 : s.width;
+    draw_factors(&s, state);
+    s.interleaved = check_random(state) & 1;
+    s.shared = check_random(state) & 1;
+    s.theta_type = (check_type)check_below(state, 3);
+    s.angles = check_random(state) & 1 ? CHECK_ROPE : (check_angles)check_below(state, CHECK_ODD_ANGLE);
+    s.in = (check_layout)check_below(state, CHECK_LAYOUTS);
+    s.out = (check_layout)check_below(state, CHECK_BROADCAST);
+    s.mixed = check_random(state) & 1;
+    s.in_place = check_below(state, 4) == 0;
+    return s;
+}
+
 static check_case random_case(uint64_t seed, copes_lrpe_variant variant)
 {
     uint64_t state = seed;
-    sketch s = {.b = 1 + check_below(&state, 3), .h = 1 + check_below(&state, 4)};
-    s.d = check_random(&state) & 1 ? 1 + check_below(&state, 40) : 8 * (1 + check_below(&state, 16));
-    s.rank = s.h == 1 ? 3 : 4;
-    s.rotary_dim = check_below(&state, 3) == 0 ? check_below(&state, s.d / 2 + 1) * 2 : 0;
-    draw_grid(&s, &state);
-    if (check_random(&state) & 1)
-        draw_positions(&s, &state);
-    s.each = check_below(&state, 4) == 0;
-    s.sections = s.sections && !s.each;
-    s.width = s.each ? 0 : s.width;
-    draw_factors(&s, &state);
-    s.interleaved = check_random(&state) & 1;
-    s.shared = check_random(&state) & 1;
-    s.theta_type = (check_type)check_below(&state, 3);
-    s.angles = check_random(&state) & 1 ? CHECK_ROPE : (check_angles)check_below(&state, CHECK_ODD_ANGLE);
-    s.in = (check_layout)check_below(&state, CHECK_LAYOUTS);
-    s.out = (check_layout)check_below(&state, CHECK_BROADCAST);
-    s.mixed = check_random(&state) & 1;
-    s.in_place = check_below(&state, 4) == 0;
-    check_case c = drawn(&s, variant);
+    const sketch s = check_random_sketch(&state);
+    check_case c = check_draw_sketch(&s, variant);
     c.type = float_types[check_below(&state, 4)];
     c.op.kind = check_random(&state) & 1 ? COPES_LRPE_FORWARD : COPES_LRPE_BACKWARD;
     c.op.lrpe.act = (copes_act)check_below(&state, 5);
     c.op.lrpe.dim = check_random(&state) & 1 ? -3 : -1;
     c.grad_theta = s.learns && c.op.kind == COPES_LRPE_BACKWARD;
-    check_set_amplitude(&c, s.amplitude);
+    c.op.lrpe.amplitude = check_factor(&c, s.amplitude);
     /* GPUs need it for theta's gradient */
     c.lse = (check_random(&state) & 1 || c.grad_theta) && c.op.lrpe.act == COPES_ACT_SOFTMAX && c.op.lrpe.dim == -3;
     c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);

@@ -13,6 +13,7 @@ typedef struct run {
     DLDevice device;
     copes_context *context;
     check_buffer in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS], workspace;
+    check_buffer pack; /* of which some inputs are views, or nothing */
     copes_args args;
     unsigned char poison;
     check_values got; /* the outputs' elements */
@@ -29,21 +30,65 @@ static int fail(run *r, const char *format, ...)
     return -1;
 }
 
+static int create_pack(run *r)
+{
+    int64_t shape[4];
+    const check_case *c = &r->problem->c;
+    if (!check_packed_shape(c, shape))
+        return 0;
+    return check_buffer_create(&r->pack, r->device, c->type, 4, shape, check_layout_of(c, 0), r->poison);
+}
+
+static int create_input(run *r, int slot)
+{
+    const check_problem *p = r->problem;
+    const oracle_tensor *tensor = p->args.in[slot];
+    const int64_t packed_head = check_packed_head(&p->c, slot);
+    if (packed_head < 0)
+        return check_buffer_create(&r->in[slot], r->device, p->in_type[slot], tensor->rank, tensor->shape,
+                                   check_layout_of(&p->c, slot), r->poison);
+    check_buffer_view(&r->in[slot], &r->pack, packed_head, tensor->shape);
+    return 0;
+}
+
 static int send_inputs(run *r)
 {
+    if (create_pack(r) != 0)
+        return fail(r, "no memory for packed inputs");
     for (int slot = 0; slot < COPES_MAX_INPUTS; slot++) {
         const oracle_tensor *tensor = r->problem->args.in[slot];
         if (tensor == NULL) {
             continue;
         }
-        check_buffer *buffer = &r->in[slot];
-        check_layout layout = check_layout_of(&r->problem->c, slot);
-        if (check_buffer_create(buffer, r->device, r->problem->in_type[slot], tensor->rank, tensor->shape, layout,
-                                r->poison) != 0 ||
-            check_buffer_write(buffer, tensor->value) != 0) {
+        if (create_input(r, slot) != 0 || check_buffer_write(&r->in[slot], tensor->value) != 0) {
             return fail(r, "no memory for input %d", slot);
         }
-        r->args.in[slot] = &buffer->tensor;
+        r->args.in[slot] = &r->in[slot].tensor;
+    }
+    return 0;
+}
+
+static int create_output(run *r, int slot)
+{
+    const check_problem *p = r->problem;
+    const oracle_tensor *tensor = p->args.out[slot];
+    if (check_buffer_create(&r->out[slot], r->device, p->out_type[slot], tensor->rank, tensor->shape, p->c.out_layout,
+                            r->poison) != 0)
+        return fail(r, "no memory for output %d", slot);
+    return 0;
+}
+
+/* Outputs that are there before the call, with what they hold. */
+static int send_updated(run *r)
+{
+    for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
+        const double *before = r->problem->before[slot];
+        if (before == NULL)
+            continue;
+        if (create_output(r, slot) != 0)
+            return -1;
+        if (check_buffer_write(&r->out[slot], before) != 0)
+            return fail(r, "output %d cannot be sent", slot);
     }
     return 0;
 }
@@ -59,7 +104,16 @@ static int expect_inferred(run *r, int slot, const DLTensor *got)
     return same ? 0 : fail(r, "copes_infer describes output %d wrongly", slot);
 }
 
-/* Asks copes_infer for every output before any has memory. */
+/* One that exists already is the caller's to describe. */
+static int expect_left_alone(run *r, int slot, const DLTensor *got)
+{
+    const oracle_tensor *wanted = r->problem->args.out[slot];
+    const bool same = memcmp(got, &r->out[slot].tensor, sizeof *got) == 0 &&
+                      memcmp(got->shape, wanted->shape, (size_t)wanted->rank * sizeof *got->shape) == 0;
+    return same ? 0 : fail(r, "copes_infer describes output %d, which exists", slot);
+}
+
+/* Asks copes_infer for every output before any has memory, but for those that exist. */
 static int infer(run *r)
 {
     DLTensor tensors[COPES_MAX_OUTPUTS] = {{.ndim = -1}};
@@ -68,77 +122,37 @@ static int infer(run *r)
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
         tensors[slot] = (DLTensor){.ndim = -1, .shape = shapes[slot], .strides = no_strides, .byte_offset = 7};
         args.out[slot] = r->problem->args.out[slot] == NULL ? NULL : &tensors[slot];
+        if (check_is_updated(&r->problem->c.op, slot))
+            tensors[slot] = r->out[slot].tensor;
     }
     if (copes_infer(&r->problem->c.op, &args) != COPES_OK) {
         return fail(r, "copes_infer: %s", copes_last_error());
     }
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
-        if (args.out[slot] != NULL && expect_inferred(r, slot, &tensors[slot]) != 0) {
+        const bool updated = check_is_updated(&r->problem->c.op, slot);
+        if (args.out[slot] != NULL &&
+            (updated ? expect_left_alone(r, slot, &tensors[slot]) : expect_inferred(r, slot, &tensors[slot])) != 0) {
             return -1;
         }
     }
     return 0;
 }
 
-/* The first line of copes_explain is "variant: NAME". */
-static void read_variant(copes_status status, const char *text, char name[CHECK_VARIANT])
-{
-    name[0] = '\0';
-    if (status == COPES_OK)
-        sscanf(text, "variant: %127[^\n]", name);
-}
-
-#define ADDRESS ((uintptr_t)1 << 40) /* of the first tensor, and from one to the next: further apart than any is long */
-
-copes_status check_explain(const check_problem *problem, copes_context *context, DLDevice device, size_t offset,
-                           char text[CHECK_PLAN], size_t *workspace)
-{
-    const check_case *c = &problem->c;
-    check_buffer in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS];
-    copes_args args = {.in = {NULL}};
-    for (int slot = 0; slot < COPES_MAX_INPUTS; slot++)
-        if (problem->args.in[slot] != NULL) {
-            const oracle_tensor *tensor = problem->args.in[slot];
-            check_buffer_describe(&in[slot], device, problem->in_type[slot], tensor->rank, tensor->shape,
-                                  check_layout_of(c, slot), ADDRESS * (uintptr_t)(1 + slot) + offset);
-            args.in[slot] = &in[slot].tensor;
-        }
-    for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++)
-        if (problem->args.out[slot] != NULL) {
-            const oracle_tensor *tensor = problem->args.out[slot];
-            check_buffer_describe(&out[slot], device, problem->out_type[slot], tensor->rank, tensor->shape,
-                                  c->out_layout, ADDRESS * (uintptr_t)(1 + COPES_MAX_INPUTS + slot) + offset);
-            args.out[slot] =
-                c->in_place && slot == COPES_FIRST_OUT ? args.in[check_lead_slot(&c->op)] : &out[slot].tensor;
-        }
-    const copes_status status = copes_workspace_size(context, &c->op, &args, workspace);
-    return status == COPES_OK ? copes_explain(context, &c->op, &args, text, CHECK_PLAN) : status;
-}
-
-void check_variant_of(const check_problem *problem, copes_context *context, DLDevice device, char name[CHECK_VARIANT])
-{
-    char text[CHECK_PLAN];
-    size_t workspace;
-    read_variant(check_explain(problem, context, device, 0, text, &workspace), text, name);
-}
-
 static check_buffer *output_buffer(run *r, int slot)
 {
-    bool shared = r->problem->c.in_place && slot == COPES_FIRST_OUT;
-    return shared ? &r->in[check_lead_slot(&r->problem->c.op)] : &r->out[slot];
+    const int replaced = check_replaced(&r->problem->c, slot);
+    return replaced >= 0 ? &r->in[replaced] : &r->out[slot];
 }
 
 static int make_outputs(run *r)
 {
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
-        const oracle_tensor *tensor = r->problem->args.out[slot];
-        if (tensor == NULL) {
+        if (r->problem->args.out[slot] == NULL) {
             continue;
         }
         check_buffer *buffer = output_buffer(r, slot);
-        if (buffer == &r->out[slot] && check_buffer_create(buffer, r->device, r->problem->out_type[slot], tensor->rank,
-                                                           tensor->shape, r->problem->c.out_layout, r->poison) != 0) {
-            return fail(r, "no memory for output %d", slot);
+        if (buffer->image == NULL && create_output(r, slot) != 0) {
+            return -1;
         }
         r->args.out[slot] = &buffer->tensor;
     }
@@ -175,7 +189,7 @@ static int call(run *r)
     if (expect_size_without_data(r, size) != 0)
         return -1;
     char plan[CHECK_PLAN];
-    read_variant(copes_explain(r->context, op, &r->args, plan, sizeof plan), plan, r->result.variant);
+    check_read_variant(copes_explain(r->context, op, &r->args, plan, sizeof plan), plan, r->result.variant);
     int64_t floats = (int64_t)(size / 4 + 1);
     if (check_buffer_create(&r->workspace, r->device, CHECK_F32, 1, &floats, CHECK_ODD, r->poison) != 0) {
         return fail(r, "no memory for a workspace of %zu bytes", size);
@@ -190,8 +204,9 @@ static int compare(run *r, int slot, const double *got)
 {
     const oracle_tensor *wanted = r->problem->args.out[slot];
     const check_type type = r->problem->out_type[slot];
-    const check_bound bound = check_bound_of(&r->problem->c.op, slot, type, r->device);
+    check_bound bound = check_bound_of(&r->problem->c.op, slot, type, r->device);
     for (int64_t i = 0; i < oracle_count(wanted); i++) {
+        bound.room = wanted->room[i];
         check_verdict verdict = check_compare(bound, type, wanted->value[i], wanted->term[i], wanted->turn[i], got[i]);
         if (verdict.ulps > r->result.ulps) {
             r->result.ulps = verdict.ulps;
@@ -254,17 +269,26 @@ static int expect_workspace_kept_to(run *r)
     return same ? 0 : fail(r, "memory around the workspace of %zu bytes was written", size);
 }
 
+static bool is_written(const run *r, int input)
+{
+    for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++)
+        if (r->args.out[slot] == &r->in[input].tensor)
+            return true;
+    return false;
+}
+
 static int judge(run *r)
 {
     if (read_outputs(r) != 0 || compare_outputs(r) != 0) {
         return -1;
     }
     for (int slot = 0; slot < COPES_MAX_INPUTS; slot++) {
-        bool written = r->problem->c.in_place && slot == check_lead_slot(&r->problem->c.op);
-        if (r->args.in[slot] != NULL && !written && check_buffer_read(&r->in[slot], NULL, NULL) != 0) {
+        if (r->args.in[slot] != NULL && !is_written(r, slot) && check_buffer_read(&r->in[slot], NULL, NULL) != 0) {
             return fail(r, "input %d was written", slot);
         }
     }
+    if (r->pack.image != NULL && check_buffer_read(&r->pack, NULL, NULL) != 0)
+        return fail(r, "memory between or in packed inputs was written");
     return expect_workspace_kept_to(r);
 }
 
@@ -283,7 +307,7 @@ check_result check_execute_keeping(check_problem *problem, copes_context *contex
     r->device = device;
     r->context = context;
     r->poison = problem->c.seed & 1 ? 0xff : 0x5a; /* NaN of every type, or a number like any other */
-    if (send_inputs(r) == 0 && infer(r) == 0 && make_outputs(r) == 0 && call(r) == 0) {
+    if (send_inputs(r) == 0 && send_updated(r) == 0 && infer(r) == 0 && make_outputs(r) == 0 && call(r) == 0) {
         judge(r);
     }
     for (int slot = 0; slot < COPES_MAX_INPUTS; slot++) {
@@ -292,6 +316,7 @@ check_result check_execute_keeping(check_problem *problem, copes_context *contex
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
         check_buffer_destroy(&r->out[slot]);
     }
+    check_buffer_destroy(&r->pack);
     check_buffer_destroy(&r->workspace);
     if (kept != NULL)
         *kept = r->got;
@@ -313,7 +338,7 @@ double check_distance(const check_problem *problem, const check_values *a, const
     double most = 0;
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
         const oracle_tensor *wanted = problem->args.out[slot];
-        const check_bound bound = {oracle_rule_of(&problem->c.op, slot), 0}; /* only how far it is counts */
+        const check_bound bound = {oracle_rule_of(&problem->c.op, slot), 0, 0}; /* only how far it is counts */
         for (int64_t i = 0; wanted != NULL && a->out[slot] != NULL && b->out[slot] != NULL && i < oracle_count(wanted);
              i++) {
             const double value = b->out[slot][i], got = a->out[slot][i];

@@ -14,8 +14,7 @@ static size_t family_index(const char *name)
 
 static check_row *row_of(check_report *report, const check_case *c)
 {
-    bool backward = c->op.kind == COPES_ACT_BACKWARD || c->op.kind == COPES_LRPE_BACKWARD;
-    return &report->rows[family_index(c->family)][backward][c->type];
+    return &report->rows[family_index(c->family)][check_is_backward(&c->op)][c->type];
 }
 
 void check_report_compare(check_report *report, const check_case *c, double apart)

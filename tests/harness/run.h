@@ -11,8 +11,9 @@ typedef struct check_problem {
     oracle_args args;
     oracle_tensor in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS]; /* value NULL: absent */
     check_type in_type[COPES_MAX_INPUTS], out_type[COPES_MAX_OUTPUTS];
-    bool described; /* by shapes alone: there are no values */
-    bool judged;    /* a run was found right: */
+    double *before[COPES_MAX_OUTPUTS]; /* the values of outputs that are updated; NULL: of others */
+    bool described;                    /* by shapes alone: there are no values */
+    bool judged;                       /* a run was found right: */
     uint64_t right_hash;
     double right_ulps;
 } check_problem;
@@ -42,6 +43,9 @@ void check_describe(check_problem *problem, const check_case *c);
  * that are aligned to all that a kernel may ask for. */
 copes_status check_explain(const check_problem *problem, copes_context *context, DLDevice device, size_t offset,
                            char text[CHECK_PLAN], size_t *workspace);
+
+/* The variant's name in what copes_explain wrote, whose first line is "variant: NAME"; "" where it refused the call. */
+void check_read_variant(copes_status status, const char *text, char name[CHECK_VARIANT]);
 
 /* The name of the variant that a call would take; "" where the call is refused. */
 void check_variant_of(const check_problem *problem, copes_context *context, DLDevice device, char name[CHECK_VARIANT]);

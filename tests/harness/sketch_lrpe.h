@@ -30,6 +30,10 @@ typedef struct sketch {
     int64_t rotary_begin;
 } sketch;
 
+/* A case of no activation, type and direction yet; and a random sketch. */
+check_case check_draw_sketch(const sketch *s, copes_lrpe_variant variant);
+sketch check_random_sketch(uint64_t *state);
+
 typedef struct sketch_table {
     const sketch *at;
     size_t count;

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { FLOAT8_E4M3FN = 10 }; /* kDLFloat8_e4m3fn, which the headers in use may be too old for */
+
 static const check_type_info types[CHECK_TYPES] = {
     [CHECK_F32] = {"f32", {kDLFloat, 32, 1}, 4, 24, -149, 0x1p-126, 0x1.fffffep127},
     [CHECK_F16] = {"f16", {kDLFloat, 16, 1}, 2, 11, -24, 0x1p-14, 65504},
@@ -12,6 +14,8 @@ static const check_type_info types[CHECK_TYPES] = {
     [CHECK_F64] = {"f64", {kDLFloat, 64, 1}, 8, 53, -1074, DBL_MIN, DBL_MAX},
     [CHECK_I32] = {"i32", {kDLInt, 32, 1}, 4, 31, 0, 1, INT32_MAX},
     [CHECK_I64] = {"i64", {kDLInt, 64, 1}, 8, 53, 0, 1, 0x1p62}, /* those that a double holds */
+    [CHECK_F8] = {"f8", {FLOAT8_E4M3FN, 8, 1}, 1, 4, -9, 0x1p-6, 448},
+    [CHECK_U8] = {"u8", {kDLUInt, 8, 1}, 1, 4, -9, 0x1p-6, 448},
 };
 
 const check_type_info *check_type_of(check_type type)
@@ -33,8 +37,16 @@ double check_ulp(check_type type, double value)
     return isfinite(value) ? ldexp(1, last_place(type, value)) : value * value;
 }
 
+static int is_float8(check_type type)
+{
+    return type == CHECK_F8 || type == CHECK_U8;
+}
+
 double check_round(check_type type, double value)
 {
+    if (is_float8(type) && fabs(value) > types[type].most) {
+        return copysign(types[type].most, value);
+    }
     if (type == CHECK_F64 || !isfinite(value)) {
         return value;
     }
@@ -76,16 +88,37 @@ static double decode16(check_type type, uint16_t bits)
     return bits & 0x8000 ? -value : value;
 }
 
+/* The same without infinities: all ones are NaN, and the exponent of ones has numbers, too. */
+static uint8_t encode8(double value)
+{
+    const int sign = signbit(value) ? 0x80 : 0;
+    if (isnan(value)) {
+        return (uint8_t)(sign | 0x7f);
+    }
+    const int place = last_place(CHECK_F8, value);
+    return (uint8_t)(sign | (((place - types[CHECK_F8].exponent) << 3) + (int)ldexp(fabs(value), -place)));
+}
+
+static double decode8(uint8_t bits)
+{
+    const int exponent = bits >> 3 & 15, fraction = bits & 7;
+    const double value = exponent == 0 ? ldexp(fraction, types[CHECK_F8].exponent)
+                                       : ldexp(fraction + 8, types[CHECK_F8].exponent + exponent - 1);
+    return copysign((bits & 0x7f) == 0x7f ? NAN : value, bits & 0x80 ? -1 : 1);
+}
+
 void check_encode(check_type type, double value, void *bytes)
 {
     float single = (float)value;
     int32_t integer = type == CHECK_I32 ? (int32_t)value : 0;
-    int64_t wide = type == CHECK_I64 ? (int64_t)value : 0;
+    int64_t wide = type != CHECK_I64 ? 0 : value >= 0x1p63 ? INT64_MAX : (int64_t)value;
+    uint8_t quarter = is_float8(type) ? encode8(value) : 0;
     uint16_t half = type == CHECK_F16 || type == CHECK_BF16 ? encode16(type, value) : 0;
     const void *from = type == CHECK_F64   ? (const void *)&value
                        : type == CHECK_F32 ? (const void *)&single
                        : type == CHECK_I32 ? (const void *)&integer
                        : type == CHECK_I64 ? (const void *)&wide
+                       : is_float8(type)   ? (const void *)&quarter
                                            : (const void *)&half;
     memcpy(bytes, from, (size_t)types[type].size);
 }
@@ -102,6 +135,8 @@ double check_decode(check_type type, const void *bytes)
     case CHECK_F32: memcpy(&single, bytes, sizeof single); return (double)single;
     case CHECK_I32: memcpy(&integer, bytes, sizeof integer); return integer;
     case CHECK_I64: memcpy(&wide, bytes, sizeof wide); return (double)wide;
+    case CHECK_F8:
+    case CHECK_U8: return decode8(*(const uint8_t *)bytes);
     case CHECK_F16:
     case CHECK_BF16:
     case CHECK_TYPES: break;

@@ -11,7 +11,7 @@ static real sigmoid(real x)
 
 static oracle_number activate(copes_act act, real x)
 {
-    oracle_number y = {x, fabsl(x), 0};
+    oracle_number y = {x, fabsl(x), 0, 0};
     real s = sigmoid(x);
     switch (act) {
     case COPES_ACT_NONE:
@@ -74,15 +74,15 @@ static oracle_number derivative(copes_act act, real tiny, real x, oracle_number 
 {
     real s = sigmoid(x), rest = sigmoid(-x);
     int open = isinf(g.value) && (s < tiny || rest < tiny);
-    oracle_number d = {0, 0, 0};
+    oracle_number d = {0, 0, 0, 0};
     switch (act) {
     case COPES_ACT_NONE:
     case COPES_ACT_SOFTMAX: return g;
-    case COPES_ACT_RELU: return x > 0 ? g : (oracle_number){0, 0, 0};
-    case COPES_ACT_SIGMOID: d = (oracle_number){g.value * s * rest, g.term * s * rest, g.turn * s * rest}; break;
+    case COPES_ACT_RELU: return x > 0 ? g : (oracle_number){0, 0, 0, 0};
+    case COPES_ACT_SIGMOID: d = (oracle_number){g.value * s * rest, g.term * s * rest, g.turn * s * rest, 0}; break;
     case COPES_ACT_SILU:
         d = (oracle_number){g.value * s * (1 + x * rest), oracle_larger(g.term * s, g.term * s * fabsl(x) * rest),
-                            g.turn * fabsl(s * (1 + x * rest))};
+                            g.turn * fabsl(s * (1 + x * rest)), 0};
         break;
     }
     d.term = oracle_larger(d.term, fabsl(d.value));
@@ -145,11 +145,11 @@ static void run_backward(const copes_op *op, const oracle_args *args, oracle_axi
     const oracle_tensor *grad = args->in[COPES_ACT_GRAD_O];
     int64_t count = oracle_count(grad);
     for (int64_t i = 0; i < count; i++) {
-        g[i] = (oracle_number){(real)grad->value[i], fabsl((real)grad->value[i]), 0};
+        g[i] = (oracle_number){(real)grad->value[i], fabsl((real)grad->value[i]), 0, 0};
     }
     if (op->act.act == COPES_ACT_SOFTMAX) {
         for (int64_t i = 0; i < count; i++) {
-            y[i] = (oracle_number){(real)args->in[COPES_ACT_O]->value[i], 0, 0};
+            y[i] = (oracle_number){(real)args->in[COPES_ACT_O]->value[i], 0, 0, 0};
         }
         oracle_softmax_gradient(axis, y, g);
     } else if (op->act.act != COPES_ACT_NONE) {

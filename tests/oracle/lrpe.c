@@ -1,5 +1,5 @@
-/* The oracle's lrpe: the activation of the whole tensor, then the rotation of each element by its own angle; backward
- * the other way round. */
+/* The oracle's lrpe: the activation of the whole tensor, then the rotation of each element by its own angle, or cosine's
+ * products; backward the other way round. */
 #include "tests/oracle/internal.h"
 
 #include <float.h>
@@ -8,11 +8,8 @@
 
 typedef struct encoding {
     const copes_lrpe_attributes *op;
-    const oracle_tensor *theta, *positions, *offsets;
-    int positions_are_real; /* float32 */
-    int64_t b, n, h, d;     /* of x */
-    int64_t angles;         /* K */
-    int64_t length;         /* tokens in the grid */
+    oracle_rotation by;
+    int64_t b, n, h, d; /* of x */
     int backward;
     real tiny;        /* oracle_args has it */
     oracle_axis axis; /* of softmax */
@@ -21,153 +18,35 @@ typedef struct encoding {
 static encoding describe(const copes_op *op, const oracle_args *args)
 {
     const oracle_tensor *wide = args->in[op->kind == COPES_LRPE_FORWARD ? COPES_LRPE_X : COPES_LRPE_GRAD_O];
-    encoding c = {.op = &op->lrpe,
-                  .theta = args->in[COPES_LRPE_THETA],
-                  .positions = args->in[COPES_LRPE_POSITIONS],
-                  .offsets = args->in[COPES_LRPE_OFFSETS],
-                  .positions_are_real = args->positions_are_real,
-                  .backward = op->kind == COPES_LRPE_BACKWARD,
-                  .tiny = (real)args->tiny};
+    encoding c = {.op = &op->lrpe, .backward = op->kind == COPES_LRPE_BACKWARD, .tiny = (real)args->tiny};
     c.b = wide->shape[0];
     c.n = wide->shape[1];
     c.h = wide->rank == 4 ? wide->shape[2] : 1;
     c.d = wide->shape[wide->rank - 1] / (c.backward && op->lrpe.variant == COPES_LRPE_COSINE ? 2 : 1);
     int64_t rotary = op->lrpe.rotary_dim == 0 ? c.d - op->lrpe.rotary_begin : op->lrpe.rotary_dim;
-    c.angles = op->lrpe.variant == COPES_LRPE_COSINE ? c.d : rotary / 2;
-    c.length = c.n - op->lrpe.prefix - op->lrpe.suffix;
+    c.by = (oracle_rotation){.op = op->lrpe,
+                             .theta = args->in[COPES_LRPE_THETA],
+                             .positions = args->in[COPES_LRPE_POSITIONS],
+                             .offsets = args->in[COPES_LRPE_OFFSETS],
+                             .positions_are_real = args->positions_are_real,
+                             .b = c.b,
+                             .n = c.n,
+                             .angles = op->lrpe.variant == COPES_LRPE_COSINE ? c.d : rotary / 2,
+                             .by_row = op->lrpe.act == COPES_ACT_SOFTMAX && !c.backward,
+                             .tiny = c.tiny};
     int over_sequence = op->lrpe.dim == -3;
     c.axis = over_sequence ? (oracle_axis){c.b, c.n, c.h * c.d} : (oracle_axis){c.b * c.n * c.h, c.d, 1};
     return c;
 }
 
-/* Coordinate j of grid token s, counted row-major. */
-static int64_t coordinate(const copes_lrpe_attributes *op, int64_t s, int j)
-{
-    for (int i = op->grid_rank - 1; i > j; i--) {
-        s /= op->grid[i];
-    }
-    return op->grid_rank == 0 ? s : s % op->grid[j];
-}
-
-/* Dimensions of positions. */
-static int dimensions(const encoding *c)
-{
-    if (c->positions != NULL) {
-        return c->positions->rank == 3 ? (int)c->positions->shape[0] : 1;
-    }
-    return c->op->grid_rank > 0 ? c->op->grid_rank : 1;
-}
-
-/* Which column of theta turns angle i in dimension j; -1: none does. */
-static int64_t column_of(const encoding *c, int64_t i, int j)
-{
-    int64_t width = c->theta->shape[c->theta->rank - 1], begin = 0;
-    if (c->theta->rank == 3) {
-        return i;
-    }
-    for (int before = 0; before < j; before++) {
-        begin += c->op->sections[before];
-    }
-    if (c->op->sections[0] + c->op->sections[1] + c->op->sections[2] + c->op->sections[3] > 0) {
-        return i >= begin && i < begin + c->op->sections[j] ? i : -1;
-    }
-    if (dimensions(c) > 1) {
-        return i / width == j ? i % width : -1;
-    }
-    return width == 1 && !c->op->pad_theta ? 0 : i < width ? i : -1;
-}
-
-static int64_t theta_place(const encoding *c, int64_t head, int64_t column, int j)
-{
-    int64_t heads = c->theta->shape[c->theta->rank - 2], width = c->theta->shape[c->theta->rank - 1];
-    return ((c->theta->rank == 3 ? j : 0) * heads + (heads == 1 ? 0 : head)) * width + column;
-}
-
-/* A token's position in a dimension: an integer, and a float32 to be added to it. */
-typedef struct position {
-    int64_t whole;
-    float real;
-    int inside; /* 0: of the prefix or suffix */
-} position;
-
-static position position_of(const encoding *c, int64_t b, int64_t token, int j)
-{
-    int64_t s = token - c->op->prefix;
-    position p = {c->op->offset[j], 0, c->positions != NULL || (s >= 0 && s < c->length)};
-    const oracle_tensor *given = c->positions != NULL ? c->positions : c->offsets;
-    if (!p.inside) {
-        return p;
-    }
-    if (given != NULL) {
-        int64_t at =
-            c->positions == NULL ? b : ((given->rank == 3 ? j * c->b : 0) + (given->rank > 1 ? b : 0)) * c->n + token;
-        double value = given->value[at];
-        if (c->positions_are_real) {
-            p.real = (float)value;
-        } else {
-            p.whole = (int64_t)((uint64_t)p.whole + (uint64_t)(int64_t)value);
-        }
-    }
-    if (c->positions == NULL) {
-        p.whole = (int64_t)((uint64_t)p.whole + (uint64_t)coordinate(c->op, s, j));
-    }
-    return p;
-}
-
-static real angle_of(const encoding *c, int64_t b, int64_t token, int64_t head, int64_t i)
-{
-    real angle = 0;
-    for (int j = 0; j < dimensions(c); j++) {
-        position p = position_of(c, b, token, j);
-        int64_t column = column_of(c, i, j);
-        if (column < 0 || !p.inside) {
-            continue;
-        }
-        float theta = (float)c->theta->value[theta_place(c, head, column, j)];
-        angle += oracle_angle(p.whole, theta) + oracle_angle_of_float(p.real, theta);
-    }
-    return c->op->inverse ? -angle : angle;
-}
-
-static real amplitude_of(const encoding *c)
-{
-    return c->op->amplitude != 0 ? (real)c->op->amplitude : 1;
-}
-
-/* The amplitude times a cos - b sin, with b's sign folded into sin. Below the smallest normal number a and b have the ulp of that,
- * which the amplitude multiplies. */
-static oracle_number turned(const encoding *c, oracle_number a, real cosine, oracle_number b, real sine)
-{
-    real factor = amplitude_of(c), sum = a.value * cosine + b.value * sine;
-    int by_row = c->op->act == COPES_ACT_SOFTMAX && !c->backward;
-    real term = by_row ? oracle_larger(a.term, b.term)
-                       : oracle_larger(oracle_larger(a.term * fabsl(cosine), b.term * fabsl(sine)), fabsl(sum));
-    return (oracle_number){factor * sum, fabsl(factor) * oracle_larger(term, c->tiny),
-                           fabsl(factor) * hypotl(a.value, b.value)};
-}
-
-/* Rotates a head in place; `direction` is 1, or -1 for the transpose. */
-static void rotate_head(const encoding *c, int64_t b, int64_t token, int64_t head, real direction, oracle_number *y)
-{
-    y += c->op->rotary_begin;
-    for (int64_t i = 0; i < c->angles; i++) {
-        real angle = direction * angle_of(c, b, token, head, i), cosine = cosl(angle), sine = sinl(angle);
-        oracle_number *first = c->op->pairing == COPES_LRPE_HALF ? y + i : y + 2 * i;
-        oracle_number *second = c->op->pairing == COPES_LRPE_HALF ? y + i + c->angles : first + 1;
-        oracle_number one = *first, other = *second;
-        *first = turned(c, one, cosine, other, -sine);
-        *second = turned(c, other, cosine, one, sine);
-    }
-}
-
 static void cosine_head(const encoding *c, int64_t b, int64_t token, int64_t head, const oracle_number *y,
                         oracle_number *o)
 {
-    oracle_number nothing = {0, 0, 0};
+    oracle_number nothing = {0, 0, 0, 0};
     for (int64_t i = 0; i < c->d; i++) {
-        real angle = angle_of(c, b, token, head, i);
-        o[i] = turned(c, y[i], cosl(angle), nothing, 0);
-        o[i + c->d] = turned(c, y[i], sinl(angle), nothing, 0);
+        real angle = oracle_angle_at(&c->by, b, token, head, i);
+        o[i] = oracle_turned(&c->by, y[i], cosl(angle), nothing, 0);
+        o[i + c->d] = oracle_turned(&c->by, y[i], sinl(angle), nothing, 0);
     }
 }
 
@@ -175,8 +54,8 @@ static void cosine_head_transpose(const encoding *c, int64_t b, int64_t token, i
                                   oracle_number *y)
 {
     for (int64_t i = 0; i < c->d; i++) {
-        real angle = angle_of(c, b, token, head, i);
-        y[i] = turned(c, o[i], cosl(angle), o[i + c->d], sinl(angle));
+        real angle = oracle_angle_at(&c->by, b, token, head, i);
+        y[i] = oracle_turned(&c->by, o[i], cosl(angle), o[i + c->d], sinl(angle));
     }
 }
 
@@ -186,7 +65,7 @@ static void encode(const encoding *c, oracle_number *from, oracle_number *to)
     for (int64_t row = 0; row < c->b * c->n * c->h; row++) {
         int64_t b = row / c->h / c->n, token = row / c->h % c->n, head = row % c->h;
         if (c->op->variant == COPES_LRPE_ROTATE) {
-            rotate_head(c, b, token, head, c->backward ? -1 : 1, from + row * c->d);
+            oracle_rotate_head(&c->by, b, token, head, c->backward ? -1 : 1, from + row * c->d);
         } else if (c->backward) {
             cosine_head_transpose(c, b, token, head, from + row * 2 * c->d, to + row * c->d);
         } else {
@@ -218,7 +97,7 @@ static void restore_softmax(const encoding *c, const double *x, const double *ls
 {
     int64_t head = c->h * c->d;
     for (int64_t i = 0; i < c->b * c->n * head; i++) {
-        y[i] = (oracle_number){expl((real)x[i] - (real)lse[i / (c->n * head) * head + i % head]), 0, 0};
+        y[i] = (oracle_number){expl((real)x[i] - (real)lse[i / (c->n * head) * head + i % head]), 0, 0, 0};
     }
 }
 
@@ -251,21 +130,21 @@ static void activation_backward(const encoding *c, const oracle_args *args, orac
 static oracle_number derivative_by_angle(const encoding *c, real angle, int64_t i, const double *grad_o,
                                          const oracle_number *y)
 {
-    real factor = amplitude_of(c), cosine = factor * cosl(angle), sine = factor * sinl(angle);
+    real factor = oracle_amplitude(&c->by), cosine = factor * cosl(angle), sine = factor * sinl(angle);
     if (c->op->variant == COPES_LRPE_COSINE) {
         real along = (real)grad_o[i], across = (real)grad_o[i + c->d], size = fabsl(y[i].value) + y[i].term + c->tiny;
         return (oracle_number){y[i].value * (across * cosine - along * sine),
                                size * (fabsl(across * cosine) + fabsl(along * sine) + c->tiny) + (real)DBL_MIN,
-                               size * fabsl(factor) * (fabsl(across) + fabsl(along))};
+                               size * fabsl(factor) * (fabsl(across) + fabsl(along)), 0};
     }
     int64_t half = c->op->pairing == COPES_LRPE_HALF, first = c->op->rotary_begin + (half ? i : 2 * i);
-    int64_t second = half ? first + c->angles : first + 1;
+    int64_t second = half ? first + c->by.angles : first + 1;
     oracle_number a = y[first], b = y[second];
     real turned_a = a.value * cosine - b.value * sine, turned_b = a.value * sine + b.value * cosine;
     real size = fabsl(a.value) + fabsl(b.value) + a.term + b.term + c->tiny;
     real gradients = fabsl(factor) * (fabsl((real)grad_o[first]) + fabsl((real)grad_o[second]));
     return (oracle_number){(real)grad_o[second] * turned_a - (real)grad_o[first] * turned_b,
-                           size * (gradients + c->tiny) + (real)DBL_MIN, size * gradients};
+                           size * (gradients + c->tiny) + (real)DBL_MIN, size * gradients, 0};
 }
 
 /* The gradient of theta. */
@@ -276,17 +155,17 @@ static void store_grad_theta(const encoding *c, const oracle_args *args, const o
     oracle_number *sums = calloc((size_t)oracle_count(out) + 1, sizeof *sums);
     for (int64_t row = 0; row < c->b * c->n * c->h; row++) {
         int64_t b = row / c->h / c->n, token = row / c->h % c->n, head = row % c->h;
-        for (int64_t i = 0; i < c->angles; i++) {
-            oracle_number d =
-                derivative_by_angle(c, angle_of(c, b, token, head, i), i, grad_o + row * wide, y + row * c->d);
-            for (int j = 0; j < dimensions(c); j++) {
-                position p = position_of(c, b, token, j);
-                int64_t column = column_of(c, i, j);
-                if (column < 0 || !p.inside) {
+        for (int64_t i = 0; i < c->by.angles; i++) {
+            oracle_number d = derivative_by_angle(c, oracle_angle_at(&c->by, b, token, head, i), i, grad_o + row * wide,
+                                                  y + row * c->d);
+            for (int j = 0; j < oracle_dimensions(&c->by); j++) {
+                oracle_position p = oracle_position_of(&c->by, b, token, j);
+                int64_t place = oracle_theta_place(&c->by, head, i, j);
+                if (place < 0 || !p.inside) {
                     continue;
                 }
                 real factor = (c->op->inverse ? -1 : 1) * ((real)p.whole + (real)p.real);
-                oracle_number *sum = &sums[theta_place(c, head, column, j)];
+                oracle_number *sum = &sums[place];
                 sum->value += factor * d.value;
                 sum->term += fabsl(factor) * d.term;
                 sum->turn += fabsl(factor) * d.turn;
@@ -322,7 +201,7 @@ int oracle_run_lrpe(const copes_op *op, const oracle_args *args)
         }
         oracle_number *from = in_place ? narrow : wide;
         for (int64_t i = 0; i < oracle_count(args->in[COPES_LRPE_GRAD_O]); i++) {
-            from[i] = (oracle_number){(real)grad[i], fabsl((real)grad[i]), 0};
+            from[i] = (oracle_number){(real)grad[i], fabsl((real)grad[i]), 0, 0};
         }
         encode(&c, from, narrow);
         activation_backward(&c, args, narrow, spare);
@@ -337,9 +216,9 @@ void oracle_infer_lrpe(const copes_op *op, const oracle_args *args, int slot, or
     encoding c = describe(op, args);
     const oracle_tensor *like = args->in[c.backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
     if (slot == COPES_LRPE_GRAD_THETA && c.backward) {
-        out->rank = c.theta->rank;
+        out->rank = c.by.theta->rank;
         for (int i = 0; i < out->rank; i++) {
-            out->shape[i] = c.theta->shape[i];
+            out->shape[i] = c.by.theta->shape[i];
         }
         return;
     }

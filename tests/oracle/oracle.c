@@ -13,19 +13,30 @@ int64_t oracle_count(const oracle_tensor *tensor)
     return count;
 }
 
+static oracle_rule rule_of_qk(const copes_op *op, int slot)
+{
+    if (op->kind == COPES_QK_NORM_ROPE_BACKWARD && (slot == COPES_QK_GRAD_WQ || slot == COPES_QK_GRAD_WK)) {
+        return ORACLE_BY_SUM;
+    }
+    return slot == COPES_QK_V_CACHE ? ORACLE_BY_TERM : ORACLE_BY_NORM;
+}
+
 oracle_rule oracle_rule_of(const copes_op *op, int slot)
 {
-    if (slot == COPES_LSE_OUT) {
-        return op->kind == COPES_LRPE_BACKWARD ? ORACLE_BY_SUM : ORACLE_BY_LSE;
-    }
     switch (op->kind) {
     case COPES_ACT_FORWARD:
     case COPES_ACT_BACKWARD: return op->act.act == COPES_ACT_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
     case COPES_LRPE_FORWARD:
-    case COPES_LRPE_BACKWARD: return op->lrpe.act == COPES_ACT_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
+    case COPES_LRPE_BACKWARD:
+        if (slot != COPES_LRPE_OUT) {
+            return op->kind == COPES_LRPE_BACKWARD ? ORACLE_BY_SUM : ORACLE_BY_LSE;
+        }
+        return op->lrpe.act == COPES_ACT_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
+    case COPES_QK_NORM_ROPE_FORWARD:
+    case COPES_QK_NORM_ROPE_BACKWARD: return rule_of_qk(op, slot);
     case COPES_TPA_DECODE: break;
     }
-    return ORACLE_BY_ATTENTION;
+    return slot == COPES_TPA_OUT_LSE ? ORACLE_BY_LSE : ORACLE_BY_ATTENTION;
 }
 
 void oracle_infer(const copes_op *op, const oracle_args *args, int slot, oracle_tensor *out)
@@ -43,6 +54,8 @@ void oracle_infer(const copes_op *op, const oracle_args *args, int slot, oracle_
     case COPES_LRPE_FORWARD:
     case COPES_LRPE_BACKWARD: oracle_infer_lrpe(op, args, slot, out); return;
     case COPES_TPA_DECODE: oracle_infer_tpa(args, slot, out); return;
+    case COPES_QK_NORM_ROPE_FORWARD:
+    case COPES_QK_NORM_ROPE_BACKWARD: oracle_infer_qk(op, args, slot, out); return;
     }
 }
 
@@ -54,6 +67,8 @@ int oracle_run(const copes_op *op, const oracle_args *args)
     case COPES_LRPE_FORWARD:
     case COPES_LRPE_BACKWARD: return oracle_run_lrpe(op, args);
     case COPES_TPA_DECODE: return oracle_run_tpa(op, args);
+    case COPES_QK_NORM_ROPE_FORWARD:
+    case COPES_QK_NORM_ROPE_BACKWARD: return oracle_run_qk(op, args);
     }
     return -1;
 }
@@ -70,5 +85,8 @@ void oracle_store(const oracle_number *numbers, oracle_tensor *out)
         out->value[i] = (double)numbers[i].value;
         out->term[i] = oracle_size(numbers[i].term);
         out->turn[i] = oracle_size(numbers[i].turn);
+        if (out->room != NULL) {
+            out->room[i] = oracle_size(numbers[i].room);
+        }
     }
 }

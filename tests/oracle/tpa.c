@@ -146,7 +146,7 @@ static oracle_number weigh(attention *a, const head_factors *f, int64_t visible)
         size += a->scores[m] * a->score_size[m];
     }
     const real terms = oracle_larger(oracle_larger(fabsl(largest), logl(sum)), 1);
-    return (oracle_number){largest + logl(sum), oracle_larger(size, terms), 0};
+    return (oracle_number){largest + logl(sum), oracle_larger(size, terms), 0, 0};
 }
 
 /* Fills a->row with the output over the first `visible` keys and returns log sum exp. */
@@ -160,7 +160,7 @@ static oracle_number attend(attention *a, const head_factors *f, int64_t visible
         }
         a->row[i] = mean;
     }
-    return visible > 0 ? lse : (oracle_number){-(real)INFINITY, 1, 0};
+    return visible > 0 ? lse : (oracle_number){-(real)INFINITY, 1, 0, 0};
 }
 
 static int64_t visible_keys(const copes_op *op, const attention *a, const oracle_tensor *kv_len, int64_t b, int64_t n)
