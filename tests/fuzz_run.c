@@ -1,20 +1,13 @@
 /* libFuzzer target: whatever descriptor and tensors the bytes spell, copes_infer, copes_workspace_size and copes_run
  * refuse them without writing a byte, or compute within the memory that the tensors cover. Each buffer is exactly the
  * extent of its tensor, so that the address sanitizer sees a byte too far. */
-#include <copes/copes.h>
+#include "tests/fuzz_op.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = COPES_MAX_INPUTS + COPES_MAX_OUTPUTS, OUT = COPES_MAX_INPUTS, POISON = 0x5a };
+enum { SLOTS = FUZZ_SLOTS, OUT = COPES_MAX_INPUTS, POISON = 0x5a };
 static const int64_t largest_extent = 1 << 16, most_elements = 1 << 10; /* so that no call takes long */
-
-/* What is left to read; past the end all is 0. */
-typedef struct reader {
-    const uint8_t *bytes;
-    size_t size;
-} reader;
 
 typedef struct tensor {
     DLTensor view;
@@ -38,122 +31,28 @@ static void require(bool holds)
         abort();
 }
 
-static uint8_t take(reader *from)
-{
-    if (from->size == 0)
-        return 0;
-    from->size--;
-    return *from->bytes++;
-}
-
-static int64_t take64(reader *from)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < 8; i++)
-        value = value << 8 | take(from);
-    int64_t result;
-    memcpy(&result, &value, sizeof result);
-    return result;
-}
-
-/* Mostly a small number, at times a negative, a large or any one. */
-static int64_t take_number(reader *from)
-{
-    const uint8_t byte = take(from);
-    if (byte < 232)
-        return byte % 24;
-    if (byte < 248)
-        return -(byte % 8);
-    if (byte < 252)
-        return (INT64_C(1) << 31) - byte % 4;
-    return byte < 254 ? (INT64_C(1) << take(from) % 63) - byte % 2 : take64(from);
-}
-
-static int32_t narrow(int64_t value)
-{
-    return (int32_t)(uint32_t)value;
-}
-
-static double take_real(reader *from)
-{
-    static const double values[8] = {0, 1, -0.5, 1e300, 1e-300, 1.0 / 0.0, -1.0 / 0.0, 0.0 / 0.0};
-    return values[take(from) % 8];
-}
-
-static void take_numbers(reader *from, int64_t *values, int count)
-{
-    for (int i = 0; i < count; i++)
-        values[i] = take_number(from);
-}
-
-static void take_lrpe(reader *from, copes_lrpe_attributes *lrpe)
-{
-    const uint8_t given = take(from); /* which attributes are not their default, so that many calls are good */
-    lrpe->variant = (copes_lrpe_variant)(take(from) % 3);
-    lrpe->pairing = (copes_lrpe_pairing)(take(from) % 3);
-    lrpe->act = (copes_act)(take(from) % 6);
-    lrpe->dim = -(narrow(take_number(from)) % 5);
-    if (given & 1) {
-        lrpe->grid_rank = narrow(take_number(from)) % 6;
-        take_numbers(from, lrpe->grid, COPES_MAX_GRID);
-    }
-    if (given & 2)
-        take_numbers(from, lrpe->offset, COPES_MAX_GRID);
-    if (given & 4)
-        lrpe->prefix = take_number(from);
-    if (given & 8)
-        lrpe->suffix = take_number(from);
-    if (given & 16)
-        take_numbers(from, lrpe->sections, COPES_MAX_GRID);
-    if (given & 32)
-        lrpe->rotary_dim = take_number(from);
-    if (given & 64)
-        lrpe->pad_theta = take(from) % 3;
-    if (given & 128) {
-        lrpe->rotary_begin = take_number(from);
-        lrpe->amplitude = take_real(from);
-        lrpe->inverse = take(from) % 3;
-    }
-}
-
-static void take_op(reader *from, copes_op *op)
-{
-    op->kind = (copes_kind)(take(from) % 7);
-    if (op->kind == COPES_ACT_FORWARD || op->kind == COPES_ACT_BACKWARD) {
-        op->act.act = (copes_act)(take(from) % 6);
-        op->act.dim = narrow((int64_t)(0 - (uint64_t)take_number(from)));
-    } else if (op->kind == COPES_TPA_DECODE) {
-        double *const scales[4] = {&op->tpa.scale, &op->tpa.scale_q, &op->tpa.scale_k, &op->tpa.scale_v};
-        for (int i = 0; i < 4; i++)
-            *scales[i] = take_real(from);
-        op->tpa.causal = take(from) % 3;
-    } else {
-        take_lrpe(from, &op->lrpe);
-    }
-}
-
 static DLDataType take_type(reader *from, DLDataType usual)
 {
     static const DLDataType types[8] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}, {kDLFloat, 64, 1},
                                         {kDLInt, 32, 1},   {kDLInt, 64, 1},   {kDLFloat, 32, 2},  {kDLUInt, 8, 1}};
-    const uint8_t byte = take(from);
+    const uint8_t byte = fuzz_take(from);
     return byte < 192 ? usual : types[byte % 8];
 }
 
 /* Shape, type and strides: those of the tensor before, with some of it changed. */
 static void take_view(reader *from, tensor *to, const tensor *like, DLDataType usual)
 {
-    const uint8_t changes = take(from);
+    const uint8_t changes = fuzz_take(from);
     DLTensor *view = &to->view;
     *view = (DLTensor){.device = {kDLCPU, 0}, .ndim = like->view.ndim, .dtype = take_type(from, usual)};
     memcpy(to->shape, like->shape, sizeof to->shape);
     view->shape = to->shape;
     if (changes & 1) {
-        view->ndim = take(from) % 12 - 1;
-        take_numbers(from, to->shape, view->ndim < COPES_MAX_RANK ? view->ndim : COPES_MAX_RANK);
+        view->ndim = fuzz_take(from) % 12 - 1;
+        fuzz_take_numbers(from, to->shape, view->ndim < COPES_MAX_RANK ? view->ndim : COPES_MAX_RANK);
     }
     if (changes & 2)
-        to->shape[take(from) % COPES_MAX_RANK] = take_number(from);
+        to->shape[fuzz_take(from) % COPES_MAX_RANK] = fuzz_take_number(from);
     int64_t stride = 1;
     for (int i = COPES_MAX_RANK - 1; i >= 0; i--) {
         const bool usual_length = to->shape[i] < 1 << 20; /* a longer one is of one element again and again */
@@ -162,16 +61,16 @@ static void take_view(reader *from, tensor *to, const tensor *like, DLDataType u
             stride *= to->shape[i];
     }
     if (changes & 4)
-        to->stride[take(from) % COPES_MAX_RANK] = take_number(from);
+        to->stride[fuzz_take(from) % COPES_MAX_RANK] = fuzz_take_number(from);
     if (changes & 8) {
-        int64_t *turned = &to->stride[take(from) % COPES_MAX_RANK];
+        int64_t *turned = &to->stride[fuzz_take(from) % COPES_MAX_RANK];
         *turned = (int64_t)(0 - (uint64_t)*turned); /* the least has no opposite */
     }
     view->strides = changes & 16 ? NULL : to->stride;
-    view->byte_offset = changes & 32 ? (uint64_t)take_number(from) : 0;
-    if (changes & 64 && take(from) == 7)
-        view->device.device_type = (DLDeviceType)(take(from) % 15);
-    if (changes & 64 && take(from) == 7)
+    view->byte_offset = changes & 32 ? (uint64_t)fuzz_take_number(from) : 0;
+    if (changes & 64 && fuzz_take(from) == 7)
+        view->device.device_type = (DLDeviceType)(fuzz_take(from) % 15);
+    if (changes & 64 && fuzz_take(from) == 7)
         view->shape = NULL;
 }
 
@@ -209,7 +108,7 @@ static bool find_extent(const tensor *of, int64_t *below, int64_t *above, int64_
 static void give_memory(reader *from, tensor *to, uint8_t fill)
 {
     int64_t below, above, count;
-    if (!find_extent(to, &below, &above, &count) || take(from) == 255)
+    if (!find_extent(to, &below, &above, &count) || fuzz_take(from) == 255)
         return;
     to->extent = (size_t)(below + above);
     to->buffer = malloc(to->extent > 0 ? to->extent : 1);
@@ -225,7 +124,7 @@ static void give_memory(reader *from, tensor *to, uint8_t fill)
 static void share_memory(reader *from, tensor *to, tensor *other)
 {
     int64_t below, above, count;
-    const int64_t delta = take_number(from);
+    const int64_t delta = fuzz_take_number(from);
     if (!find_extent(to, &below, &above, &count) || other->buffer == NULL || delta < 0 ||
         delta > (int64_t)other->extent - below - above)
         return;
@@ -233,60 +132,62 @@ static void share_memory(reader *from, tensor *to, tensor *other)
     to->shares = other->shares = true;
 }
 
-/* What copes_infer says of the outputs that are asked for, or something else where it refuses. */
-static void infer(const fuzz_call *call, unsigned absent, tensor outs[COPES_MAX_OUTPUTS])
+static tensor tensor_of(const fuzz_shape *shape)
+{
+    tensor made = {.view = {.device = {kDLCPU, 0}, .ndim = shape->rank, .dtype = shape->type}};
+    memcpy(made.shape, shape->lengths, sizeof shape->lengths);
+    return made;
+}
+
+/* What copes_infer says of the outputs that are asked for, or something else where it refuses. Those that exist before the call
+ * have a shape of their own. */
+static void infer(const fuzz_call *call, const fuzz_shape *shapes, unsigned absent, tensor outs[COPES_MAX_OUTPUTS])
 {
     copes_args args = call->args;
     memset(outs, POISON, COPES_MAX_OUTPUTS * sizeof *outs);
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
         if ((absent >> i & 1) == 0) {
+            if (shapes[OUT + i].rank > 0)
+                outs[i] = tensor_of(&shapes[OUT + i]);
             outs[i].view.shape = outs[i].shape;
             args.out[i] = &outs[i].view;
         }
     const copes_status status = copes_infer(&call->op, &args);
     require(status == COPES_OK || copes_last_error()[0] != '\0');
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
-        if (args.out[i] == NULL || status != COPES_OK)
+        if ((args.out[i] == NULL || status != COPES_OK) && shapes[OUT + i].rank == 0)
             outs[i] = (tensor){.view = {.ndim = 1, .dtype = {kDLFloat, 32, 1}}, .shape = {2}};
-}
-
-/* Shapes of tpa_decode's factors that go together, of lengths that are 1 but for two. */
-static void take_factors(reader *from, int64_t shapes[6][4])
-{
-    enum { B, N, M, H, D, E, RQ, RK, RV, LENGTHS };
-    static const uint8_t axes[6][4] = {{B, N, H, RQ}, {B, N, RQ, D}, {B, M, H, RK},
-                                       {B, M, RK, D}, {B, M, H, RV}, {B, M, RV, E}};
-    int64_t lengths[LENGTHS] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
-    for (int i = 0; i < 2; i++)
-        lengths[take(from) % LENGTHS] = take_number(from);
-    for (int i = 0; i < 6; i++)
-        for (int j = 0; j < 4; j++)
-            shapes[i][j] = lengths[axes[i][j]];
 }
 
 static void take_tensors(reader *from, fuzz_call *call, bool together)
 {
-    int64_t factors[6][4];
+    fuzz_shape shapes[FUZZ_SLOTS] = {{.rank = 0}};
     tensor like = {.view = {.ndim = 4}, .shape = {2, 3, 2, 4}}, outs[COPES_MAX_OUTPUTS];
     DLDataType usual = take_type(from, (DLDataType){kDLFloat, 32, 1});
-    const unsigned absent_inputs = take(from), absent_outputs = take(from);
-    together = together && call->op.kind == COPES_TPA_DECODE;
+    unsigned absent_inputs = fuzz_take(from);
+    const unsigned absent_outputs = fuzz_take(from);
+    absent_inputs |= (fuzz_is_qk(&call->op) ? (unsigned)fuzz_take(from) : 0xff) << 8; /* it alone has so many */
     if (together)
-        take_factors(from, factors);
+        fuzz_take_shapes(from, &call->op, usual, shapes);
     for (int slot = 0; slot < SLOTS; slot++) {
         tensor *to = &call->tensors[slot];
-        const int index = slot % OUT, from_slot = take(from) % SLOTS;
+        const int index = slot % OUT, from_slot = fuzz_take(from) % SLOTS;
         if (slot == OUT)
-            infer(call, absent_outputs, outs);
-        if (index > 7 || (slot < OUT ? absent_inputs : absent_outputs) >> index & 1)
+            infer(call, shapes, absent_outputs, outs);
+        const bool shaped = slot < OUT && shapes[slot].rank > 0;
+        const bool lacking = slot < OUT && together && fuzz_is_qk(&call->op) && !shaped; /* one direction's alone */
+        if (lacking || (slot < OUT ? absent_inputs : absent_outputs) >> index & 1)
             continue;
-        if (together && slot < 6)
-            memcpy(like.shape, factors[slot], sizeof factors[slot]);
-        take_view(from, to, slot < OUT ? &like : &outs[index], slot < OUT ? usual : outs[index].view.dtype);
+        if (shaped)
+            like = tensor_of(&shapes[slot]);
+        take_view(from, to, slot < OUT ? &like : &outs[index],
+                  shaped       ? shapes[slot].type
+                  : slot < OUT ? usual
+                               : outs[index].view.dtype);
         if (slot < OUT && from_slot & 1)
             like = *to;
-        give_memory(from, to, slot < OUT ? take(from) : POISON);
-        if (from_slot < slot && take(from) % 4 == 3)
+        give_memory(from, to, slot < OUT ? fuzz_take(from) : POISON);
+        if (from_slot < slot && fuzz_take(from) % 4 == 3)
             share_memory(from, to, &call->tensors[from_slot]);
         if (slot < OUT)
             call->args.in[slot] = &to->view;
@@ -339,8 +240,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     static fuzz_call call;
     reader from = {bytes, size};
     memset(&call, 0, sizeof call);
-    const uint8_t choice = take(&from);
-    take_op(&from, &call.op);
+    const uint8_t choice = fuzz_take(&from);
+    fuzz_take_op(&from, &call.op);
     take_tensors(&from, &call, choice >> 7);
     run(context_of(choice & 3), &call, choice >> 2 & 31);
     for (int slot = 0; slot < SLOTS; slot++) {

@@ -6,12 +6,16 @@
 #include <copes/copes.h>
 #include <stdbool.h>
 
-enum { SMALL_TENSORS = 9, SMALL_ROOM = 1 << 20 /* bytes of a tensor */ };
+enum {
+    SMALL_OUT = 13, /* inputs that a call may have */
+    SMALL_TENSORS = SMALL_OUT + 4,
+    SMALL_ROOM = 1 << 20 /* bytes of a tensor */
+};
 
 typedef struct small_call {
     const char *name;
     copes_op op;
-    int64_t shapes[SMALL_TENSORS][4]; /* of in[0 .. 6], out[0 .. 1] */
+    int64_t shapes[SMALL_TENSORS][4]; /* of in[0 .. 12], out[0 .. 3] */
     int ranks[SMALL_TENSORS];         /* 0: no such tensor */
 } small_call;
 

@@ -10,7 +10,7 @@
 
 static void expect_every_pattern(check_type type)
 {
-    for (uint32_t bits = 0; bits <= 0xffff; bits++) {
+    for (uint32_t bits = 0; bits < 1U << 8 * check_type_of(type)->size; bits++) {
         uint16_t pattern = (uint16_t)bits, back = 0;
         double value = check_decode(type, &pattern);
         check_encode(type, value, &back);
@@ -31,6 +31,38 @@ START_TEST(every_short_pattern_survives)
     ck_assert(check_decode(CHECK_F16, &one_f16) == 1);
     ck_assert(check_decode(CHECK_BF16, &third_bf16) == 0.333984375);
     ck_assert(check_decode(CHECK_F16, &least_f16) == 0x1p-24);
+}
+END_TEST
+
+/* Beside the patterns, what PyTorch says of some. */
+START_TEST(float8_has_its_numbers)
+{
+    static const struct {
+        uint8_t bits;
+        double value;
+    } known[] = {{0x00, 0}, {0x01, 0x1p-9}, {0x08, 0x1p-6}, {0x38, 1}, {0x77, 240}, {0x7e, 448}, {0xfe, -448}};
+    expect_every_pattern(CHECK_F8);
+    expect_every_pattern(CHECK_U8);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        ck_assert(check_decode(CHECK_F8, &known[i].bits) == known[i].value);
+    ck_assert(isnan(check_decode(CHECK_F8, &(uint8_t){0x7f})) && isnan(check_decode(CHECK_U8, &(uint8_t){0xff})));
+    ck_assert(check_round(CHECK_F8, 1 + 0x1p-4) == 1 && check_round(CHECK_F8, 1 + 0x3p-4) == 1.25);
+    ck_assert(check_round(CHECK_F8, 0x1p-10) == 0 && check_round(CHECK_F8, -0x3p-10) == -0x1p-8);
+    ck_assert(check_round(CHECK_F8, 464) == 448 && check_round(CHECK_F8, 1e30) == 448);
+    ck_assert(check_round(CHECK_U8, -(double)INFINITY) == -448 && isnan(check_round(CHECK_F8, (double)NAN)));
+}
+END_TEST
+
+START_TEST(the_ends_of_int64_survive)
+{
+    static const double values[] = {0, -1, 0x1p62, -0x1p63, 0x1p63};
+    static const int64_t wanted[] = {0, -1, 1LL << 62, INT64_MIN, INT64_MAX};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        int64_t bits;
+        check_encode(CHECK_I64, values[i], &bits);
+        ck_assert_int_eq(bits, wanted[i]);
+        ck_assert(check_decode(CHECK_I64, &bits) == values[i]);
+    }
 }
 END_TEST
 
@@ -107,6 +139,32 @@ START_TEST(bounds_refuse_what_is_past_them)
 }
 END_TEST
 
+/* Copies are the value itself, with its sign; a rounding that may go either way has room; float8 has 448 for infinity. */
+START_TEST(bounds_know_copies_room_and_float8)
+{
+    const check_bound wide = {ORACLE_BY_NORM, 4, 0.25};
+    ck_assert(!refused(ORACLE_BY_NORM, CHECK_F32, 0.5, -1, 0, 0.5) &&
+              refused(ORACLE_BY_NORM, CHECK_F32, 0.5, -1, 0, 0.5000001));
+    ck_assert(refused(ORACLE_BY_TERM, CHECK_F32, 0x1p-149, -1, 0, 0) &&
+              refused(ORACLE_BY_TERM, CHECK_F16, 0, -1, 0, -0.0));
+    ck_assert(!refused(ORACLE_BY_TERM, CHECK_BF16, (double)NAN, -1, 0, (double)NAN) &&
+              refused(ORACLE_BY_TERM, CHECK_BF16, (double)NAN, -1, 0, 1));
+    ck_assert(!refused(ORACLE_BY_TERM, CHECK_F8, 1.0626, -1, 0, 1.125) &&
+              refused(ORACLE_BY_TERM, CHECK_F8, 1.0624, -1, 0, 1.125));
+    ck_assert(!check_compare(wide, CHECK_F32, 1, 1, 0, 1.25).beyond &&
+              check_compare(wide, CHECK_F32, 1, 1, 0, 1.26).beyond);
+    ck_assert(!refused(ORACLE_BY_NORM, CHECK_F32, 0.1, 1, 0, 0.1 + 9e-7) &&
+              refused(ORACLE_BY_NORM, CHECK_F32, 0.1, 1, 0, 0.1 + 1.1e-6));
+    ck_assert(!refused(ORACLE_BY_NORM, CHECK_F8, 1e4, 1e4, 0, 448) &&
+              refused(ORACLE_BY_NORM, CHECK_F8, 1e4, 1e4, 0, 416));
+    ck_assert(check_compare((check_bound){ORACLE_BY_NORM, 4, 0}, CHECK_F8, 1e4, 1e4, 0, 448).ulps == 0);
+    ck_assert(!refused(ORACLE_BY_NORM, CHECK_F8, (double)INFINITY, 1, 0, 448) &&
+              refused(ORACLE_BY_NORM, CHECK_F8, (double)INFINITY, 1, 0, (double)NAN));
+    ck_assert(!refused(ORACLE_BY_NORM, CHECK_F8, (double)NAN, 1, (double)INFINITY, -448) &&
+              refused(ORACLE_BY_NORM, CHECK_F8, (double)NAN, 1, (double)INFINITY, 1));
+}
+END_TEST
+
 /* A buffer in each layout gives back what was written, and sees any other byte change. */
 START_TEST(buffers_see_stray_bytes)
 {
@@ -141,15 +199,46 @@ START_TEST(buffers_see_stray_bytes)
 }
 END_TEST
 
+/* Two views of one buffer are read on their own, and what lies between them with the whole. */
+START_TEST(views_share_a_buffer)
+{
+    const int64_t shape[] = {1, 2, 5, 2}, heads[] = {1, 2, 2, 2};
+    const double values[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    check_buffer whole, view[2];
+    double back[8];
+    uint64_t hash = 0;
+    ck_assert_int_eq(check_buffer_create(&whole, (DLDevice){kDLCPU, 0}, CHECK_F32, 4, shape, CHECK_COMPACT, 0x5a), 0);
+    for (int i = 0; i < 2; i++) {
+        check_buffer_view(&view[i], &whole, i == 0 ? 0 : 3, heads);
+        ck_assert_int_eq(check_buffer_write(&view[i], values), 0);
+    }
+    float *elements = whole.tensor.data;
+    ck_assert(elements[0] == 1 && elements[6] == 1 && elements[10] == 5 && elements[19] == 8);
+    elements[6] = elements[0] = 9;
+    for (int i = 0; i < 2; i++)
+        ck_assert(check_buffer_read(&view[i], back, &hash) == 0 && back[0] == 9 && back[7] == 8);
+    ck_assert_int_eq(check_buffer_read(&whole, NULL, NULL), 0);
+    elements[4] = 9;
+    ck_assert_int_eq(check_buffer_read(&whole, NULL, NULL), 1);
+    for (int i = 0; i < 2; i++)
+        check_buffer_destroy(&view[i]);
+    check_buffer_destroy(&whole);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("harness");
     TCase *tests = tcase_create("types, bounds and buffers");
     tcase_add_test(tests, every_short_pattern_survives);
+    tcase_add_test(tests, float8_has_its_numbers);
+    tcase_add_test(tests, the_ends_of_int64_survive);
     tcase_add_test(tests, rounding_is_to_nearest_even);
     tcase_add_test(tests, bounds_know_the_device);
     tcase_add_test(tests, bounds_refuse_what_is_past_them);
+    tcase_add_test(tests, bounds_know_copies_room_and_float8);
     tcase_add_test(tests, buffers_see_stray_bytes);
+    tcase_add_test(tests, views_share_a_buffer);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }

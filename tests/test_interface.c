@@ -18,21 +18,63 @@ static const struct {
     const char *kind, *name;
     int slot; /* those of outputs from COPES_MAX_INPUTS */
 } members[] = {
-    MEMBER(act_forward, x),           MEMBER(act_forward, o),
-    MEMBER(act_backward, x),          MEMBER(act_backward, grad_o),
-    MEMBER(act_backward, o),          MEMBER(act_backward, grad_x),
-    MEMBER(lrpe_forward, x),          MEMBER(lrpe_forward, theta),
-    MEMBER(lrpe_forward, positions),  MEMBER(lrpe_forward, offsets),
-    MEMBER(lrpe_forward, o),          MEMBER(lrpe_forward, lse),
-    MEMBER(lrpe_backward, x),         MEMBER(lrpe_backward, theta),
-    MEMBER(lrpe_backward, positions), MEMBER(lrpe_backward, offsets),
-    MEMBER(lrpe_backward, grad_o),    MEMBER(lrpe_backward, lse),
-    MEMBER(lrpe_backward, grad_x),    MEMBER(lrpe_backward, grad_theta),
-    MEMBER(tpa_decode, aq),           MEMBER(tpa_decode, bq),
-    MEMBER(tpa_decode, ak),           MEMBER(tpa_decode, bk),
-    MEMBER(tpa_decode, av),           MEMBER(tpa_decode, bv),
-    MEMBER(tpa_decode, kv_len),       MEMBER(tpa_decode, o),
+    MEMBER(act_forward, x),
+    MEMBER(act_forward, o),
+    MEMBER(act_backward, x),
+    MEMBER(act_backward, grad_o),
+    MEMBER(act_backward, o),
+    MEMBER(act_backward, grad_x),
+    MEMBER(lrpe_forward, x),
+    MEMBER(lrpe_forward, theta),
+    MEMBER(lrpe_forward, positions),
+    MEMBER(lrpe_forward, offsets),
+    MEMBER(lrpe_forward, o),
+    MEMBER(lrpe_forward, lse),
+    MEMBER(lrpe_backward, x),
+    MEMBER(lrpe_backward, theta),
+    MEMBER(lrpe_backward, positions),
+    MEMBER(lrpe_backward, offsets),
+    MEMBER(lrpe_backward, grad_o),
+    MEMBER(lrpe_backward, lse),
+    MEMBER(lrpe_backward, grad_x),
+    MEMBER(lrpe_backward, grad_theta),
+    MEMBER(tpa_decode, aq),
+    MEMBER(tpa_decode, bq),
+    MEMBER(tpa_decode, ak),
+    MEMBER(tpa_decode, bk),
+    MEMBER(tpa_decode, av),
+    MEMBER(tpa_decode, bv),
+    MEMBER(tpa_decode, kv_len),
+    MEMBER(tpa_decode, o),
     MEMBER(tpa_decode, lse),
+    MEMBER(qk_norm_rope_forward, q),
+    MEMBER(qk_norm_rope_forward, k),
+    MEMBER(qk_norm_rope_forward, theta),
+    MEMBER(qk_norm_rope_forward, positions),
+    MEMBER(qk_norm_rope_forward, offsets),
+    MEMBER(qk_norm_rope_forward, wq),
+    MEMBER(qk_norm_rope_forward, wk),
+    MEMBER(qk_norm_rope_forward, v),
+    MEMBER(qk_norm_rope_forward, slots),
+    MEMBER(qk_norm_rope_forward, k_scale),
+    MEMBER(qk_norm_rope_forward, v_scale),
+    MEMBER(qk_norm_rope_forward, q_out),
+    MEMBER(qk_norm_rope_forward, k_out),
+    MEMBER(qk_norm_rope_forward, k_cache),
+    MEMBER(qk_norm_rope_forward, v_cache),
+    MEMBER(qk_norm_rope_backward, q),
+    MEMBER(qk_norm_rope_backward, k),
+    MEMBER(qk_norm_rope_backward, theta),
+    MEMBER(qk_norm_rope_backward, positions),
+    MEMBER(qk_norm_rope_backward, offsets),
+    MEMBER(qk_norm_rope_backward, wq),
+    MEMBER(qk_norm_rope_backward, wk),
+    MEMBER(qk_norm_rope_backward, grad_q_out),
+    MEMBER(qk_norm_rope_backward, grad_k_out),
+    MEMBER(qk_norm_rope_backward, grad_q),
+    MEMBER(qk_norm_rope_backward, grad_k),
+    MEMBER(qk_norm_rope_backward, grad_wq),
+    MEMBER(qk_norm_rope_backward, grad_wk),
 };
 
 enum { MEMBERS = sizeof members / sizeof members[0] };
@@ -59,7 +101,7 @@ END_TEST
 
 START_TEST(tables_end)
 {
-    ck_assert_uint_eq(copes_op_count(), COPES_TPA_DECODE);
+    ck_assert_uint_eq(copes_op_count(), COPES_QK_NORM_ROPE_BACKWARD);
     for (size_t i = 0; i < copes_op_count(); i++)
         ck_assert_int_eq(copes_op_at(i)->kind, (int)i + 1);
     ck_assert_ptr_null(copes_op_at(copes_op_count()));
@@ -133,7 +175,7 @@ START_TEST(bound_names_the_call)
     ck_assert_str_eq(copes_last_error(), "call 2: act_forward: x is NULL; it must be a tensor");
     ops[0].kind = (copes_kind)99;
     ck_assert_int_eq(copes_workspace_bound(context, ops, args, 3, &size), COPES_ERROR_OP);
-    ck_assert_str_eq(copes_last_error(), "call 0: op: kind is 99; it must be one of copes_kind, 1 to 5");
+    ck_assert_str_eq(copes_last_error(), "call 0: op: kind is 99; it must be one of copes_kind, 1 to 7");
     ck_assert_uint_eq(size, 77);
     free(tensors);
     copes_context_destroy(context);

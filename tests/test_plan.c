@@ -110,6 +110,8 @@ static check_case draw(uint64_t seed)
     check_case c = draw_case_of(seed, rooms[seed % ROOMS]);
     c.type = c.type == CHECK_F64 ? CHECK_F32 : c.type;
     c.theta_type = c.theta_type == CHECK_F64 ? CHECK_F32 : c.theta_type;
+    c.qk.weight_type = c.qk.weight_type == CHECK_F64 ? CHECK_F32 : c.qk.weight_type;
+    c.qk.cache_type = c.qk.cache_type == CHECK_F64 ? CHECK_F32 : c.qk.cache_type;
     if (c.grad_theta && c.op.lrpe.act == COPES_ACT_SOFTMAX && c.op.lrpe.dim == -3)
         c.lse = true; /* which GPUs need for theta's gradient */
     return c;

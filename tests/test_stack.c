@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static const size_t guard = (size_t)1 << 20;
-static const char *const families[] = {"act", "lrpe_rotate", "lrpe_cosine", "tpa_decode"};
+static const char *const families[] = {"act", "lrpe_rotate", "lrpe_cosine", "tpa_decode", "qk_norm_rope"};
 
 typedef struct errand {
     const char *family;

@@ -35,10 +35,15 @@ static void draw_fill(check_case *c, uint64_t *state)
     c->fill = check_makes_sense(c) ? c->fill : CHECK_WIDE;
 }
 
-/* A saved log sum exp hangs on other tensors, and lengths of caches have a filling of their own. */
+/* A saved log sum exp hangs on other tensors, lengths of caches have a filling of their own, and two tokens no place. */
 static bool may_repeat(const check_case *c, int slot)
 {
-    return c->op.kind == COPES_TPA_DECODE ? slot < COPES_TPA_KV_LEN : slot < COPES_LRPE_LSE;
+    switch (c->op.kind) {
+    case COPES_TPA_DECODE: return slot < COPES_TPA_KV_LEN;
+    case COPES_QK_NORM_ROPE_FORWARD:
+    case COPES_QK_NORM_ROPE_BACKWARD: return slot != COPES_QK_SLOTS;
+    default: return slot < COPES_LRPE_LSE;
+    }
 }
 
 static void draw_repeats(check_case *c, uint64_t *state)
@@ -48,11 +53,19 @@ static void draw_repeats(check_case *c, uint64_t *state)
             c->repeats[slot] = (unsigned char)(check_random(state) & check_random(state));
 }
 
+/* qk_norm_rope came last, and leaves to the others their seeds. */
+static int draw_family(uint64_t seed, uint64_t *state)
+{
+    uint64_t apart = ~seed;
+    const int family = (int)check_below(state, 4);
+    return draw_chance(&apart, 5) ? 4 : family;
+}
+
 check_case draw_case_of(uint64_t seed, int64_t room)
 {
     static const check_type types[] = {CHECK_F32, CHECK_F16, CHECK_BF16, CHECK_F64};
     uint64_t state = seed;
-    const int family = (int)check_below(&state, (int64_t)check_family_count);
+    const int family = draw_family(seed, &state);
     const int64_t drawn = draw_room(&state);
     room = room > 0 ? room : drawn;
     check_case c = {.family = check_families[family].name, .seed = seed, .random = true};
@@ -60,6 +73,7 @@ check_case draw_case_of(uint64_t seed, int64_t room)
     switch (family) {
     case 0: draw_act(&c, room, &state); break;
     case 3: draw_attention(&c, room, &state); break;
+    case 4: draw_qk(&c, room, &state); break;
     default:
         c.op.lrpe.variant = family == 1 ? COPES_LRPE_ROTATE : COPES_LRPE_COSINE;
         draw_lrpe(&c, room, &state);

@@ -22,8 +22,7 @@ void report_failure(FILE *stream, const trial *t, const char *what)
                 say_view(stream, "input", slot, &t->in[slot]);
         for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++)
             if (t->args.out[slot] != NULL)
-                say_view(stream, t->in_place && slot == COPES_FIRST_OUT ? "in place, output" : "output", slot,
-                         &t->out[slot]);
+                say_view(stream, check_replaced(&t->c, slot) >= 0 ? "in place, output" : "output", slot, &t->out[slot]);
         fprintf(stream, "  workspace: %zu bytes\n", t->workspace_bytes);
     }
     fflush(stream);

@@ -31,30 +31,43 @@ static size_t bytes_of(const oracle_tensor *tensor, check_type type)
     return tensor == NULL ? 0 : (size_t)oracle_count(tensor) * (size_t)check_type_of(type)->size;
 }
 
-static unsigned char *encode(const oracle_tensor *tensor, check_type type)
+static unsigned char *encode(const oracle_tensor *tensor, const double *values, check_type type)
 {
     const int size = check_type_of(type)->size;
     unsigned char *bytes = malloc(bytes_of(tensor, type) + 1);
     for (int64_t i = 0; i < oracle_count(tensor) && bytes != NULL; i++)
-        check_encode(type, tensor->value[i], bytes + i * size);
+        check_encode(type, values[i], bytes + i * size);
     return bytes;
+}
+
+/* What tensors hold before a call. False: there is no memory for it. */
+static bool encode_all(trial *t)
+{
+    const check_problem *p = &t->problem;
+    bool all = true;
+    for (int slot = 0; slot < COPES_MAX_INPUTS && all; slot++)
+        if (p->args.in[slot] != NULL) {
+            t->dense[slot] = encode(p->args.in[slot], p->args.in[slot]->value, p->in_type[slot]);
+            all = t->dense[slot] != NULL;
+        }
+    for (int slot = 0; slot < COPES_MAX_OUTPUTS && all; slot++)
+        if (p->before[slot] != NULL) {
+            t->before[slot] = encode(p->args.out[slot], p->before[slot], p->out_type[slot]);
+            all = t->before[slot] != NULL;
+        }
+    return all;
 }
 
 static bool prepare(trial *t, uint64_t seed)
 {
     check_case *c = &t->c;
     *c = draw_case(seed);
-    int status = check_prepare(&t->problem, c);
-    for (int slot = 0; slot < COPES_MAX_INPUTS && status == 0; slot++)
-        if (t->problem.args.in[slot] != NULL) {
-            t->dense[slot] = encode(t->problem.args.in[slot], t->problem.in_type[slot]);
-            status = t->dense[slot] == NULL;
-        }
+    const bool ready = check_prepare(&t->problem, c) == 0 && encode_all(t);
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++)
         t->bytes += bytes_of(t->problem.args.out[slot], t->problem.out_type[slot]);
     t->got = malloc(t->bytes + 1);
     t->first = malloc(t->bytes + 1);
-    return (status == 0 && t->got != NULL && t->first != NULL) || fail(t, "no memory for the oracle");
+    return (ready && t->got != NULL && t->first != NULL) || fail(t, "no memory for the oracle");
 }
 
 static void release(trial *t)
@@ -62,18 +75,27 @@ static void release(trial *t)
     check_problem_free(&t->problem);
     for (int slot = 0; slot < COPES_MAX_INPUTS; slot++)
         free(t->dense[slot]);
+    for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++)
+        free(t->before[slot]);
     for (int i = 0; i < t->rights; i++)
         free(t->right[i]);
     free(t->got);
     free(t->first);
 }
 
+/* Has the operator a second output that may replace an input, and is no output left out? */
+static bool has_keys(const copes_op *op)
+{
+    return op->kind == COPES_QK_NORM_ROPE_FORWARD || op->kind == COPES_QK_NORM_ROPE_BACKWARD;
+}
+
 static bool can_be_in_place(const trial *t)
 {
     const copes_op *op = op_of(t);
-    const bool has_form = op->kind == COPES_ACT_FORWARD || op->kind == COPES_ACT_BACKWARD ||
-                          (op->kind != COPES_TPA_DECODE && op->lrpe.variant == COPES_LRPE_ROTATE);
-    return has_form && t->c.repeats[check_lead_slot(op)] == 0;
+    const bool lrpe = op->kind == COPES_LRPE_FORWARD || op->kind == COPES_LRPE_BACKWARD;
+    const bool has_form = op->kind != COPES_TPA_DECODE && (!lrpe || op->lrpe.variant == COPES_LRPE_ROTATE);
+    const int lead = check_lead_slot(op);
+    return has_form && t->c.repeats[lead] == 0 && (!has_keys(op) || t->c.repeats[lead + 1] == 0);
 }
 
 static bool asks_for(const trial *t, int slot)
@@ -84,9 +106,8 @@ static bool asks_for(const trial *t, int slot)
 /* Where every tensor lies. The output that replaces an input is at times the same descriptor, at times one like it. */
 static void arrange(trial *t, uint64_t *state)
 {
-    const int lead = check_lead_slot(op_of(t));
-    t->in_place = can_be_in_place(t) && draw_chance(state, 4);
-    t->with_lse = !draw_chance(state, 4);
+    t->c.in_place = can_be_in_place(t) && draw_chance(state, 4);
+    t->with_lse = !draw_chance(state, 4) || has_keys(op_of(t));
     t->args = (copes_args){.in = {NULL}};
     for (int slot = 0; slot < COPES_MAX_INPUTS; slot++)
         if (t->problem.args.in[slot] != NULL) {
@@ -97,15 +118,16 @@ static void arrange(trial *t, uint64_t *state)
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
         if (!asks_for(t, slot))
             continue;
-        if (t->in_place && slot == COPES_FIRST_OUT)
-            view_share(&t->out[slot], &t->in[lead]);
+        const int replaced = check_replaced(&t->c, slot);
+        if (replaced >= 0)
+            view_share(&t->out[slot], &t->in[replaced]);
         else
             view_draw(&t->out[slot], t->problem.out_type[slot], t->problem.args.out[slot], 0, ARENA_OUTPUTS + slot,
                       state);
         t->args.out[slot] = &t->out[slot].tensor;
     }
-    if (t->in_place && draw_chance(state, 2))
-        t->args.out[COPES_FIRST_OUT] = t->args.in[lead];
+    if (t->c.in_place && draw_chance(state, 2))
+        t->args.out[COPES_FIRST_OUT] = t->args.in[check_lead_slot(op_of(t))];
     t->drawn = true;
 }
 
@@ -115,8 +137,8 @@ static void write_tensors(trial *t)
         if (t->args.in[slot] != NULL)
             view_write(&t->in[slot], t->poison, t->dense[slot]);
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++)
-        if (t->args.out[slot] != NULL && !(t->in_place && slot == COPES_FIRST_OUT))
-            view_write(&t->out[slot], t->poison, NULL);
+        if (t->args.out[slot] != NULL && check_replaced(&t->c, slot) < 0)
+            view_write(&t->out[slot], t->poison, t->before[slot]);
 }
 
 /* As many bytes as asked for and no more, of any content, at any address. */
@@ -167,7 +189,7 @@ static bool read_tensors(trial *t)
 static void count_run(trial *t)
 {
     const check_case *c = &t->c;
-    const bool backward = c->op.kind == COPES_ACT_BACKWARD || c->op.kind == COPES_LRPE_BACKWARD;
+    const bool backward = check_is_backward(&c->op);
     for (int family = 0; family < TRIAL_FAMILIES; family++)
         if (check_families[family].name == c->family)
             t->counts.runs[family][backward][t->level][c->type][t->team]++;
@@ -195,8 +217,9 @@ static bool judge_output(trial *t, int slot, const unsigned char *got)
 {
     const oracle_tensor *wanted = t->problem.args.out[slot];
     const check_type type = t->problem.out_type[slot];
-    const check_bound bound = check_bound_of(op_of(t), slot, type, (DLDevice){kDLCPU, 0});
+    check_bound bound = check_bound_of(op_of(t), slot, type, (DLDevice){kDLCPU, 0});
     for (int64_t i = 0; i < oracle_count(wanted); i++) {
+        bound.room = wanted->room[i];
         const double value = check_decode(type, got + i * check_type_of(type)->size);
         const check_verdict verdict =
             check_compare(bound, type, wanted->value[i], wanted->term[i], wanted->turn[i], value);
@@ -210,14 +233,20 @@ static bool judge_output(trial *t, int slot, const unsigned char *got)
 /* Bits that were found right need no second look. */
 static bool judge(trial *t)
 {
-    const size_t main_bytes = bytes_of(t->problem.args.out[COPES_FIRST_OUT], t->problem.out_type[COPES_FIRST_OUT]);
-    const size_t asked = t->with_lse ? t->bytes : main_bytes;
+    size_t asked = 0;
+    for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++)
+        asked += asks_for(t, slot) ? bytes_of(t->problem.args.out[slot], t->problem.out_type[slot]) : 0;
     for (int i = 0; i < t->rights; i++)
         if (memcmp(t->right[i], t->got, asked) == 0)
             return true;
-    if (!judge_output(t, COPES_FIRST_OUT, t->got) ||
-        (asks_for(t, COPES_LSE_OUT) && !judge_output(t, COPES_LSE_OUT, t->got + main_bytes)))
-        return false;
+    const unsigned char *got = t->got;
+    for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
+        if (!asks_for(t, slot))
+            continue;
+        if (!judge_output(t, slot, got))
+            return false;
+        got += bytes_of(t->problem.args.out[slot], t->problem.out_type[slot]);
+    }
     if (asked == t->bytes && t->rights < TRIAL_RIGHT && (t->right[t->rights] = malloc(t->bytes + 1)) != NULL)
         memcpy(t->right[t->rights++], t->got, t->bytes);
     return true;

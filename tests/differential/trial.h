@@ -6,7 +6,7 @@
 #include "tests/differential/view.h"
 #include "tests/harness/run.h"
 
-enum { TRIAL_LEVELS = 4, TRIAL_TEAMS = 4, TRIAL_FAMILIES = 4, TRIAL_RIGHT = 8 };
+enum { TRIAL_LEVELS = 4, TRIAL_TEAMS = 4, TRIAL_FAMILIES = 5, TRIAL_RIGHT = 8 };
 
 extern const char *const trial_levels[TRIAL_LEVELS];
 extern const int32_t trial_teams[TRIAL_TEAMS]; /* numbers of threads */
@@ -34,14 +34,15 @@ typedef struct trial {
     trial_counts counts;
     int arrangement, level, team;
     unsigned char poison;
-    bool in_place, with_lse;
+    bool with_lse;
     bool drawn; /* the views are the arrangement's */
     view in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS];
     copes_args args;
     arena_window workspace;
     size_t workspace_bytes;
-    unsigned char *dense[COPES_MAX_INPUTS]; /* the inputs' elements, row-major */
-    size_t bytes;                           /* of all outputs' elements, one output after the other */
+    unsigned char *dense[COPES_MAX_INPUTS];   /* the inputs' elements, row-major */
+    unsigned char *before[COPES_MAX_OUTPUTS]; /* likewise, of outputs that are updated; NULL: of others */
+    size_t bytes;                             /* of all outputs' elements, one output after the other */
     unsigned char *got, *first;        /* the outputs of this run, and of the first in this arrangement and level */
     unsigned char *right[TRIAL_RIGHT]; /* outputs that were found right */
     int rights;

@@ -29,7 +29,7 @@
  *   weights      grad_wq and grad_wk: as grad_theta, of the sum of the sizes of g x'
  *   room         round_between: a norm's result y is rounded to T as the oracle rounds it, unless a number within 1e-6 of y is
  *                rounded to another number of T. Then either will do: the rotation is of their mean, and the result may be as far
- *                off as half their distance takes it, times the cosine or the sine. This is one element in 2000 of bf16, one in 250
+ *                off as half their distance takes it, times the cosine or the sine. This is one element in 2700 of bf16, one in 340
  *                of f16
  *   copies       values in a cache, and what no token's slot names: the very value, with its sign, or its rounding to float8
  *   lse          1e-6 (f64: 1e-14) of the largest of 1, the largest score, the logarithm of the sum and, in tpa_decode, the

@@ -129,6 +129,9 @@ check_layout check_layout_of(const check_case *c, int slot);
 /* The axes of an input along which all entries are the same, a bit each: those of the case and of its layout. */
 unsigned check_repeats_of(const check_case *c, int slot);
 
+/* qk_norm_rope's attributes that turn heads as lrpe's do. */
+copes_qk_attributes check_qk_of_rotation(const copes_lrpe_attributes *turn);
+
 /* A factor as the arithmetic of the case's type has it. */
 double check_factor(const check_case *c, double factor);
 

@@ -22,31 +22,36 @@ static void make_backward(check_case *c)
     c->qk.grad_weights = true;
 }
 
+copes_qk_attributes check_qk_of_rotation(const copes_lrpe_attributes *turn)
+{
+    copes_qk_attributes qk = {.pairing = turn->pairing,
+                              .grid_rank = turn->grid_rank,
+                              .pad_theta = turn->pad_theta,
+                              .inverse = turn->inverse,
+                              .prefix = turn->prefix,
+                              .suffix = turn->suffix,
+                              .rotary_dim = turn->rotary_dim,
+                              .rotary_begin = turn->rotary_begin,
+                              .amplitude = turn->amplitude};
+    for (int j = 0; j < COPES_MAX_GRID; j++) {
+        qk.grid[j] = turn->grid[j];
+        qk.offset[j] = turn->offset[j];
+        qk.sections[j] = turn->sections[j];
+    }
+    return qk;
+}
+
 static check_case drawn(const qk_sketch *s, check_type type, copes_kind kind)
 {
     check_case c = check_draw_sketch(&s->turn, COPES_LRPE_ROTATE);
-    const copes_lrpe_attributes turn = c.op.lrpe;
     c.family = "qk_norm_rope";
     c.type = type;
-    c.op = (copes_op){.kind = kind,
-                      .qk = {.pairing = turn.pairing,
-                             .grid_rank = turn.grid_rank,
-                             .pad_theta = turn.pad_theta,
-                             .inverse = turn.inverse,
-                             .prefix = turn.prefix,
-                             .suffix = turn.suffix,
-                             .rotary_dim = turn.rotary_dim,
-                             .rotary_begin = turn.rotary_begin,
-                             .amplitude = check_factor(&c, s->turn.amplitude),
-                             .eps = check_factor(&c, s->eps),
-                             .weight_offset = check_factor(&c, s->weight_offset),
-                             .norm_over = s->all_heads ? COPES_QK_NORM_ALL_HEADS : COPES_QK_NORM_HEAD,
-                             .round_between = s->round_between}};
-    for (int j = 0; j < COPES_MAX_GRID; j++) {
-        c.op.qk.grid[j] = turn.grid[j];
-        c.op.qk.offset[j] = turn.offset[j];
-        c.op.qk.sections[j] = turn.sections[j];
-    }
+    c.op = (copes_op){.kind = kind, .qk = check_qk_of_rotation(&c.op.lrpe)};
+    c.op.qk.amplitude = check_factor(&c, s->turn.amplitude);
+    c.op.qk.eps = check_factor(&c, s->eps);
+    c.op.qk.weight_offset = check_factor(&c, s->weight_offset);
+    c.op.qk.norm_over = s->all_heads ? COPES_QK_NORM_ALL_HEADS : COPES_QK_NORM_HEAD;
+    c.op.qk.round_between = s->round_between;
     c.qk = s->qk;
     c.qk.e = c.qk.e == 0 ? c.shape[3] : c.qk.e;
     c.qk.page = c.qk.page == 0 ? 16 : c.qk.page;

@@ -136,7 +136,7 @@ static void norm_gradient(const side *s, const double *x, int64_t begin, oracle_
     for (int64_t i = begin; i < begin + width; i++) {
         const real scaled = (real)x[i] * r;
         g[i].value = r * (g[i].value - scaled * mean);
-        g[i].term = r * oracle_larger(g[i].term, fabsl(scaled) * size);
+        g[i].term = oracle_larger(r * oracle_larger(g[i].term, fabsl(scaled) * size), fabsl(g[i].value));
         g[i].turn = open ? (real)INFINITY : r * (g[i].turn + fabsl(scaled) * turn / (real)width);
     }
 }
@@ -218,8 +218,8 @@ static int run_side(const copes_op *op, const oracle_args *args, int which)
     const side s = describe(op, args, which);
     oracle_tensor *out = args->out[COPES_QK_Q_OUT + which], *cache = args->out[COPES_QK_K_CACHE];
     oracle_tensor *learned = is_backward(op) ? args->out[COPES_QK_GRAD_WQ + which] : NULL;
-    const int64_t count = s.b * s.n * s.h * s.d;
-    oracle_number *numbers = calloc((size_t)(count + s.h * s.d) + 1, sizeof *numbers);
+    const int64_t count = s.b * s.n * s.h * s.d, weights = s.weight == NULL ? 0 : oracle_count(s.weight);
+    oracle_number *numbers = calloc((size_t)(count + weights) + 1, sizeof *numbers);
     if (numbers == NULL) {
         return -1;
     }
