@@ -6,15 +6,20 @@
 /* Of one tensor, so that the sums of all, twice, fit 63 bits. */
 static const size_t MOST_BYTES = SIZE_MAX >> 8;
 
-/* Adds a tensor of these lengths; with `heads_first` (B, N, H, D) is stored as (B, H, N, D). */
-static bench_tensor *add(bench_call *call, check_type type, int rank, const int64_t *shape)
+bench_tensor *bench_call_add(bench_call *call, check_type type, int rank, const int64_t *shape)
 {
     bench_tensor *tensor = &call->tensors[call->count++];
     *tensor = (bench_tensor){.type = type};
-    memcpy(tensor->shape, shape, (size_t)rank * sizeof *shape);
+    for (int i = 0; i < rank; i++)
+        tensor->shape[i] = shape[i];
     tensor->view =
         (DLTensor){.device = call->device, .ndim = rank, .dtype = check_type_of(type)->dlpack, .shape = tensor->shape};
     return tensor;
+}
+
+DLTensor *bench_call_output(bench_call *call, check_type type)
+{
+    return &bench_call_add(call, type, 0, NULL)->view;
 }
 
 static void store_heads_first(bench_tensor *tensor)
@@ -31,14 +36,14 @@ static void plan_act(bench_call *call, const bench_case *c)
     call->op = (copes_op){.kind = c->backward ? COPES_ACT_BACKWARD : COPES_ACT_FORWARD,
                           .act = {.act = c->act, .dim = c->over_tokens ? -2 : -1}};
     if (!c->backward) {
-        call->args.act_forward.x = &add(call, c->type, 4, shape)->view;
+        call->args.act_forward.x = &bench_call_add(call, c->type, 4, shape)->view;
         return;
     }
     if (c->act == COPES_ACT_SOFTMAX)
-        call->args.act_backward.o = &add(call, c->type, 4, shape)->view;
+        call->args.act_backward.o = &bench_call_add(call, c->type, 4, shape)->view;
     else if (c->act != COPES_ACT_NONE)
-        call->args.act_backward.x = &add(call, c->type, 4, shape)->view;
-    call->args.act_backward.grad_o = &add(call, c->type, 4, shape)->view;
+        call->args.act_backward.x = &bench_call_add(call, c->type, 4, shape)->view;
+    call->args.act_backward.grad_o = &bench_call_add(call, c->type, 4, shape)->view;
 }
 
 static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
@@ -49,24 +54,24 @@ static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
     const int64_t o[4] = {c->batch, call->tokens, c->head, cosine ? 2 * c->dim : c->dim};
     const int64_t theta[2] = {c->one_theta ? 1 : c->head, (angles + m - 1) / m}, lse[3] = {c->batch, c->head, c->dim};
     if (!c->backward)
-        call->args.lrpe_forward.x = &add(call, c->type, 4, x)->view;
+        call->args.lrpe_forward.x = &bench_call_add(call, c->type, 4, x)->view;
     if (c->backward && (c->act != COPES_ACT_NONE || c->grad_theta))
-        call->args.lrpe_backward.x = &add(call, c->type, 4, x)->view;
+        call->args.lrpe_backward.x = &bench_call_add(call, c->type, 4, x)->view;
     if (c->backward)
-        call->args.lrpe_backward.grad_o = &add(call, c->type, 4, o)->view;
+        call->args.lrpe_backward.grad_o = &bench_call_add(call, c->type, 4, o)->view;
     for (int i = 0; i < call->count && c->op == BENCH_MD_COSINE; i++)
         store_heads_first(&call->tensors[i]);
-    bench_tensor *added = add(call, c->type == CHECK_F64 ? CHECK_F32 : c->type, 2, theta);
+    bench_tensor *added = bench_call_add(call, c->type == CHECK_F64 ? CHECK_F32 : c->type, 2, theta);
     added->fill = BENCH_THETA;
     *(c->backward ? &call->args.lrpe_backward.theta : &call->args.lrpe_forward.theta) = &added->view;
     if (c->positions) {
-        added = add(call, CHECK_I64, 2, x);
+        added = bench_call_add(call, CHECK_I64, 2, x);
         added->fill = BENCH_POSITIONS;
         *(c->backward ? &call->args.lrpe_backward.positions : &call->args.lrpe_forward.positions) = &added->view;
     }
     if (!c->backward || !c->over_tokens)
         return;
-    added = add(call, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32, 3, lse);
+    added = bench_call_add(call, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32, 3, lse);
     added->fill = BENCH_LSE;
     call->args.lrpe_backward.lse = &added->view;
 }
@@ -99,12 +104,12 @@ static void plan_tpa(bench_call *call, const bench_case *c)
     const int64_t ak[4] = {c->batch, c->n, c->head, rk}, bk[4] = {c->batch, c->n, rk, c->dim};
     const int64_t av[4] = {c->batch, c->n, c->head, rv}, bv[4] = {c->batch, c->n, rv, c->dim};
     call->op = (copes_op){.kind = COPES_TPA_DECODE};
-    call->args.tpa_decode.aq = &add(call, c->type, 4, aq)->view;
-    call->args.tpa_decode.bq = &add(call, c->type, 4, bq)->view;
-    call->args.tpa_decode.ak = &add(call, c->type, 4, ak)->view;
-    call->args.tpa_decode.bk = &add(call, c->type, 4, bk)->view;
-    call->args.tpa_decode.av = &add(call, c->type, 4, av)->view;
-    call->args.tpa_decode.bv = &add(call, c->type, 4, bv)->view;
+    call->args.tpa_decode.aq = &bench_call_add(call, c->type, 4, aq)->view;
+    call->args.tpa_decode.bq = &bench_call_add(call, c->type, 4, bq)->view;
+    call->args.tpa_decode.ak = &bench_call_add(call, c->type, 4, ak)->view;
+    call->args.tpa_decode.bk = &bench_call_add(call, c->type, 4, bk)->view;
+    call->args.tpa_decode.av = &bench_call_add(call, c->type, 4, av)->view;
+    call->args.tpa_decode.bv = &bench_call_add(call, c->type, 4, bv)->view;
     call->multiply_adds = tpa_multiply_adds(c);
 }
 
@@ -113,30 +118,52 @@ static copes_status count_bytes(bench_call *call)
 {
     for (int i = 0; i < call->count; i++) {
         bench_tensor *tensor = &call->tensors[i];
-        tensor->bytes = (size_t)check_type_of(tensor->type)->size;
+        const int64_t size = check_type_of(tensor->type)->size, *shape = tensor->shape;
+        tensor->bytes = (size_t)size;
         for (int j = 0; j < tensor->view.ndim; j++)
-            tensor->bytes *= (size_t)tensor->shape[j];
+            tensor->bytes *= (size_t)shape[j];
         if (tensor->bytes > MOST_BYTES)
             return COPES_ERROR_SIZE;
-        call->moved += (int64_t)tensor->bytes;
+        call->moved += tensor->touched_rows > 0 ? tensor->touched_rows * shape[tensor->view.ndim - 1] * size
+                                                : (int64_t)tensor->bytes;
         call->held += tensor->replaces == NULL ? (int64_t)tensor->bytes : 0;
     }
     return COPES_OK;
 }
 
+static const copes_op_info *info_of(copes_kind kind)
+{
+    size_t i = 0;
+    while (copes_op_at(i)->kind != kind)
+        i++;
+    return copes_op_at(i);
+}
+
+/* Outputs that may replace an input do. */
+static void put_in_place(bench_call *call)
+{
+    const copes_op_info *info = info_of(call->op.kind);
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
+        if (call->args.out[i] != NULL && info->out[i]->replaces > 0)
+            ((bench_tensor *)call->args.out[i])->replaces = call->args.in[info->out[i]->replaces - 1];
+}
+
+/* Outputs of one tensor, and theta's gradient. */
+static void add_outputs(bench_call *call, const bench_case *c)
+{
+    call->args.out[0] = bench_call_output(call, c->type);
+    if (c->grad_theta)
+        call->args.lrpe_backward.grad_theta = bench_call_output(call, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32);
+}
+
 /* Outputs are described by the library. */
 static copes_status plan_outputs(bench_call *call, const bench_case *c)
 {
-    const int64_t none[1] = {0};
-    bench_tensor *output = add(call, c->type, 0, none);
-    call->args.out[0] = &output->view;
-    if (c->grad_theta)
-        call->args.lrpe_backward.grad_theta = &add(call, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32, 0, none)->view;
     const copes_status status = copes_infer(&call->op, &call->args);
     if (status == COPES_OK && c->op == BENCH_MD_COSINE)
-        store_heads_first(output);
+        store_heads_first((bench_tensor *)call->args.out[0]);
     if (c->in_place)
-        output->replaces = c->backward ? call->args.lrpe_backward.grad_o : call->args.lrpe_forward.x;
+        put_in_place(call);
     return status;
 }
 
@@ -147,8 +174,12 @@ copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_contex
         plan_act(call, c);
     else if (c->op == BENCH_TPA)
         plan_tpa(call, c);
+    else if (c->op == BENCH_QK)
+        bench_call_plan_qk(call, c);
     else
         plan_lrpe(call, c);
+    if (c->op != BENCH_QK)
+        add_outputs(call, c);
     copes_status status = plan_outputs(call, c);
     if (status == COPES_OK)
         status = copes_workspace_size(context, &call->op, &call->args, &call->workspace_size);

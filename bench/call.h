@@ -6,18 +6,21 @@
 #include "bench/case.h"
 #include "memory/memory.h"
 
-typedef enum bench_fill { BENCH_RANDOM, BENCH_THETA, BENCH_LSE, BENCH_POSITIONS } bench_fill;
+typedef enum bench_fill { BENCH_RANDOM, BENCH_THETA, BENCH_LSE, BENCH_POSITIONS, BENCH_SLOTS } bench_fill;
+
+enum { BENCH_PAGE = 16 }; /* tokens in a block of a paged cache */
 
 typedef struct bench_tensor {
-    DLTensor view;
+    DLTensor view; /* first, so that a slot's tensor is one of these */
     int64_t shape[COPES_MAX_RANK], strides[COPES_MAX_RANK];
     check_type type;
     bench_fill fill;
     size_t bytes;
+    int64_t touched_rows;     /* those of the last axis that the call has to do with; 0: all */
     const DLTensor *replaces; /* the input whose memory this output has; NULL: memory of its own */
 } bench_tensor;
 
-enum { BENCH_TENSORS = 8 };
+enum { BENCH_TENSORS = 12 };
 
 typedef struct bench_call {
     copes_op op;
@@ -29,10 +32,19 @@ typedef struct bench_call {
     int64_t tokens; /* of the sequence, for the size of a log-sum-exp */
     void *workspace;
     size_t workspace_size;
-    int64_t moved;        /* bytes: every input read once, every output written once */
+    int64_t moved;        /* bytes: every input read once, every output written once; of a cache what is written */
     int64_t held;         /* bytes of the tensors' memory: less than moved in place */
     double multiply_adds; /* 0 where moving bytes is all there is to it */
 } bench_call;
+
+/* Adds a tensor of these lengths. */
+bench_tensor *bench_call_add(bench_call *call, check_type type, int rank, const int64_t *shape);
+
+/* Adds an output that the library will describe. */
+DLTensor *bench_call_output(bench_call *call, check_type type);
+
+/* call_qk.c: the tensors of qk_norm_rope, outputs included. */
+void bench_call_plan_qk(bench_call *call, const bench_case *c);
 
 /* Describes the tensors of a case, without memory. */
 copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_context *context, DLDevice device);

@@ -6,8 +6,8 @@
 
 const char *bench_operator_name(bench_operator op)
 {
-    static const char *const names[BENCH_OPERATORS] = {"act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine",
-                                                       "tpa_decode"};
+    static const char *const names[BENCH_OPERATORS] = {"act",        "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine",
+                                                       "tpa_decode", "qk_norm_rope"};
     return names[op];
 }
 
@@ -15,6 +15,17 @@ const char *bench_act_name(copes_act act)
 {
     static const char *const names[] = {"none", "relu", "sigmoid", "silu", "softmax"};
     return names[act];
+}
+
+const char *bench_norm_name(bench_norm norm)
+{
+    static const char *const names[] = {"none", "head", "all_heads"};
+    return names[norm];
+}
+
+check_type bench_cache_type(const bench_case *c)
+{
+    return c->cache == BENCH_CACHE_FLOAT8 ? CHECK_F8 : c->type;
 }
 
 int64_t bench_case_tokens(const bench_case *c)
@@ -27,7 +38,13 @@ int64_t bench_case_tokens(const bench_case *c)
 
 bool bench_operator_takes(bench_operator op, const bench_wish *wish, const char **flag)
 {
-    enum { ACT = 1 << BENCH_ACT, ROTATE = 1 << BENCH_ROTATE, COSINE = 1 << BENCH_COSINE, GRIDS = 1 << BENCH_MD_COSINE };
+    enum {
+        ACT = 1 << BENCH_ACT,
+        ROTATE = 1 << BENCH_ROTATE,
+        COSINE = 1 << BENCH_COSINE,
+        GRIDS = 1 << BENCH_MD_COSINE,
+        QK = 1 << BENCH_QK
+    };
     const struct {
         const char *flag;
         bool given;
@@ -36,9 +53,13 @@ bool bench_operator_takes(bench_operator op, const bench_wish *wish, const char 
                  {"prefix", wish->prefix >= 0, ROTATE | COSINE | GRIDS},
                  {"one-theta", wish->one_theta, ROTATE | COSINE | GRIDS},
                  {"grad-theta", wish->grad_theta, ROTATE | COSINE | GRIDS},
-                 {"positions", wish->positions, ROTATE | COSINE},
-                 {"in-place", wish->in_place, ROTATE},
-                 {"act", wish->act >= 0, ACT | ROTATE | COSINE | GRIDS}};
+                 {"positions", wish->positions, ROTATE | COSINE | QK},
+                 {"in-place", wish->in_place, ROTATE | QK},
+                 {"act", wish->act >= 0, ACT | ROTATE | COSINE | GRIDS},
+                 {"kv-head", wish->kv_head > 0, QK},
+                 {"norm", wish->norm >= 0, QK},
+                 {"cache", wish->cache >= 0, QK},
+                 {"grad-weights", wish->grad_weights, QK}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         *flag = flags[i].flag;
         if (flags[i].given && (flags[i].operators & 1U << op) == 0)
@@ -58,7 +79,9 @@ static int softmax_dim(const bench_case *c)
 static void activation_text(const bench_case *c, char *text, size_t size)
 {
     const bool silent = c->op == BENCH_TPA || (c->op == BENCH_MD_COSINE && c->act == COPES_ACT_NONE);
-    if (silent)
+    if (c->op == BENCH_QK)
+        snprintf(text, size, "-norm_%s", bench_norm_name(c->norm));
+    else if (silent)
         text[0] = '\0';
     else if (c->act == COPES_ACT_SOFTMAX)
         snprintf(text, size, "-act_softmax-dim_%d", softmax_dim(c));
@@ -77,8 +100,11 @@ static void grid_text(const bench_case *c, char *text, size_t size)
             used += snprintf(text + used, size - (size_t)used, "%s%lld", i == 0 ? "-grid" : "x", (long long)c->grid[i]);
     if (c->op == BENCH_MD_COSINE || c->prefix > 0)
         used += snprintf(text + used, size - (size_t)used, "-l%lld", (long long)c->prefix);
-    snprintf(text + used, size - (size_t)used, "%s%s%s%s", c->one_theta ? "-one_theta" : "",
-             c->positions ? "-positions" : "", c->in_place ? "-in_place" : "", c->grad_theta ? "-grad_theta" : "");
+    if (c->cache != BENCH_CACHE_NONE)
+        used += snprintf(text + used, size - (size_t)used, "-cache_%s", check_type_of(bench_cache_type(c))->name);
+    snprintf(text + used, size - (size_t)used, "%s%s%s%s%s", c->one_theta ? "-one_theta" : "",
+             c->positions ? "-positions" : "", c->in_place ? "-in_place" : "", c->grad_theta ? "-grad_theta" : "",
+             c->grad_weights ? "-grad_weights" : "");
 }
 
 /* Of the queries; of keys and values too, where they are not the published tables' 1. */
@@ -93,12 +119,14 @@ static void rank_text(const bench_case *c, char *text, size_t size)
 
 void bench_case_name(const bench_case *c, char name[BENCH_NAME])
 {
-    char activation[32], grid[112], rank[32] = "";
+    char activation[32], grid[112], rank[32] = "", keys[24] = "";
     activation_text(c, activation, sizeof activation);
     grid_text(c, grid, sizeof grid);
     if (c->op == BENCH_TPA)
         rank_text(c, rank, sizeof rank);
-    snprintf(name, BENCH_NAME, "%s-speed-%s-batch%lld-head%lld-dim%lld%s%s-%s%s", bench_operator_name(c->op),
-             c->backward ? "bwd" : "fwd", (long long)c->batch, (long long)c->head, (long long)c->dim, activation, rank,
-             check_type_of(c->type)->name, grid);
+    if (c->op == BENCH_QK)
+        snprintf(keys, sizeof keys, "+%lld", (long long)c->kv_head);
+    snprintf(name, BENCH_NAME, "%s-speed-%s-batch%lld-head%lld%s-dim%lld%s%s-%s%s", bench_operator_name(c->op),
+             c->backward ? "bwd" : "fwd", (long long)c->batch, (long long)c->head, keys, (long long)c->dim, activation,
+             rank, check_type_of(c->type)->name, grid);
 }

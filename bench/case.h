@@ -14,10 +14,16 @@ typedef enum bench_operator {
     BENCH_COSINE,
     BENCH_MD_COSINE, /* cosine on a grid, stored (B, H, N, D) */
     BENCH_TPA,
+    BENCH_QK,
     BENCH_OPERATORS
 } bench_operator;
 
 enum { BENCH_RANKS = 3 };
+
+typedef enum bench_norm { BENCH_NORM_NONE, BENCH_NORM_HEAD, BENCH_NORM_ALL_HEADS } bench_norm;
+
+/* What qk_norm_rope writes keys and values to: no cache, one of the tensors' type, or one of float8. */
+typedef enum bench_cache { BENCH_CACHE_NONE, BENCH_CACHE_SAME, BENCH_CACHE_FLOAT8 } bench_cache;
 
 typedef struct bench_case {
     bench_operator op;
@@ -33,6 +39,10 @@ typedef struct bench_case {
     bool grad_theta; /* of the backward: theta's gradient, too */
     int64_t prefix;
     int64_t batch, head, dim;
+    int64_t kv_head; /* from here to grad_weights: qk_norm_rope's */
+    bench_norm norm;
+    bench_cache cache;
+    bool grad_weights;          /* of the backward: the gradients of the norms' weights, too */
     int64_t ranks[BENCH_RANKS]; /* tpa_decode's: of queries, keys and values */
     int64_t n;                  /* as the row shows it: tokens, a side of the grid, or the length of the cache */
     check_type type;
@@ -40,19 +50,19 @@ typedef struct bench_case {
 
 enum { BENCH_LENGTHS = 32, BENCH_NAME = 200 };
 
-/* What is asked for; what is left at 0 (act and prefix: -1) is as in the default list. */
+/* What is asked for; what is left at 0 (act, norm, cache and prefix: -1) is as in the default list. */
 typedef struct bench_wish {
     bool wanted[BENCH_OPERATORS], any_wanted;
     bool forward, backward;
     int64_t n[BENCH_LENGTHS];
     int n_count;
-    int64_t batch, head, dim, prefix;
+    int64_t batch, head, kv_head, dim, prefix;
     int64_t ranks[BENCH_RANKS];
     int64_t grid[COPES_MAX_GRID];
     int grid_rank;
-    int32_t act;
+    int32_t act, norm, cache;
     check_type type;
-    bool quick, one_theta, positions, in_place, grad_theta;
+    bool quick, one_theta, positions, in_place, grad_theta, grad_weights;
 } bench_wish;
 
 typedef struct bench_list {
@@ -61,8 +71,13 @@ typedef struct bench_list {
     bool failed; /* memory ran out */
 } bench_list;
 
-/* "act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode". */
+/* "act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode", "qk_norm_rope". */
 const char *bench_operator_name(bench_operator op);
+
+void bench_list_add(bench_list *list, const bench_case *c);
+
+/* list_qk.c: the cases of qk_norm_rope, of `c`'s type and flags. */
+void bench_list_add_qk(bench_list *list, const bench_wish *wish, bench_case c);
 
 void bench_list_make(bench_list *list, const bench_wish *wish);
 void bench_list_free(bench_list *list);
@@ -78,5 +93,11 @@ int64_t bench_case_tokens(const bench_case *c);
 
 /* "none", "relu", "sigmoid", "silu", "softmax". */
 const char *bench_act_name(copes_act act);
+
+/* "none", "head", "all_heads". */
+const char *bench_norm_name(bench_norm norm);
+
+/* The type that qk_norm_rope's caches have. */
+check_type bench_cache_type(const bench_case *c);
 
 #endif

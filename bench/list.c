@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add(bench_list *list, const bench_case *c)
+void bench_list_add(bench_list *list, const bench_case *c)
 {
     if (list->count == list->room) {
         const size_t room = list->room > 0 ? 2 * list->room : 64;
@@ -23,7 +23,7 @@ static void add_row(bench_list *list, bench_case c, int64_t n)
     c.n = n;
     for (int i = 0; i < c.grid_rank; i++)
         c.grid[i] = n;
-    add(list, &c);
+    bench_list_add(list, &c);
 }
 
 /* One table: a row for each length from `first` to `last`, doubling, or for each length asked for. */
@@ -32,7 +32,7 @@ static void add_lengths(bench_list *list, const bench_wish *wish, bench_case c, 
 {
     if (wish->grid_rank > 0) {
         c.n = bench_case_tokens(&c) - c.prefix;
-        add(list, &c);
+        bench_list_add(list, &c);
         return;
     }
     for (int i = 0; i < wish->n_count; i++)
@@ -133,6 +133,8 @@ void bench_list_make(bench_list *list, const bench_wish *wish)
             add_grids(list, wish, c);
         else if (i == BENCH_TPA)
             add_tpa(list, wish, c);
+        else if (i == BENCH_QK)
+            bench_list_add_qk(list, wish, c);
         else
             add_activations(list, wish, c, 256, 32768, 1024);
     }

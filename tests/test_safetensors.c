@@ -33,7 +33,7 @@ END_TEST
 
 START_TEST(reads_every_dtype)
 {
-    static const char *const names[] = {"F64", "F32", "F16", "BF16", "I32", "I64"};
+    static const char *const names[] = {"F64", "F32", "F16", "BF16", "I32", "I64", "F8_E4M3", "U8"};
     static const size_t sizes[] = {8, 4, 2, 2, 4, 8};
     for (int i = 0; i < SAFETENSORS_DTYPES; i++) {
         unsigned char bytes[HEADER_ROOM];
@@ -128,10 +128,10 @@ START_TEST(refuses_entries)
                   "tensor \"t\" must have one dtype, a string");
     header_refuse("{\"t\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
                   "tensor \"t\" must have one dtype, a string");
-    header_refuse("{\"t\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4,
-                  "tensor \"t\" has dtype U8; it must be F64, F32, F16, BF16, I32 or I64");
+    header_refuse("{\"t\":{\"dtype\":\"I8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4,
+                  "tensor \"t\" has dtype I8; it must be F64, F32, F16, BF16, I32, I64, F8_E4M3 or U8");
     header_refuse("{\"t\":{\"dtype\":\"f32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
-                  "tensor \"t\" has dtype f32; it must be F64, F32, F16, BF16, I32 or I64");
+                  "tensor \"t\" has dtype f32; it must be F64, F32, F16, BF16, I32, I64, F8_E4M3 or U8");
     header_refuse("{\"t\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "tensor \"t\" must have one shape, a list");
     header_refuse("{\"t\":{\"dtype\":\"F32\",\"shape\":1,\"data_offsets\":[0,4]}}", 4,
                   "tensor \"t\" must have one shape, a list");

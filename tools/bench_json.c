@@ -36,6 +36,17 @@ void bench_json_free(bench_json *json)
     free(json);
 }
 
+static void add_qk(cJSON *entry, const bench_case *c)
+{
+    const bool cached = c->cache != BENCH_CACHE_NONE;
+    cJSON_AddNumberToObject(entry, "kv_head", (double)c->kv_head);
+    cJSON_AddStringToObject(entry, "norm", bench_norm_name(c->norm));
+    cJSON_AddStringToObject(entry, "cache", cached ? check_type_of(bench_cache_type(c))->name : "none");
+    cJSON_AddBoolToObject(entry, "positions", c->positions);
+    cJSON_AddBoolToObject(entry, "in_place", c->in_place);
+    cJSON_AddBoolToObject(entry, "grad_weights", c->grad_weights);
+}
+
 static cJSON *add_shape(cJSON *entry, const bench_case *c)
 {
     char name[BENCH_NAME];
@@ -43,7 +54,7 @@ static cJSON *add_shape(cJSON *entry, const bench_case *c)
     cJSON_AddStringToObject(entry, "name", name);
     cJSON_AddStringToObject(entry, "op", bench_operator_name(c->op));
     cJSON_AddStringToObject(entry, "mode", c->backward ? "backward" : "forward");
-    if (c->op != BENCH_TPA)
+    if (c->op != BENCH_TPA && c->op != BENCH_QK)
         cJSON_AddStringToObject(entry, "act", bench_act_name(c->act));
     if (c->act == COPES_ACT_SOFTMAX)
         cJSON_AddStringToObject(entry, "axis", c->over_tokens ? "sequence" : "features");
@@ -54,7 +65,9 @@ static cJSON *add_shape(cJSON *entry, const bench_case *c)
     cJSON_AddNumberToObject(entry, "n", (double)c->n);
     if (c->op == BENCH_MD_COSINE)
         cJSON_AddNumberToObject(entry, "grid_rank", (double)c->grid_rank);
-    if (c->op != BENCH_ACT && c->op != BENCH_TPA) {
+    if (c->op == BENCH_QK)
+        add_qk(entry, c);
+    else if (c->op != BENCH_ACT && c->op != BENCH_TPA) {
         cJSON_AddBoolToObject(entry, "one_theta", c->one_theta);
         cJSON_AddBoolToObject(entry, "positions", c->positions);
         cJSON_AddBoolToObject(entry, "in_place", c->in_place);

@@ -18,15 +18,22 @@ const char bench_request_help[] =
     "  --one-theta                      of rotate and cosine: one theta for all heads, not one for each\n"
     "  --positions                      of lrpe_rotate and lrpe_cosine: an int64 tensor of them, not a grid\n"
     "  --in-place                       of lrpe_rotate without activation: the result replaces x, or in the backward grad_o\n"
-    "  --grad-theta                     of the encodings' backward: theta's gradient, too\n";
+    "  --grad-theta                     of the encodings' backward: theta's gradient, too\n"
+    "qk_norm_rope alone; default are several kinds of 256 and 16 sequences of 1 token, of 8 of 256, 4 of 8192 and 1 of 65536:\n"
+    "  --kv-head Hk                     heads of the keys; default 8\n"
+    "  --norm none|head|all_heads       over what the mean of squares is\n"
+    "  --cache none|same|float8         keys and values go to a paged cache of the same type, or of float8\n"
+    "  --grad-weights                   of the backward: the gradients of the norms' weights, too\n";
 
 static bool want(bench_wish *wish, const char *name)
 {
     for (int i = 0; i < BENCH_OPERATORS; i++)
         if (strcmp(bench_operator_name((bench_operator)i), name) == 0)
             return wish->wanted[i] = wish->any_wanted = true;
-    complain(EXIT_USAGE,
-             "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine or tpa_decode", name);
+    complain(
+        EXIT_USAGE,
+        "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine, tpa_decode or qk_norm_rope",
+        name);
     return false;
 }
 
@@ -84,6 +91,7 @@ static bool read_flag(arguments *walk, bench_request *r)
         int64_t low;
     } numbers[] = {{"batch", &wish->batch, 1},
                    {"head", &wish->head, 1},
+                   {"kv-head", &wish->kv_head, 1},
                    {"dim", &wish->dim, 1},
                    {"prefix", &wish->prefix, 0}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -99,21 +107,26 @@ static bool read_flag(arguments *walk, bench_request *r)
         return read_dtype(walk, wish);
     if (strcmp(walk->flag, "act") == 0)
         return arguments_choice(walk, "none|relu|sigmoid|silu|softmax", &wish->act);
+    if (strcmp(walk->flag, "norm") == 0)
+        return arguments_choice(walk, "none|head|all_heads", &wish->norm);
+    if (strcmp(walk->flag, "cache") == 0)
+        return arguments_choice(walk, "none|same|float8", &wish->cache);
     if (strcmp(walk->flag, "ranks") == 0)
         return read_ranks(walk, wish);
     if (strcmp(walk->flag, "grid") == 0)
         return read_grid(walk, wish);
     if (strcmp(walk->flag, "json") == 0)
         return (r->json = arguments_value(walk)) != NULL;
-    bool *const yes = strcmp(walk->flag, "quick") == 0        ? &wish->quick
-                      : strcmp(walk->flag, "one-theta") == 0  ? &wish->one_theta
-                      : strcmp(walk->flag, "positions") == 0  ? &wish->positions
-                      : strcmp(walk->flag, "in-place") == 0   ? &wish->in_place
-                      : strcmp(walk->flag, "grad-theta") == 0 ? &wish->grad_theta
-                      : strcmp(walk->flag, "replay") == 0     ? &r->replay
-                      : strcmp(walk->flag, "explain") == 0    ? &r->explain
-                      : strcmp(walk->flag, "help") == 0       ? &r->help
-                                                              : NULL;
+    bool *const yes = strcmp(walk->flag, "quick") == 0          ? &wish->quick
+                      : strcmp(walk->flag, "one-theta") == 0    ? &wish->one_theta
+                      : strcmp(walk->flag, "positions") == 0    ? &wish->positions
+                      : strcmp(walk->flag, "in-place") == 0     ? &wish->in_place
+                      : strcmp(walk->flag, "grad-theta") == 0   ? &wish->grad_theta
+                      : strcmp(walk->flag, "grad-weights") == 0 ? &wish->grad_weights
+                      : strcmp(walk->flag, "replay") == 0       ? &r->replay
+                      : strcmp(walk->flag, "explain") == 0      ? &r->explain
+                      : strcmp(walk->flag, "help") == 0         ? &r->help
+                                                                : NULL;
     if (yes != NULL)
         return *yes = arguments_no_value(walk);
     complain(EXIT_USAGE, "--%s is not a flag of `copes bench`; `copes bench --help` lists those it has", walk->flag);
@@ -133,6 +146,10 @@ static bool check_pairs(const bench_wish *wish)
         {wish->in_place && wish->act > 0, "--in-place takes no activation, which would change what is timed again"},
         {wish->grad_theta && !wish->backward, "--grad-theta is of the backward, and --mode is forward"},
         {wish->wanted[BENCH_TPA] && !wish->forward, "tpa_decode has no backward"},
+        {wish->grad_weights && !wish->backward, "--grad-weights is of the backward, and --mode is forward"},
+        {wish->grad_weights && wish->norm == BENCH_NORM_NONE, "--grad-weights and --norm none exclude each other"},
+        {wish->grad_weights && wish->cache > 0, "--grad-weights is of the backward, and --cache of the forward"},
+        {wish->cache > 0 && !wish->forward, "--cache is of the forward, and --mode is backward"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (pairs[i].both) {
@@ -159,7 +176,13 @@ static bool check_operators(const bench_wish *wish)
 bool bench_request_read(int argc, char **argv, bench_request *r)
 {
     *r = (bench_request){.device = {kDLCPU, 0},
-                         .wish = {.forward = true, .backward = true, .prefix = -1, .act = -1, .type = CHECK_BF16}};
+                         .wish = {.forward = true,
+                                  .backward = true,
+                                  .prefix = -1,
+                                  .act = -1,
+                                  .norm = -1,
+                                  .cache = -1,
+                                  .type = CHECK_BF16}};
     arguments walk = arguments_begin(argc, argv);
     for (arguments_kind kind = arguments_next(&walk); kind != ARGUMENTS_END; kind = arguments_next(&walk))
         if (!(kind == ARGUMENTS_WORD ? want(&r->wish, walk.word) : read_flag(&walk, r)))

@@ -35,13 +35,29 @@ static DLTensor *place(placed *p, int index, const DLTensor *host, int filled)
     return &p->views[index];
 }
 
-static int place_all(placed *p, const copes_args *args)
+/* The input whose memory an output has, as an index, or -1. */
+static int replaced(const copes_op_info *info, const copes_args *args, int index)
+{
+    const int input = info->out[index]->replaces - 1;
+    const int there = input >= 0 && args->in[input] != NULL && args->out[index]->data != NULL;
+    return there && args->in[input]->data == args->out[index]->data ? input : -1;
+}
+
+static DLTensor *place_output(placed *p, const copes_op_info *info, const copes_args *args, int index)
+{
+    const int input = replaced(info, args, index);
+    if (input >= 0)
+        return &p->views[input];
+    return place(p, COPES_MAX_INPUTS + index, args->out[index], info->out[index]->updated);
+}
+
+static int place_all(placed *p, const copes_op_info *info, const copes_args *args)
 {
     for (int i = 0; i < COPES_MAX_INPUTS; i++)
         if (args->in[i] != NULL && (p->args.in[i] = place(p, i, args->in[i], 1)) == NULL)
             return -1;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
-        if (args->out[i] != NULL && (p->args.out[i] = place(p, COPES_MAX_INPUTS + i, args->out[i], 0)) == NULL)
+        if (args->out[i] != NULL && (p->args.out[i] = place_output(p, info, args, i)) == NULL)
             return -1;
     return 0;
 }
@@ -61,8 +77,8 @@ static int run(placed *p, copes_context *context, const copes_op *op)
 static int bring_back(const placed *p, const copes_args *args)
 {
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
-        if (args->out[i] != NULL && p->memory->read(p->device.device_id, args->out[i]->data,
-                                                    p->copies[COPES_MAX_INPUTS + i], bytes_of(args->out[i])) != 0)
+        if (args->out[i] != NULL &&
+            p->memory->read(p->device.device_id, args->out[i]->data, p->args.out[i]->data, bytes_of(args->out[i])) != 0)
             return -1;
     return 0;
 }
@@ -76,7 +92,7 @@ static void release(placed *p)
         p->memory->release(p->device.device_id, p->workspace);
 }
 
-int device_call(DLDevice device, const copes_op *op, const copes_args *args)
+int device_call(DLDevice device, const copes_op_info *info, const copes_op *op, const copes_args *args)
 {
     copes_context *context;
     placed p = {.memory = device_memory_of(device.device_type), .device = device};
@@ -86,7 +102,7 @@ int device_call(DLDevice device, const copes_op *op, const copes_args *args)
     const int here = device.device_type == kDLCPU;
     if (here)
         p.args = *args;
-    int status = here ? 0 : place_all(&p, args);
+    int status = here ? 0 : place_all(&p, info, args);
     if (status == 0)
         status = run(&p, context, op);
     if (status == 0 && !here)

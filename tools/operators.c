@@ -97,11 +97,16 @@ int operators_slot(const copes_slot_info *const *slots, int capacity, const char
     return -1;
 }
 
+bool operators_asked_for(const copes_slot_info *output)
+{
+    return output != NULL && output->optional != 0 && output->updated == 0;
+}
+
 int operators_output(const copes_op_info *info, const char *flag)
 {
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         char own[OPERATORS_NAME_SIZE];
-        if (info->out[i] == NULL || info->out[i]->optional == 0)
+        if (!operators_asked_for(info->out[i]))
             continue;
         operators_dashes(info->out[i]->name, own);
         if (strcmp(own, flag) == 0)

@@ -26,7 +26,10 @@ bool operators_flag(const copes_attribute_info *attribute, char flag[OPERATORS_N
 /* The index of the slot of this name, or -1. */
 int operators_slot(const copes_slot_info *const *slots, int capacity, const char *name);
 
-/* The index of the optional output of this flag, or -1. */
+/* Is it an output that is written only where it is asked for? Those that exist before the call are there or not. */
+bool operators_asked_for(const copes_slot_info *output);
+
+/* The index of such an output of this flag, or -1. */
 int operators_output(const copes_op_info *info, const char *flag);
 
 /* Does either direction of the operator of this name take an input slot so named? */

@@ -45,7 +45,9 @@ static void print_slots(const char *title, const copes_slot_info *const *slots, 
     for (int i = 0; i < capacity; i++)
         if (slots[i] != NULL)
             printf("  %s %-10s %-30s %s%s\n", title, slots[i]->name, slots[i]->shape, slots[i]->summary,
-                   slots[i]->optional != 0 ? " (optional)" : "");
+                   slots[i]->updated != 0    ? " (updated, where the file has it)"
+                   : slots[i]->optional != 0 ? " (optional)"
+                                             : "");
 }
 
 /* The flags of outputs that are written only where they are asked for. */
@@ -53,7 +55,7 @@ static void print_outputs(const copes_op_info *info, const char *where)
 {
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         char flag[OPERATORS_NAME_SIZE];
-        if (info->out[i] == NULL || info->out[i]->optional == 0)
+        if (!operators_asked_for(info->out[i]))
             continue;
         operators_dashes(info->out[i]->name, flag);
         printf("  --%-36s also write %s%s\n", flag, info->out[i]->name, where);
@@ -81,8 +83,10 @@ static int print_help(const char *name)
         print_outputs(backward, ", with --backward");
     if (operators_takes(name, "theta"))
         printf("  %-38s where the file has no theta: X^(-i/E), as RoPE's\n", "--theta-base X");
-    if (operators_takes(name, "x"))
+    if (forward->inplace > 0) {
         printf("  %-38s how tensors of rank 4 are stored; default bnhd\n", "--layout bnhd|bhnd");
+        printf("  %-38s compute outputs in the memory of inputs that they may be\n", "--in-place");
+    }
     if (backward != NULL)
         printf("  %-38s compute the gradient\n", "--backward");
     printf("  %-38s cpu, cuda, hip, or cuda:1 for a second one; default cpu\n", "--device D");
@@ -156,8 +160,10 @@ static bool read_flag(arguments *walk, request *wish)
         return arguments_device(walk, &wish->device);
     if (strcmp(walk->flag, "theta-base") == 0 && operators_takes(wish->name, "theta"))
         return set_theta_base(walk, wish);
-    if (strcmp(walk->flag, "layout") == 0 && operators_takes(wish->name, "x"))
+    if (strcmp(walk->flag, "layout") == 0 && wish->info->inplace > 0)
         return arguments_choice(walk, "bnhd|bhnd", &wish->heads_first);
+    if (strcmp(walk->flag, "in-place") == 0 && wish->info->inplace > 0)
+        return wish->in_place = arguments_no_value(walk);
     for (int i = 0; i < wish->info->attribute_count; i++) {
         char flag[OPERATORS_NAME_SIZE];
         if (!operators_flag(wish->info->attributes[i], flag) || strcmp(walk->flag, flag) != 0)
@@ -217,4 +223,22 @@ int request_read(int argc, char **argv, request *wish)
     if (wish->in == NULL || wish->out == NULL)
         return complain(EXIT_USAGE, "run needs --%s FILE.safetensors", wish->in == NULL ? "in" : "out");
     return -1;
+}
+
+int request_resolve_axes(request *wish, int32_t rank)
+{
+    for (int i = 0; i < wish->info->attribute_count; i++) {
+        const copes_attribute_info *attribute = wish->info->attributes[i];
+        const int32_t axes = attribute->axes > 0 ? attribute->axes : rank;
+        int32_t axis;
+        if ((wish->axes >> i & 1) == 0 || axes == 0)
+            continue;
+        memcpy(&axis, (char *)&wish->op + attribute->offset, sizeof axis);
+        if (attribute->axes == 0 && (axis < -axes || axis >= axes))
+            return complain(EXIT_FAILED, "%s: %s: %s is %d; with tensors of rank %d it must be %d to %d", wish->in,
+                            wish->info->name, attribute->name, axis, axes, -axes, axes - 1);
+        axis -= axis >= 0 && axis < axes ? axes : 0;
+        memcpy((char *)&wish->op + attribute->offset, &axis, sizeof axis);
+    }
+    return 0;
 }

@@ -5,8 +5,8 @@
 #include "tools/operators.h"
 #include "tools/request.h"
 #include "tools/safetensors.h"
+#include "tools/theta.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +24,13 @@ typedef struct job {
     copes_args args;
 } job;
 
-static const DLDataType types[SAFETENSORS_DTYPES] = {{kDLFloat, 64, 1},  {kDLFloat, 32, 1}, {kDLFloat, 16, 1},
-                                                     {kDLBfloat, 16, 1}, {kDLInt, 32, 1},   {kDLInt, 64, 1}};
+enum { FLOAT8_E4M3FN = 10 }; /* kDLFloat8_e4m3fn, which the headers in use may be too old for */
+
+static const DLDataType types[SAFETENSORS_DTYPES] =
+    {[SAFETENSORS_F64] = {kDLFloat, 64, 1},         [SAFETENSORS_F32] = {kDLFloat, 32, 1},
+     [SAFETENSORS_F16] = {kDLFloat, 16, 1},         [SAFETENSORS_BF16] = {kDLBfloat, 16, 1},
+     [SAFETENSORS_I32] = {kDLInt, 32, 1},           [SAFETENSORS_I64] = {kDLInt, 64, 1},
+     [SAFETENSORS_F8_E4M3] = {FLOAT8_E4M3FN, 8, 1}, [SAFETENSORS_U8] = {kDLUInt, 8, 1}};
 
 static safetensors_dtype dtype_of(const DLTensor *view)
 {
@@ -81,70 +86,74 @@ static int narrow(const safetensors_tensor *source, const char *path, tensor *sl
     return 0;
 }
 
+/* The tensor as the library sees it, with the file's data. */
+static void describe(const request *wish, const safetensors_tensor *source, tensor *slot)
+{
+    memcpy(slot->shape, source->shape, sizeof slot->shape);
+    swap_heads(wish, source->rank, slot->shape);
+    slot->view = (DLTensor){.data = (void *)(uintptr_t)source->data, /* copes only reads it */
+                            .device = wish->device,
+                            .ndim = source->rank,
+                            .dtype = types[source->dtype],
+                            .shape = slot->shape};
+    set_strides(wish, slot);
+}
+
 static int load(job *work, const safetensors_tensor *source, int index)
 {
     tensor *slot = &work->in[index];
     if (work->wish.heads_first != 0 && source->rank != 4 && index == work->wish.info->inplace - 1)
         return complain(EXIT_FAILED, "%s: %s has rank %d; with --layout bhnd it must be (B, H, N, D)", work->wish.in,
                         source->name, source->rank);
-    memcpy(slot->shape, source->shape, sizeof slot->shape);
-    swap_heads(&work->wish, source->rank, slot->shape);
-    slot->view = (DLTensor){.data = (void *)(uintptr_t)source->data, /* copes only reads it */
-                            .device = work->wish.device,
-                            .ndim = source->rank,
-                            .dtype = types[source->dtype],
-                            .shape = slot->shape};
-    set_strides(&work->wish, slot);
+    describe(&work->wish, source, slot);
     work->args.in[index] = &slot->view;
     const bool narrowed = strcmp(source->name, "kv_len") == 0 && source->dtype == SAFETENSORS_I64;
     return narrowed ? narrow(source, work->wish.in, slot) : 0;
 }
 
-/* Dimensions of positions: the grid's, or those that a tensor has. What is wrong with them the library says. */
-static int64_t count_dimensions(const job *work)
+static int allocate(tensor *slot, size_t size, const char *name)
 {
-    const int slot = operators_slot(work->wish.info->in, COPES_MAX_INPUTS, "positions");
-    const DLTensor *positions = slot >= 0 ? work->args.in[slot] : NULL;
-    const int64_t given = positions != NULL && positions->ndim == 3 ? positions->shape[0] : 1;
-    return positions == NULL ? work->wish.op.lrpe.grid_rank : given > 0 && given <= COPES_MAX_GRID ? given : 1;
+    slot->memory = aligned_alloc(64, (size + 64) / 64 * 64);
+    if (slot->memory == NULL)
+        return complain(EXIT_FAILED, "no memory for the %zu bytes of %s", size, name);
+    slot->view.data = slot->memory;
+    return 0;
 }
 
-/* Angles a head has in each dimension of its positions: K where sections share them out or there is one dimension, else
- * the least that makes K together. */
-static int64_t count_angles(const job *work, int64_t features)
+/* Outputs that exist before the call: a copy of what the file has. */
+static int load_updated(job *work)
 {
-    const copes_lrpe_attributes *lrpe = &work->wish.op.lrpe;
-    const bool begins = lrpe->rotary_begin >= 0 && lrpe->rotary_begin < features;
-    const int64_t left = begins ? features - lrpe->rotary_begin : features;
-    const int64_t rotary_dim = lrpe->rotary_dim > 0 && lrpe->rotary_dim < left ? lrpe->rotary_dim : left;
-    const int64_t angles = lrpe->variant == COPES_LRPE_COSINE ? features : rotary_dim / 2;
-    const int64_t dimensions = count_dimensions(work);
-    bool shared = dimensions > 1;
-    for (int i = 0; i < COPES_MAX_GRID; i++)
-        shared = shared && lrpe->sections[i] == 0;
-    const int64_t each = shared ? (angles + dimensions - 1) / dimensions : angles;
-    return each > 0 ? each : 1;
+    request *wish = &work->wish;
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
+        const copes_slot_info *info = wish->info->out[i];
+        const bool updated = info != NULL && info->updated != 0;
+        const safetensors_tensor *source = updated ? safetensors_find(&work->file, info->name) : NULL;
+        if (source == NULL)
+            continue;
+        describe(wish, source, &work->out[i]);
+        const int status = allocate(&work->out[i], source->size, info->name);
+        if (status != 0)
+            return status;
+        memcpy(work->out[i].memory, source->data, source->size);
+        wish->wanted[i] = true;
+    }
+    return 0;
 }
 
-/* theta of one row for all heads: theta_i = base^(-i/E). */
+/* Of one row for all heads. */
 static int make_theta(job *work, int index)
 {
     const request *wish = &work->wish;
-    const tensor *lead = &work->in[wish->info->inplace - 1];
+    const int64_t angles = theta_angles(wish->info, &wish->op, &work->args);
     tensor *slot = &work->in[index];
-    if (lead->view.ndim == 0)
-        return 0; /* the library says what is wrong with it */
-    const bool doubled = wish->info->backward != 0 && wish->op.lrpe.variant == COPES_LRPE_COSINE;
-    const int64_t angles = count_angles(work, lead->shape[lead->view.ndim - 1] / (doubled ? 2 : 1));
-    float *theta = angles <= 1 << 24 ? malloc((size_t)angles * sizeof *theta) : NULL;
-    if (theta == NULL)
+    if (angles == 0)
+        return 0;
+    slot->memory = theta_make(angles, wish->theta_base);
+    if (slot->memory == NULL)
         return complain(EXIT_FAILED, "no memory for a theta of %lld angles", (long long)angles);
-    for (int64_t i = 0; i < angles; i++)
-        theta[i] = (float)pow(wish->theta_base, -(double)i / (double)angles);
-    slot->memory = theta;
     slot->shape[0] = 1;
     slot->shape[1] = angles;
-    slot->view = (DLTensor){.data = theta,
+    slot->view = (DLTensor){.data = slot->memory,
                             .device = wish->device,
                             .ndim = 2,
                             .dtype = types[SAFETENSORS_F32],
@@ -176,31 +185,40 @@ static int load_all(job *work)
     return lacking >= 0 ? make_theta(work, lacking) : 0;
 }
 
-/* On a command line axes count from the front, too, as PyTorch's do; to the library they count from the end. What it
- * would refuse is refused here where its message would be about another count. */
-static int resolve_axes(job *work)
-{
-    request *wish = &work->wish;
-    for (int i = 0; i < wish->info->attribute_count; i++) {
-        const copes_attribute_info *attribute = wish->info->attributes[i];
-        const int32_t own = wish->info->inplace > 0 ? work->in[wish->info->inplace - 1].view.ndim : 0;
-        const int32_t axes = attribute->axes > 0 ? attribute->axes : own;
-        int32_t axis;
-        if ((wish->axes >> i & 1) == 0 || axes == 0)
-            continue;
-        memcpy(&axis, (char *)&wish->op + attribute->offset, sizeof axis);
-        if (attribute->axes == 0 && (axis < -axes || axis >= axes))
-            return complain(EXIT_FAILED, "%s: %s: %s is %d; with tensors of rank %d it must be %d to %d", wish->in,
-                            wish->info->name, attribute->name, axis, axes, -axes, axes - 1);
-        axis -= axis >= 0 && axis < axes ? axes : 0;
-        memcpy((char *)&wish->op + attribute->offset, &axis, sizeof axis);
-    }
-    return 0;
-}
-
 static int refuse(const request *wish)
 {
     return complain(EXIT_FAILED, "%s: %s", wish->in, copes_last_error());
+}
+
+/* With --in-place: an input moves to the memory of the output that may replace it. */
+static int replace(job *work, int index, size_t size)
+{
+    const copes_slot_info *info = work->wish.info->out[index];
+    DLTensor *input = work->wish.in_place && info->replaces > 0 ? work->args.in[info->replaces - 1] : NULL;
+    if (input == NULL)
+        return 0;
+    const tensor *slot = &work->out[index];
+    if (input->ndim != slot->view.ndim ||
+        memcmp(input->shape, slot->shape, (size_t)input->ndim * sizeof *slot->shape) != 0)
+        return complain(EXIT_FAILED, "%s: --in-place: %s has another shape than %s", work->wish.in, info->name,
+                        work->wish.info->in[info->replaces - 1]->name);
+    memcpy(slot->memory, input->data, size);
+    input->data = slot->memory;
+    return 0;
+}
+
+static int allocate_output(job *work, int index)
+{
+    tensor *slot = &work->out[index];
+    safetensors_tensor shaped = {.dtype = dtype_of(&slot->view), .rank = slot->view.ndim};
+    memcpy(shaped.shape, slot->shape, sizeof shaped.shape);
+    if (!safetensors_size(&shaped, &shaped.size))
+        shaped.size = SIZE_MAX / 2; /* more than there is */
+    const int status = allocate(slot, shaped.size, work->wish.info->out[index]->name);
+    if (status != 0)
+        return status;
+    set_strides(&work->wish, slot);
+    return replace(work, index, shaped.size);
 }
 
 static int allocate_outputs(job *work)
@@ -212,25 +230,16 @@ static int allocate_outputs(job *work)
     if (copes_infer(&work->wish.op, &work->args) != COPES_OK)
         return refuse(&work->wish);
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
-        tensor *slot = &work->out[i];
-        if (!work->wish.wanted[i])
-            continue;
-        safetensors_tensor shaped = {.dtype = dtype_of(&slot->view), .rank = slot->view.ndim};
-        memcpy(shaped.shape, slot->shape, sizeof shaped.shape);
-        if (safetensors_size(&shaped, &shaped.size))
-            slot->memory = aligned_alloc(64, (shaped.size + 64) / 64 * 64);
-        if (slot->memory == NULL)
-            return complain(EXIT_FAILED, "no memory for the %zu bytes of %s", shaped.size,
-                            work->wish.info->out[i]->name);
-        slot->view.data = slot->memory;
-        set_strides(&work->wish, slot);
+        const int status = work->wish.wanted[i] && work->out[i].memory == NULL ? allocate_output(work, i) : 0;
+        if (status != 0)
+            return status;
     }
     return 0;
 }
 
 static int compute(const job *work)
 {
-    const int status = device_call(work->wish.device, &work->wish.op, &work->args);
+    const int status = device_call(work->wish.device, work->wish.info, &work->wish.op, &work->args);
     if (status < 0)
         return complain(EXIT_FAILED, "--device: its memory ran out, or it failed");
     return status == 0 ? 0 : refuse(&work->wish);
@@ -259,6 +268,13 @@ static int save(const job *work)
     return 0;
 }
 
+/* Of the input that shapes the first output; 0 where there is none. */
+static int32_t lead_rank(const job *work)
+{
+    const int slot = work->wish.info->inplace - 1;
+    return slot >= 0 ? work->in[slot].view.ndim : 0;
+}
+
 static int work_through(job *work)
 {
     char reason[SAFETENSORS_REASON];
@@ -266,7 +282,9 @@ static int work_through(job *work)
         return complain(EXIT_FAILED, "%s: %s", work->wish.in, reason);
     int status = load_all(work);
     if (status == 0)
-        status = resolve_axes(work);
+        status = load_updated(work);
+    if (status == 0)
+        status = request_resolve_axes(&work->wish, lead_rank(work));
     if (status == 0)
         status = allocate_outputs(work);
     if (status == 0)

@@ -14,7 +14,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the data are used as 
 static const struct {
     const char *name;
     size_t size;
-} dtypes[SAFETENSORS_DTYPES] = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I32", 4}, {"I64", 8}};
+} dtypes[SAFETENSORS_DTYPES] = {{"F64", 8}, {"F32", 4}, {"F16", 2},     {"BF16", 2},
+                                {"I32", 4}, {"I64", 8}, {"F8_E4M3", 1}, {"U8", 1}};
 
 const char *safetensors_dtype_name(safetensors_dtype dtype)
 {
@@ -96,8 +97,8 @@ static bool read_dtype(const cJSON *entry, safetensors_tensor *tensor, char reas
             tensor->dtype = (safetensors_dtype)i;
             return true;
         }
-    return fail(reason, "tensor \"%.100s\" has dtype %.40s; it must be F64, F32, F16, BF16, I32 or I64", entry->string,
-                item->valuestring);
+    return fail(reason, "tensor \"%.100s\" has dtype %.40s; it must be F64, F32, F16, BF16, I32, I64, F8_E4M3 or U8",
+                entry->string, item->valuestring);
 }
 
 static bool read_shape(const cJSON *entry, safetensors_tensor *tensor, char reason[SAFETENSORS_REASON])

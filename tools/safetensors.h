@@ -23,6 +23,8 @@ typedef enum safetensors_dtype {
     SAFETENSORS_BF16,
     SAFETENSORS_I32,
     SAFETENSORS_I64,
+    SAFETENSORS_F8_E4M3,
+    SAFETENSORS_U8,
     SAFETENSORS_DTYPES
 } safetensors_dtype;
 

@@ -97,6 +97,7 @@ static double work_of(const copes_problem *problem)
     double work = 1;
     const copes_lrpe_problem *lrpe = &problem->lrpe;
     const copes_tpa_problem *tpa = &problem->tpa;
+    const copes_qk_problem *qk = &problem->qk;
     switch (problem->kind) {
     case COPES_ACT_FORWARD:
     case COPES_ACT_BACKWARD:
@@ -110,7 +111,12 @@ static double work_of(const copes_problem *problem)
                ((double)tpa->rk * (double)tpa->d + (double)tpa->rv * (double)tpa->e) / 8;
         break;
     case COPES_QK_NORM_ROPE_FORWARD:
-    case COPES_QK_NORM_ROPE_BACKWARD: break;
+    case COPES_QK_NORM_ROPE_BACKWARD:
+        work = (double)qk->v_heads * (double)qk->e;
+        for (int side = 0; side < qk->sides; side++)
+            work += (double)qk->side[side].rotate.h * (double)qk->side[side].rotate.d;
+        work *= (double)qk->side[0].rotate.b * (double)qk->side[0].rotate.n;
+        break;
     }
     return work;
 }
@@ -145,7 +151,9 @@ static copes_status plan(const void *state, const copes_problem *problem, copes_
         break;
     case COPES_QK_NORM_ROPE_FORWARD:
     case COPES_QK_NORM_ROPE_BACKWARD:
-        return copes_fail(COPES_ERROR_UNSUPPORTED, "qk_norm_rope: the cpu backend does not run it");
+        plan->variant = kernels->names.qk;
+        plan->workspace = kernels->qk_workspace(&problem->qk, threads);
+        break;
     }
     return COPES_OK;
 }
@@ -162,7 +170,7 @@ static copes_status run(void *state, const copes_problem *problem, const copes_p
     case COPES_LRPE_BACKWARD: kernels->lrpe(&problem->lrpe, &how); break;
     case COPES_TPA_DECODE: kernels->tpa(&problem->tpa, &how); break;
     case COPES_QK_NORM_ROPE_FORWARD:
-    case COPES_QK_NORM_ROPE_BACKWARD: break;
+    case COPES_QK_NORM_ROPE_BACKWARD: kernels->qk(&problem->qk, &how); break;
     }
     return COPES_OK;
 }
@@ -178,7 +186,7 @@ static size_t variants(const char **names, size_t capacity)
                 (isa > 0 && kernels == copes_cpu_kernels_of((copes_isa)(isa - 1), (copes_dtype)dtype)))
                 continue;
             const char *const own[] = {kernels->names.act, kernels->names.lrpe, kernels->names.lrpe_sequence,
-                                       kernels->names.tpa};
+                                       kernels->names.qk, kernels->names.tpa};
             for (size_t i = 0; i < sizeof own / sizeof own[0]; i++, count++)
                 if (count < capacity)
                     names[count] = own[i];

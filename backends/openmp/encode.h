@@ -321,10 +321,16 @@ static inline void decode_storage(copes_act act, const encoding *e, row_block gr
     }
 }
 
-/* Between storage and the reals of a softmax. */
+/* Between storage and the reals of a softmax or a norm. */
 static NOINLINE void encode_reals(const encoding *e, row_block y, row_block o)
 {
     encode_any(e, (walk_kind){false, true, false, COPES_ACT_NONE}, y, (row_block){0}, o);
+}
+
+/* In place, for what is to be written in more than one type. */
+static NOINLINE void turn_reals(const encoding *e, row_block y)
+{
+    encode_any(e, (walk_kind){false, true, true, COPES_ACT_NONE}, y, (row_block){0}, y);
 }
 
 static NOINLINE void decode_reals(const encoding *e, row_block grad_o, row_block g)

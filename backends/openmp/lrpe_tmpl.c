@@ -2,19 +2,10 @@
  * Bound by memory. A task is a block of rows, the heads of a token or the tokens of a head: their angles are computed
  * once, stay in L1, and serve every batch entry. Rows pass straight from memory through registers to memory, with an
  * elementwise activation on the way; only beside a softmax, or for theta's gradient, they rest as reals in L1. */
-#include "backends/openmp/encode.h"
+#include "backends/openmp/blocks.h"
 #include "backends/openmp/short_rows.h"
 #include "backends/openmp/template.h"
 #include "backends/openmp/theta_gradient.h"
-
-/* Rows of a block, if there are so many: as many as keep in L1; at least one. */
-static int64_t most_rows(const copes_lrpe_problem *problem, int64_t rows)
-{
-    enum { FEATURES = 2048 };
-    const int64_t most = FEATURES / (problem->d > 0 ? problem->d : 1);
-    const int64_t fitting = most < rows ? most : rows;
-    return fitting < 1 ? 1 : fitting;
-}
 
 /* How the rows of a block lie: along the heads of a token, or along the tokens of a head where those are closer in
  * memory. Rows far apart, by a power of two often, meet in the caches' sets, and each brings its own page. */
@@ -134,11 +125,6 @@ static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, c
     encode_reals(e, (row_block){memory->y, memory->stride, 0}, dst);
 }
 
-/* A batch entry, token and head: the first of a block, or the way to the block that a thread comes to next. */
-typedef struct block_place {
-    int64_t b, n, h;
-} block_place;
-
 /* What a block adds to for the gradient of theta, and where it is. */
 typedef struct learning {
     theta_sums sums;
@@ -189,30 +175,6 @@ static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, 
         write_gradient(&memory->layout, problem->act, memory->g + i * memory->stride,
                        (const storage *)x.data + i * x.stride, (storage *)dst.data + i * dst.stride, e->stream,
                        x.ahead);
-}
-
-/* A block's rows along an axis of a tensor, or a compact copy of them where features are strided. `ahead` is the way to
- * the block that comes next. */
-static row_block take_rows(const copes_view *view, int axis, int64_t at, int64_t count, int64_t width, storage *copy,
-                           bool fill, int64_t ahead)
-{
-    const storage *first = (const storage *)view->data + at;
-    if (view->stride[3] == 1)
-        return (row_block){(storage *)view->data + at, view->stride[axis], ahead};
-    for (int64_t i = 0; i < count && fill; i++)
-        gather(first + i * view->stride[axis], view->stride[3], copy + i * width, width);
-    return (row_block){copy, width, 0};
-}
-
-static void give_rows(const copes_view *view, int axis, int64_t at, int64_t count, int64_t width, const storage *copy)
-{
-    for (int64_t i = 0; i < count && view->stride[3] != 1; i++)
-        scatter(copy + i * width, (storage *)view->data + at + i * view->stride[axis], view->stride[3], width);
-}
-
-static inline int64_t view_at(const copes_view *view, block_place at)
-{
-    return at.b * view->stride[0] + at.n * view->stride[1] + at.h * view->stride[2];
 }
 
 static void run_block(const copes_lrpe_problem *problem, const encoding *e, const block_memory *memory, learning learn,

@@ -7,10 +7,12 @@
 #define NAME(family) #family "<" TEXT(COPES_TYPE) ", " TEXT(COPES_LEVEL) ">"
 
 const copes_cpu_kernels TEMPLATE(kernels) = {
-    .names = {NAME(act), NAME(lrpe), NAME(lrpe_sequence), NAME(tpa)},
+    .names = {NAME(act), NAME(lrpe), NAME(lrpe_sequence), NAME(qk), NAME(tpa)},
     .act = TEMPLATE(act),
     .lrpe = TEMPLATE(lrpe),
+    .qk = TEMPLATE(qk),
     .tpa = TEMPLATE(tpa),
     .lrpe_workspace = TEMPLATE(lrpe_workspace),
+    .qk_workspace = TEMPLATE(qk_workspace),
     .tpa_workspace = TEMPLATE(tpa_workspace),
 };

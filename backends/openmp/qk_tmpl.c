@@ -1,0 +1,303 @@
+/* qk_norm_rope. Bound by memory. A task is a token: its angles are computed once, stay in L1, and serve all heads of q and of k.
+ * Without a norm rows pass straight from memory through registers to memory; with one, or on their way to float8, a block of them
+ * rests as reals in L1, a mean's rows at least. */
+#include "backends/openmp/norm.h"
+#include "backends/openmp/paged_cache.h"
+#include "backends/openmp/template.h"
+#include "backends/openmp/weight_gradient.h"
+
+/* Heads of a block: a whole token's where one mean is over them. */
+static int64_t heads_of_block(const copes_qk_problem *problem, int which)
+{
+    const copes_lrpe_problem *rotate = &problem->side[which].rotate;
+    const bool whole = problem->over_heads && problem->side[which].weight.data != NULL;
+    return whole ? rotate->h : most_rows(rotate, rotate->h);
+}
+
+static int64_t most_heads(const copes_qk_problem *problem)
+{
+    const int64_t q = heads_of_block(problem, 0), k = problem->sides == 2 ? heads_of_block(problem, 1) : 0;
+    return q > k ? q : k;
+}
+
+/* Rows of a token's angles: those of all heads are of q's rotation, as k has the same. */
+static int64_t rows_of_angles(const copes_qk_problem *problem)
+{
+    const copes_lrpe_problem *rotate = &problem->side[0].rotate;
+    return rotate->theta.stride[0] == 0 ? 1 : rotate->h;
+}
+
+typedef struct token_memory {
+    angles angles;
+    row_layout layout;
+    int64_t stride;
+    real *weight[2];
+    real *x, *g;                /* rows of a block, and of its gradient */
+    storage *src, *saved, *dst; /* compact copies of strided rows */
+} token_memory;
+
+/* -1 as common/size.h has it. */
+static int64_t memory_bytes(const copes_qk_problem *problem)
+{
+    const copes_lrpe_problem *rotate = &problem->side[0].rotate;
+    const row_layout layout = layout_of(rotate);
+    const int64_t rows = rows_of_angles(problem), stride = layout_stride(&layout);
+    const int64_t weights = copes_add(problem->side[0].weight_rows, problem->side[1].weight_rows);
+    const int64_t block = copes_multiply(most_heads(problem), 2 * sizeof(real) + 3 * sizeof(storage));
+    return copes_add(angles_bytes(rotate, rows, rows),
+                     copes_multiply(stride, copes_add(copes_multiply(weights, sizeof(real)), block)));
+}
+
+static void memory_open(token_memory *memory, const copes_qk_problem *problem, void *bytes)
+{
+    const copes_lrpe_problem *rotate = &problem->side[0].rotate;
+    const int64_t rows = rows_of_angles(problem);
+    memory->layout = layout_of(rotate);
+    memory->stride = layout_stride(&memory->layout);
+    const int64_t block = most_heads(problem) * memory->stride;
+    angles_open(&memory->angles, rotate, 0, rows, rows, bytes);
+    memory->weight[0] = (real *)((char *)bytes + angles_bytes(rotate, rows, rows));
+    memory->weight[1] = memory->weight[0] + problem->side[0].weight_rows * memory->stride;
+    memory->x = memory->weight[1] + problem->side[1].weight_rows * memory->stride;
+    memory->g = memory->x + block;
+    memory->src = (storage *)(memory->g + block);
+    memory->saved = memory->src + block;
+    memory->dst = memory->saved + block;
+    for (int which = 0; which < problem->sides; which++)
+        make_weights(&problem->side[which], problem->weight_offset, &memory->layout, memory->weight[which]);
+}
+
+/* Without heads tensors of no element may have any number of tokens. */
+static int64_t tokens_of(const copes_qk_problem *problem)
+{
+    const copes_lrpe_problem *rotate = &problem->side[0].rotate;
+    const bool empty = rotate->h == 0 && problem->side[1].rotate.h == 0 && problem->v_heads == 0;
+    return empty ? 0 : rotate->b * rotate->n;
+}
+
+/* A call, as its threads see it. */
+typedef struct qk_job {
+    const copes_qk_problem *problem;
+    const copes_cpu_run *run;
+    int64_t tokens, chunks; /* of them */
+    bool stream;            /* store past the caches */
+    weight_sums sums[2];
+} qk_job;
+
+/* A block of heads of a token. */
+typedef struct head_block {
+    int which; /* of problem->side */
+    block_place at, step;
+    angles angles; /* of its heads */
+    encoding e;
+    norm norm;
+    double *sums; /* of its first head's weights, or NULL */
+} head_block;
+
+static norm norm_of(const copes_qk_problem *problem, const token_memory *memory, int which, int64_t head)
+{
+    const copes_qk_side *side = &problem->side[which];
+    const bool each = side->weight_rows > 1;
+    return (norm){.over_rows = problem->over_heads,
+                  .round_between = problem->round_between,
+                  .d = side->rotate.d,
+                  .stride = memory->stride,
+                  .eps = problem->eps,
+                  .weight = memory->weight[which] + (each ? head * memory->stride : 0),
+                  .weight_stride = each ? memory->stride : 0};
+}
+
+static row_block take_block(const copes_view *view, const head_block *block, storage *copy)
+{
+    return take_rows(view, 2, view_at(view, block->at), block->e.count, block->e.d, copy, true,
+                     view_at(view, block->step));
+}
+
+static void read_block(const token_memory *memory, const head_block *block, row_block from)
+{
+    for (int64_t i = 0; i < block->e.count; i++)
+        read_row(&memory->layout, COPES_ACT_NONE, (const storage *)from.data + i * from.stride,
+                 memory->x + i * memory->stride, 0, from.ahead);
+}
+
+/* A block's rows: elements of storage that are to be turned, reals that are, or reals that are ready. */
+typedef enum rows_state { ROWS_STORED, ROWS_RESTING, ROWS_TURNED } rows_state;
+
+/* Writes a block's rows of a state to the heads of a tensor, from element `at` on. */
+static void write_block(const token_memory *memory, const head_block *block, rows_state state, row_block from,
+                        const copes_view *view, int64_t at)
+{
+    const row_block to = take_rows(view, 2, at, block->e.count, block->e.d, memory->dst, false, 0);
+    switch (state) {
+    case ROWS_STORED: encode_storage(COPES_ACT_NONE, &block->e, from, to); break;
+    case ROWS_RESTING: encode_reals(&block->e, from, to); break;
+    case ROWS_TURNED:
+        for (int64_t i = 0; i < block->e.count; i++)
+            write_gradient(&memory->layout, COPES_ACT_NONE, (const real *)from.data + i * from.stride, NULL,
+                           (storage *)to.data + i * to.stride, block->e.stream, 0);
+    }
+    give_rows(view, 2, at, block->e.count, block->e.d, memory->dst);
+}
+
+static void write_block_float8(const copes_qk_cache *cache, const token_memory *memory, const head_block *block,
+                               const copes_view *place)
+{
+    for (int64_t i = 0; i < block->e.count; i++)
+        write_float8(&memory->layout, memory->x + i * memory->stride, cache_scale(cache, block->at.h + i),
+                     (uint8_t *)place->data + (block->at.h + i) * place->stride[2], place->stride[3]);
+}
+
+/* To the cache first: k_out may be k. */
+static void forward_block(const copes_qk_problem *problem, const token_memory *memory, const head_block *block)
+{
+    const copes_qk_side *side = &problem->side[block->which];
+    const copes_view *dst = &side->rotate.dst;
+    const copes_view place = block->which == 1 ? cache_place(problem, &problem->k_cache, block->at) : (copes_view){0};
+    const bool cached = place.data != NULL, narrows = cached && problem->cache_dtype == COPES_F8_E4M3;
+    if (!cached && dst->data == NULL)
+        return;
+    row_block rows = take_block(&side->rotate.src, block, memory->src);
+    rows_state state = ROWS_STORED;
+    if (side->weight.data != NULL || narrows) {
+        read_block(memory, block, rows);
+        rows = (row_block){memory->x, memory->stride, 0};
+        state = ROWS_RESTING;
+    }
+    if (side->weight.data != NULL)
+        norm_rows(&block->norm, memory->x, block->e.count);
+    if (narrows) {
+        turn_reals(&block->e, rows);
+        state = ROWS_TURNED;
+        write_block_float8(&problem->k_cache, memory, block, &place);
+    } else if (cached) {
+        write_block(memory, block, state, rows, &place, block->at.h * place.stride[2]);
+    }
+    if (dst->data != NULL)
+        write_block(memory, block, state, rows, dst, view_at(dst, block->at));
+}
+
+static void backward_block(const copes_qk_problem *problem, const token_memory *memory, const head_block *block)
+{
+    const copes_qk_side *side = &problem->side[block->which];
+    const copes_view *dst = &side->rotate.dst;
+    const row_block grad_o = take_block(&side->rotate.src, block, memory->src);
+    if (side->weight.data == NULL) {
+        const int64_t at = view_at(dst, block->at);
+        const row_block to = take_rows(dst, 2, at, block->e.count, block->e.d, memory->dst, false, 0);
+        decode_storage(COPES_ACT_NONE, &block->e, grad_o, (row_block){0}, to);
+        give_rows(dst, 2, at, block->e.count, block->e.d, memory->dst);
+        return;
+    }
+    const row_block g = {memory->g, memory->stride, 0};
+    decode_reals(&block->e, grad_o, g);
+    read_block(memory, block, take_block(&side->rotate.x, block, memory->saved));
+    norm_gradient(&block->norm, memory->x, memory->g, block->e.count, block->sums);
+    write_block(memory, block, ROWS_TURNED, g, dst, view_at(dst, block->at));
+}
+
+/* All heads of q or of k of a token; the thread comes to the token `step` away next. */
+static void run_heads(const qk_job *job, const token_memory *memory, int which, int64_t chunk, block_place at,
+                      block_place step)
+{
+    const copes_qk_problem *problem = job->problem;
+    const copes_lrpe_problem *rotate = &problem->side[which].rotate;
+    const int64_t heads = heads_of_block(problem, which);
+    for (; at.h < rotate->h; at.h += heads) {
+        const bool last = at.h + heads >= rotate->h;
+        const int64_t turn = memory->angles.rows == 1 ? 0 : at.h * memory->angles.stride;
+        head_block block = {.which = which,
+                            .at = at,
+                            .step = last ? (block_place){step.b, step.n, -at.h} : (block_place){0, 0, heads},
+                            .angles = memory->angles,
+                            .norm = norm_of(problem, memory, which, at.h),
+                            .sums = weight_sums_at(&job->sums[which], chunk, at.h)};
+        block.angles.cosine += turn;
+        block.angles.sine += turn;
+        block.e =
+            (encoding){rotate->variant, rotate->pairing, last ? rotate->h - at.h : heads, rotate->d, &block.angles,
+                       &memory->layout, job->stream};
+        if (problem->backward)
+            backward_block(problem, memory, &block);
+        else
+            forward_block(problem, memory, &block);
+    }
+}
+
+/* Tokens in the order of memory, or all batch entries of one after the other where they share its angles. */
+static block_place token_at(const copes_lrpe_problem *rotate, int64_t token)
+{
+    if (entries_have_positions(rotate))
+        return (block_place){token / rotate->n, token % rotate->n, 0};
+    return (block_place){token % rotate->b, token / rotate->b, 0};
+}
+
+static void run_token(const qk_job *job, const token_memory *memory, int64_t token, int64_t chunk, bool first)
+{
+    const copes_qk_problem *problem = job->problem;
+    const copes_lrpe_problem *rotate = &problem->side[0].rotate;
+    const block_place at = token_at(rotate, token), next = token_at(rotate, token + 1);
+    if (first || at.b == 0 || entries_have_positions(rotate))
+        angles_make(&memory->angles, rotate, at.b, at.n, 0, memory->angles.heads, 0);
+    for (int which = 0; which < problem->sides; which++)
+        run_heads(job, memory, which, chunk, at, (block_place){next.b - at.b, next.n - at.n, 0});
+    store_values(problem, at);
+}
+
+static void run_tokens(const copes_worker *worker, const void *argument)
+{
+    const qk_job *job = argument;
+    const copes_share mine = copes_share_of(worker, job->chunks);
+    token_memory memory;
+    memory_open(&memory, job->problem, thread_memory(job->run, worker, memory_bytes(job->problem)));
+    for (int64_t chunk = mine.begin; chunk < mine.end; chunk++) {
+        const copes_share tokens = copes_share_at(chunk, job->chunks, job->tokens);
+        weight_sums_clear(&job->sums[0], chunk);
+        weight_sums_clear(&job->sums[1], chunk);
+        for (int64_t token = tokens.begin; token < tokens.end; token++)
+            run_token(job, &memory, token, chunk, token == tokens.begin);
+    }
+    finish_streaming();
+}
+
+/* Chunks of tokens for the gradients of weights, which go to threads by whole chunks. */
+static int64_t chunks_of(const copes_qk_problem *problem)
+{
+    enum { MOST_CHUNKS = 64 };
+    const int64_t tokens = tokens_of(problem);
+    return tokens > MOST_CHUNKS ? MOST_CHUNKS : tokens;
+}
+
+int64_t TEMPLATE(qk_workspace)(const copes_qk_problem *problem, int threads)
+{
+    int64_t bytes = thread_workspace(memory_bytes(problem), threads);
+    for (int which = 0; which < 2; which++) {
+        const weight_sums sums = weight_sums_of(&problem->side[which], chunks_of(problem));
+        bytes = copes_add(bytes, weight_sums_bytes(&sums));
+    }
+    return bytes;
+}
+
+void TEMPLATE(qk)(const copes_qk_problem *problem, const copes_cpu_run *run)
+{
+    const int64_t chunks = chunks_of(problem);
+    qk_job job = {.problem = problem, .run = run, .tokens = tokens_of(problem), .chunks = run->threads};
+    char *memory = run->workspace;
+    double bytes = 0;
+    if (memory != NULL)
+        memory += thread_workspace(memory_bytes(problem), run->threads);
+    for (int which = 0; which < 2; which++) {
+        job.sums[which] = weight_sums_of(&problem->side[which], chunks);
+        if (job.sums[which].rows == 0)
+            continue;
+        job.chunks = chunks;
+        job.sums[which].at = (double *)memory;
+        memory += weight_sums_bytes(&job.sums[which]);
+    }
+    for (int which = 0; which < problem->sides; which++)
+        bytes += copes_lrpe_bytes(&problem->side[which].rotate);
+    job.stream = bytes > (double)run->cache;
+    if (job.tokens > 0)
+        copes_team_run(run, run_tokens, &job);
+    for (int which = 0; which < 2; which++)
+        weight_sums_finish(&job.sums[which], &problem->side[which]);
+}
