@@ -82,10 +82,20 @@ template <int COUNT> struct row_sums {
         const int first = !all.over_heads ? own : row.token * all.rows + row.keys * all.side[0].heads;
         const int count = !all.over_heads ? 1 : all.side[row.keys].heads;
         for (int i = 0; i < COUNT; i++)
-            sum[i] = 0;
-        for (int at = (row.live ? first : 0) * parts, end = at + count * parts; at < end; at++)
-            for (int i = 0; i < COUNT; i++)
-                sum[i] += memory[at * COUNT + i];
+            sum[i] = sum_of((row.live ? first : 0) * parts, count * parts, i);
+    }
+
+  private:
+    /* Of `count` of them. What additions lose counts where there are many; an infinity has lost nothing. */
+    __device__ __forceinline__ float sum_of(int first, int count, int i) const
+    {
+        float plain = 0;
+        long_sum exact;
+        for (int at = first; at < first + count; at++) {
+            plain += memory[at * COUNT + i];
+            exact.add(memory[at * COUNT + i]);
+        }
+        return isfinite(plain) ? exact.sum : plain;
     }
 };
 

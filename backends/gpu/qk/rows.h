@@ -134,14 +134,19 @@ DEVICE bool make_line_rotations(const row_arguments &all, const lrpe::block_rota
     return !any_of_block(wide);
 }
 
-/* The same for all positions and thetas. */
+/* The same for all positions and thetas, by functions that are no part of their caller: it needs no registers for them. */
 template <bool EXACTLY, int V>
-__device__ __noinline__ void make_all_rotations(const row_arguments &all, lrpe::block_rotations<V> made,
-                                                tile_place tile)
+__device__ __noinline__ bool make_narrow_rotations(const row_arguments &all, lrpe::block_rotations<V> made,
+                                                   lrpe::block_place place, int left)
 {
-    const lrpe::anywhere_plan &plan = read_again(all.source);
-    if (!lrpe::make_rotations<EXACTLY, false>(plan, made, tile.place, tile.left))
-        lrpe::make_any_rotations(plan, made, tile.place, tile.left);
+    return lrpe::make_rotations<EXACTLY, false>(read_again(all.source), made, place, left);
+}
+
+template <bool EXACTLY, int V>
+DEVICE void make_all_rotations(const row_arguments &all, const lrpe::block_rotations<V> &made, const tile_place &tile)
+{
+    if (!make_narrow_rotations<EXACTLY>(all, made, tile.place, tile.left))
+        lrpe::make_any_rotations(read_again(all.source), made, tile.place, tile.left);
 }
 
 } // namespace COPES_GPU::qk
