@@ -84,7 +84,7 @@ DEVICE void pass_norm(const row_arguments &all, const row_place &row, const lrpe
 }
 
 /* Does all for the tokens of a tile. Adds to `learned` what the only row of a thread gives to its weights' gradients. */
-template <typename T, encoding E, norm NORM, int SHARE, bool WEIGHTS>
+template <typename T, encoding E, norm NORM, bool ON_LINE, int SHARE, bool WEIGHTS>
 DEVICE void run_tile(const row_arguments &all, const tile_place &tile, const lrpe::unit_places &at,
                      const lrpe::block_rotations<vector_length<T>> &made, const float *weights, const row_sums<2> &sums,
                      unit_learning<vector_length<T>> &learned)
@@ -92,11 +92,7 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, const lrp
     constexpr int V = vector_length<T>;
     backward_rows<T, E, NORM, SHARE> rows;
     float back[SHARE][2][V], sum[SHARE][2];
-    rows.read(all, tile, at);
-    if (!make_line_rotations < sizeof(T) == 4 > (all, made, tile)) {
-        make_all_rotations<sizeof(T) == 4>(all, made, tile);
-        rows.read(all, tile, at); /* what was read needs no registers meanwhile */
-    }
+    make_rotations<ON_LINE, sizeof(T) == 4>(all, made, tile, [&] { rows.read(all, tile, at); });
 #pragma unroll
     for (int i = 0; i < SHARE; i++)
         if (has_share(all, tile, i))
@@ -122,10 +118,10 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, const lrp
     }
 }
 
-template <typename T, encoding E, norm NORM, bool WEIGHTS>
+template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE>
 __global__ void LAUNCH_BOUNDS(MOST_THREADS, 1) qk_backward(GPU_PARAMETER learning_arguments argument)
 {
-    constexpr int V = vector_length<T>, SHARE = WEIGHTS ? 1 : SHARES;
+    constexpr int V = vector_length<T>, SHARE = WEIGHTS ? 1 : shares<NORM>;
     const learning_arguments &learning = first_argument(argument);
     const row_arguments &all = learning.rows;
     const lrpe::unit_places at =
@@ -138,7 +134,7 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, 1) qk_backward(GPU_PARAMETER learnin
         read_shared_weights<T>(all, weights);
 #pragma unroll 1
     for (uint32_t block = blockIdx.x; block < all.blocks; block += gridDim.x) {
-        run_tile<T, E, NORM, SHARE, WEIGHTS>(all, tile_place(all, block), at, made, weights, sums, learned);
+        run_tile<T, E, NORM, ON_LINE, SHARE, WEIGHTS>(all, tile_place(all, block), at, made, weights, sums, learned);
         if (!WEIGHTS)
             return;
         __syncthreads();
@@ -149,17 +145,34 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, 1) qk_backward(GPU_PARAMETER learnin
 
 inline constexpr variant_word backward_name = "qk_backward", gradient_names[] = {"weights fixed", "weights learn"};
 
-template <typename T, encoding E, norm NORM, bool WEIGHTS>
-inline constexpr const char *backward_variant = variant_name<backward_name, type_name<T>, lrpe::encoding_names[(int)E],
-                                                             norm_names[(int)NORM], gradient_names[WEIGHTS]>::text;
+template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE>
+inline constexpr const char *backward_variant =
+    variant_name<backward_name, type_name<T>, lrpe::encoding_names[(int)E], norm_names[(int)NORM],
+                 gradient_names[WEIGHTS], place_names[ON_LINE]>::text;
 
-template <typename T, encoding E, norm NORM, bool WEIGHTS>
+template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE>
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
     learning_arguments all = tiling_of<learning_arguments>(plan);
     place_partials(all.side, workspace);
-    COPES_TRY(launch(queue, qk_backward<T, E, NORM, WEIGHTS>, grid_of(plan), block_of(plan), (size_t)plan.shared, all));
+    COPES_TRY(launch(queue, qk_backward<T, E, NORM, WEIGHTS, ON_LINE>, grid_of(plan), block_of(plan),
+                     (size_t)plan.shared, all));
     return WEIGHTS ? add_up_weights(queue, problem.qk, all.side) : COPES_OK;
+}
+
+template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE> static bool take_one(copes_plan *plan)
+{
+    return take(plan, backward_variant<T, E, NORM, WEIGHTS, ON_LINE>, run<T, E, NORM, WEIGHTS, ON_LINE>);
+}
+
+template <typename T, encoding E, bool WEIGHTS, bool ON_LINE>
+static bool take_kernel(const row_cut &cut, copes_plan *plan)
+{
+    switch (cut.sum) {
+    case norm::none: return take_one<T, E, norm::none, false, ON_LINE>(plan);
+    case norm::warp: return take_one<T, E, norm::warp, WEIGHTS, ON_LINE>(plan);
+    default: return take_one<T, E, norm::block, WEIGHTS, ON_LINE>(plan);
+    }
 }
 
 template <typename T, encoding E, bool WEIGHTS>
@@ -167,7 +180,7 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
 {
     constexpr int V = vector_length<T>;
     learning_arguments all = {};
-    row_cut cut = {WEIGHTS ? 1 : (int)SHARES, ENOUGH_BLOCKS * device.multiprocessors, norm::none, {}, 0};
+    row_cut cut = {WEIGHTS, ENOUGH_BLOCKS * device.multiprocessors, 0, norm::none, {}, 0};
     if (const char *why = cut_rows<T, E>(problem, &all.rows, &cut))
         return refuse(plan, backward_name, why);
     const int64_t units = WEIGHTS ? (int64_t)cut.threads.x * cut.threads.y * 2 * V : 0;
@@ -183,11 +196,8 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
     set_launch(plan, WEIGHTS ? slots * splits : all.rows.blocks, cut.threads, shared);
     plan->workspace = WEIGHTS ? count_partials(problem, slots, splits, all.side) : 0;
     set_tiling(plan, all);
-    switch (cut.sum) {
-    case norm::none: return take(plan, backward_variant<T, E, norm::none, false>, run<T, E, norm::none, false>);
-    case norm::warp: return take(plan, backward_variant<T, E, norm::warp, WEIGHTS>, run<T, E, norm::warp, WEIGHTS>);
-    default: return take(plan, backward_variant<T, E, norm::block, WEIGHTS>, run<T, E, norm::block, WEIGHTS>);
-    }
+    return is_on_line(problem.side[0].rotate) ? take_kernel<T, E, WEIGHTS, true>(cut, plan)
+                                              : take_kernel<T, E, WEIGHTS, false>(cut, plan);
 }
 
 /* The problem as its strides alone have it: the workspace hangs on no address. */
@@ -222,14 +232,20 @@ bool plan_backward(const gpu_device &device, const copes_qk_problem &problem, co
 #include "backends/gpu/qk/instantiate.inc"
 #undef QK_INSTANTIATE
 
+template <typename T, encoding E, bool ON_LINE> static void list_kernels(variant_list *list)
+{
+    list->add(backward_variant<T, E, norm::none, false, ON_LINE>);
+    list->add(backward_variant<T, E, norm::warp, false, ON_LINE>);
+    list->add(backward_variant<T, E, norm::block, false, ON_LINE>);
+    list->add(backward_variant<T, E, norm::warp, true, ON_LINE>);
+    list->add(backward_variant<T, E, norm::block, true, ON_LINE>);
+}
+
 void list_backward(variant_list *list)
 {
 #define QK_INSTANTIATE(T, E)                                                                                           \
-    list->add(backward_variant<T, encoding::E, norm::none, false>);                                                    \
-    list->add(backward_variant<T, encoding::E, norm::warp, false>);                                                    \
-    list->add(backward_variant<T, encoding::E, norm::block, false>);                                                   \
-    list->add(backward_variant<T, encoding::E, norm::warp, true>);                                                     \
-    list->add(backward_variant<T, encoding::E, norm::block, true>);
+    list_kernels<T, encoding::E, false>(list);                                                                         \
+    list_kernels<T, encoding::E, true>(list);
 #include "backends/gpu/qk/instantiate.inc"
 }
 

@@ -7,7 +7,7 @@ namespace COPES_GPU::qk
 {
 
 /* What a thread has of its rows while they are on their way. */
-template <typename T> struct forward_rows {
+template <typename T, int SHARES> struct forward_rows {
     lrpe::raw_vectors<T, 2> words[SHARES];
     int slot[SHARES];
 
@@ -36,9 +36,9 @@ template <typename T> struct forward_rows {
 };
 
 /* The sum of squares behind each of a thread's rows. Every thread of the block must call this. */
-template <norm NORM, typename T>
+template <norm NORM, typename T, int SHARES>
 DEVICE void sum_squares(const row_arguments &all, const tile_place &tile, const lrpe::unit_places &at,
-                        const forward_rows<T> &rows, const row_sums<1> &sums, float (&squares)[SHARES][1])
+                        const forward_rows<T, SHARES> &rows, const row_sums<1> &sums, float (&squares)[SHARES][1])
 {
 #pragma unroll
     for (int i = 0; i < SHARES; i++) {
@@ -125,10 +125,10 @@ DEVICE void turn_row(const row_arguments &all, const row_place &row, const lrpe:
             write_cached<T>(all.cache, all.cache.keys, slot, row.place.head, at.plain[i], y[i]);
 }
 
-template <typename T, encoding E, norm NORM>
+template <typename T, encoding E, norm NORM, bool ON_LINE>
 __global__ void LAUNCH_BOUNDS(MOST_THREADS, 1) qk_forward(GPU_PARAMETER row_arguments argument)
 {
-    constexpr int V = vector_length<T>;
+    constexpr int V = vector_length<T>, SHARES = shares<NORM>;
     const row_arguments &all = first_argument(argument);
     const tile_place tile(all, blockIdx.x);
     const lrpe::unit_places at =
@@ -136,17 +136,13 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, 1) qk_forward(GPU_PARAMETER row_argu
     const lrpe::block_rotations<V> made(all.source, dynamic_shared());
     float *const weights = reinterpret_cast<float *>(dynamic_shared() + all.rotation_bytes);
     const row_sums<1> sums = {weights + 2 * all.d, ((int)blockDim.x + 31) / 32};
-    forward_rows<T> rows;
+    forward_rows<T, SHARES> rows;
     float squares[SHARES][1];
-    rows.read(all, tile, at);
     rows.read_slots(all, tile);
     if (NORM != norm::none)
         read_shared_weights<T>(all, weights);
     value_copy<T> values(all, tile);
-    if (!make_line_rotations < sizeof(T) == 4 > (all, made, tile)) {
-        make_all_rotations<sizeof(T) == 4>(all, made, tile);
-        rows.read(all, tile, at); /* what was read needs no registers meanwhile */
-    }
+    make_rotations<ON_LINE, sizeof(T) == 4>(all, made, tile, [&] { rows.read(all, tile, at); });
     values.write(all, tile);
     if (NORM != norm::none)
         sum_squares<NORM>(all, tile, at, rows, sums, squares);
@@ -159,22 +155,31 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, 1) qk_forward(GPU_PARAMETER row_argu
 
 inline constexpr variant_word forward_name = "qk_forward";
 
-template <typename T, encoding E, norm NORM>
-inline constexpr const char *forward_variant =
-    variant_name<forward_name, type_name<T>, lrpe::encoding_names[(int)E], norm_names[(int)NORM]>::text;
+template <typename T, encoding E, norm NORM, bool ON_LINE>
+inline constexpr const char *forward_variant = variant_name<forward_name, type_name<T>, lrpe::encoding_names[(int)E],
+                                                            norm_names[(int)NORM], place_names[ON_LINE]>::text;
 
-template <typename T, encoding E, norm NORM>
+template <typename T, encoding E, norm NORM, bool ON_LINE>
 static copes_status run(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
-    return launch(queue, qk_forward<T, E, NORM>, grid_of(plan), block_of(plan), (size_t)plan.shared,
+    return launch(queue, qk_forward<T, E, NORM, ON_LINE>, grid_of(plan), block_of(plan), (size_t)plan.shared,
                   tiling_of<row_arguments>(plan));
+}
+
+template <typename T, encoding E, bool ON_LINE> static bool take_forward(const row_cut &cut, copes_plan *plan)
+{
+    switch (cut.sum) {
+    case norm::none: return take(plan, forward_variant<T, E, norm::none, ON_LINE>, run<T, E, norm::none, ON_LINE>);
+    case norm::warp: return take(plan, forward_variant<T, E, norm::warp, ON_LINE>, run<T, E, norm::warp, ON_LINE>);
+    default: return take(plan, forward_variant<T, E, norm::block, ON_LINE>, run<T, E, norm::block, ON_LINE>);
+    }
 }
 
 template <typename T, encoding E>
 bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     row_arguments all = {};
-    row_cut cut = {SHARES, ENOUGH_BLOCKS * device.multiprocessors, norm::none, {}, 0};
+    row_cut cut = {false, ENOUGH_BLOCKS * device.multiprocessors, 0, norm::none, {}, 0};
     if (!is_allowed(device, forward_name, plan))
         return false;
     if (const char *why = cut_rows<T, E>(problem, &all, &cut))
@@ -185,11 +190,8 @@ bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, cop
         return refuse(plan, forward_name, "the rotations and weights of a block do not fit its shared memory");
     set_launch(plan, all.blocks, cut.threads, shared);
     set_tiling(plan, all);
-    switch (cut.sum) {
-    case norm::none: return take(plan, forward_variant<T, E, norm::none>, run<T, E, norm::none>);
-    case norm::warp: return take(plan, forward_variant<T, E, norm::warp>, run<T, E, norm::warp>);
-    default: return take(plan, forward_variant<T, E, norm::block>, run<T, E, norm::block>);
-    }
+    return is_on_line(problem.side[0].rotate) ? take_forward<T, E, true>(cut, plan)
+                                              : take_forward<T, E, false>(cut, plan);
 }
 
 #define QK_INSTANTIATE(T, E)                                                                                           \
@@ -200,9 +202,12 @@ bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, cop
 void list_forward(variant_list *list)
 {
 #define QK_INSTANTIATE(T, E)                                                                                           \
-    list->add(forward_variant<T, encoding::E, norm::none>);                                                            \
-    list->add(forward_variant<T, encoding::E, norm::warp>);                                                            \
-    list->add(forward_variant<T, encoding::E, norm::block>);
+    list->add(forward_variant<T, encoding::E, norm::none, false>);                                                     \
+    list->add(forward_variant<T, encoding::E, norm::warp, false>);                                                     \
+    list->add(forward_variant<T, encoding::E, norm::block, false>);                                                    \
+    list->add(forward_variant<T, encoding::E, norm::none, true>);                                                      \
+    list->add(forward_variant<T, encoding::E, norm::warp, true>);                                                      \
+    list->add(forward_variant<T, encoding::E, norm::block, true>);
 #include "backends/gpu/qk/instantiate.inc"
 }
 

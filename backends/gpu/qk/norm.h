@@ -23,6 +23,13 @@ template <typename T> DEVICE void read_shared_weights(const row_arguments &all, 
     }
 }
 
+template <int V> DEVICE void read_floats(const float *from, float (&to)[V])
+{
+#pragma unroll
+    for (int i = 0; i < V; i += 4)
+        raw<f32, 4>::read(from + i).unpack(reinterpret_cast<float(&)[4]>(to[i]));
+}
+
 /* The weights of a unit's features, which are in shared memory where all heads have the same. */
 template <typename T, int V>
 DEVICE void find_weights(const row_arguments &all, const row_place &row, const lrpe::unit_places &at,
@@ -33,21 +40,13 @@ DEVICE void find_weights(const row_arguments &all, const row_place &row, const l
     for (int i = 0; i < 2; i++) {
         const int place = row.place.head * weights.row + at.plain[i];
         if (weights.row == 0) {
-#pragma unroll
-            for (int j = 0; j < V; j++)
-                w[i][j] = shared[row.keys * all.d + at.plain[i] + j];
+            read_floats(shared + row.keys * all.d + at.plain[i], w[i]);
             continue;
         }
-        if (weights.narrow) {
+        if (weights.narrow)
             raw<T, V>::read(static_cast<const T *>(weights.data) + place).unpack(w[i]);
-        } else {
-#pragma unroll
-            for (int j = 0; j < V; j += 4) {
-                const float4 four =
-                    *reinterpret_cast<const float4 *>(static_cast<const float *>(weights.data) + place + j);
-                w[i][j] = four.x, w[i][j + 1] = four.y, w[i][j + 2] = four.z, w[i][j + 3] = four.w;
-            }
-        }
+        else
+            read_floats(static_cast<const float *>(weights.data) + place, w[i]);
 #pragma unroll
         for (int j = 0; j < V; j++)
             w[i][j] += all.weight_offset;

@@ -11,14 +11,17 @@
 namespace COPES_GPU::qk
 {
 
-enum { WANTED_THREADS = 320, ENOUGH_BLOCKS = 4 }; /* of a block; on a multiprocessor */
+enum { WANTED_THREADS = 320, WANTED_TO_LEARN = 160 }; /* of a block: the fewer, the more registers they take */
+enum { ENOUGH_BLOCKS = 4 };                           /* on a multiprocessor */
 
 inline constexpr variant_word norm_names[] = {"no norm", "norm by warp", "norm by block"};
+inline constexpr variant_word place_names[] = {"anywhere", "on a line"};
 
 /* What limits blocks, and how they came out. */
 struct row_cut {
-    int share;  /* rows of a thread */
-    int enough; /* with fewer blocks, they become smaller */
+    bool learns; /* a thread keeps to one row */
+    int enough;  /* with fewer blocks, they become smaller */
+    int share;   /* rows of a thread */
     norm sum;
     dim3 threads;
     int64_t sums; /* numbers that meet in shared memory, of one kind */
@@ -84,7 +87,7 @@ template <typename T> const char *refuse_angles(const copes_qk_problem &problem)
                                                                            : nullptr;
 }
 
-/* Is make_line_rotations enough for integers of 32 bits? */
+/* Are positions integers on a line, and is theta aligned float32? */
 inline bool is_on_line(const copes_lrpe_problem &problem)
 {
     const int64_t size = copes_dtype_size(problem.positions_dtype);
@@ -158,7 +161,8 @@ inline int lanes_of(const copes_qk_problem &problem, int units, row_cut *cut)
  * norm over all heads needs a token in one block. */
 inline const char *cut_tokens(const copes_qk_problem &problem, int lanes, row_arguments *all, row_cut *cut)
 {
-    const int capacity = std::max(WANTED_THREADS / lanes, 1), entries = (int)problem.side[0].rotate.b;
+    const int wanted = cut->learns ? WANTED_TO_LEARN : WANTED_THREADS;
+    const int capacity = std::max(wanted / lanes, 1), entries = (int)problem.side[0].rotate.b;
     int splits = problem.over_heads ? 1 : lrpe::times(all->rows, cut->share * capacity);
     int tokens = std::max(cut->share * capacity / all->rows, 1), share = cut->share;
     const auto blocks = [&] { return (double)entries * lrpe::times(all->n, tokens) * splits; };
@@ -202,7 +206,6 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     if (rows == 0 || shape.units == 0 || rows > INT32_MAX / 2)
         return "there are no rows, or more than 2^30 of a token";
     all->source = lrpe::anywhere_plan(rotate, false, shape.units, V);
-    all->on_line = is_on_line(rotate);
     for (int i = 0; i < problem.sides; i++)
         all->side[i] = describe_side(problem, problem.side[i]);
     all->n = shape.n;
@@ -214,7 +217,9 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     all->over_heads = problem.over_heads;
     all->round_between = problem.round_between;
     all->cache = describe_caches(problem, V);
-    return cut_tokens(problem, lanes_of(problem, shape.units, cut), all, cut);
+    const int lanes = lanes_of(problem, shape.units, cut);
+    cut->share = cut->learns ? 1 : shares_of(cut->sum);
+    return cut_tokens(problem, lanes, all, cut);
 }
 
 } // namespace COPES_GPU::qk

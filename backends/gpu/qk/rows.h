@@ -1,5 +1,5 @@
 /* The rows of a block: the heads of q and of k of some tokens of one batch entry. A thread has a unit (backends/gpu/encoding.h)
- * of up to SHARES rows. All rows of a token turn by the same angles, which the block makes once, in shared memory, while its
+ * of one row or two. All rows of a token turn by the same angles, which the block makes once, in shared memory, while its
  * loads are under way. A decoding step is one short wave of blocks, in which what counts is the way from the first
  * instruction to the last: positions on a line have a short way of their own, and all others go through a function
  * that is not part of the kernel. */
@@ -15,7 +15,15 @@ namespace COPES_GPU::qk
 /* How a norm's sums of squares meet: in a warp, or, of wide rows and of all heads, in shared memory. */
 enum class norm { none, warp, block };
 
-enum { SHARES = 2, MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a thread; of a block */
+enum { MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block */
+
+/* Rows of a thread. A norm by warp takes registers that are better spent on more blocks; one over all heads needs all rows of a
+ * token in a block. */
+constexpr int shares_of(norm sum)
+{
+    return sum == norm::warp ? 1 : 2;
+}
+template <norm NORM> inline constexpr int shares = shares_of(NORM);
 
 /* RMSNorm's weights of q or of k; without data there is no norm. */
 struct norm_weights {
@@ -34,7 +42,6 @@ struct side_rows {
 
 struct row_arguments {
     lrpe::anywhere_plan source;
-    bool on_line; /* is make_line_rotations enough? */
     side_rows side[2];
     int n, d, units;
     int rows;                /* of a token: all heads of q, then those of k */
@@ -103,50 +110,85 @@ DEVICE int64_t line_position(const lrpe::anywhere_plan &plan, const lrpe::block_
     return (int64_t)position;
 }
 
-/* Makes the block's rotations where positions are integers on a line and theta is aligned float32. Waits for all threads.
- * Returns false if make_all_rotations has to do it. The first position is on its way before theta is waited for. */
+/* The theta of angle k on a line. */
+DEVICE float line_theta(const lrpe::anywhere_plan &plan, int k)
+{
+    return k < plan.theta.end[0]
+               ? static_cast<const float *>(plan.theta.data)[(k + plan.theta.shift[0]) * plan.theta.step]
+               : 0;
+}
+
+/* Makes the block's rotations of integers on a line. Waits for all threads. Returns false if one does not fit 32 bits, and
+ * make_wide_rotations has to do it. The first position is on its way before theta is waited for. */
 template <bool EXACTLY, int V>
 DEVICE bool make_line_rotations(const row_arguments &all, const lrpe::block_rotations<V> &made, const tile_place &tile)
 {
     const lrpe::anywhere_plan &plan = all.source;
-    bool wide = !all.on_line;
-    if (all.on_line)
-        lrpe::make_share(plan, made, lrpe::rotation_share(plan), [&](int k, int token, int together, rotation *to) {
-            if (k >= plan.k || token > tile.left)
-                return;
-            int64_t position = line_position(plan, tile.place, tile.place.token + token);
-            const int at = (k + plan.theta.shift[0]) * plan.theta.step;
-            const float theta = k < plan.theta.end[0] ? static_cast<const float *>(plan.theta.data)[at] : 0;
-            const angle_step step = plan.step(theta);
+    bool wide = false;
+    lrpe::make_share(plan, made, lrpe::rotation_share(plan), [&](int k, int token, int together, rotation *to) {
+        if (k >= plan.k || token > tile.left)
+            return;
+        int64_t position = line_position(plan, tile.place, tile.place.token + token);
+        const angle_step step = plan.step(line_theta(plan, k));
 #pragma unroll 1
-            for (;; to += together * (int)plan.angles.divisor) {
-                wide = wide || position != (int32_t)position;
-                const uint32_t phase = ZERO_PHASE + copes_phase_top(step.high, step.low, (int32_t)position);
-                const bool turns = plan.contains(tile.place.token + token);
-                const rotation full = rotation_of<EXACTLY>(phase, turns ? step.poison : 0);
-                *to = {plan.amplitude * full.cosine, plan.amplitude * full.sine};
-                token += together;
-                if (token > tile.left)
-                    break;
-                position = line_position(plan, tile.place, tile.place.token + token);
-            }
-        });
+        for (;; to += together * (int)plan.angles.divisor) {
+            wide = wide || position != (int32_t)position;
+            const uint32_t phase = ZERO_PHASE + copes_phase_top(step.high, step.low, (int32_t)position);
+            const bool turns = plan.contains(tile.place.token + token);
+            const rotation full = rotation_of<EXACTLY>(phase, turns ? step.poison : 0);
+            *to = {plan.amplitude * full.cosine, plan.amplitude * full.sine};
+            token += together;
+            if (token > tile.left)
+                break;
+            position = line_position(plan, tile.place, tile.place.token + token);
+        }
+    });
     return !any_of_block(wide);
 }
 
-/* The same for all positions and thetas, by functions that are no part of their caller: it needs no registers for them. */
-template <bool EXACTLY, int V>
-__device__ __noinline__ bool make_narrow_rotations(const row_arguments &all, lrpe::block_rotations<V> made,
-                                                   lrpe::block_place place, int left)
+/* The same for integers of any size on a line. It is no part of its caller, which needs no registers for it. */
+template <int V>
+__device__ __noinline__ void make_wide_rotations(const row_arguments &argument, lrpe::block_rotations<V> made,
+                                                 tile_place tile)
 {
-    return lrpe::make_rotations<EXACTLY, false>(read_again(all.source), made, place, left);
+    const lrpe::anywhere_plan &plan = read_again(argument.source);
+    lrpe::make_share(plan, made, lrpe::rotation_share(plan), [&](int k, int token, int together, rotation *to) {
+        for (; k < plan.k && token <= tile.left; token += together, to += together * (int)plan.angles.divisor) {
+            const int at = tile.place.token + token;
+            const float theta = plan.theta_sign * line_theta(plan, k);
+            const token_position position = {line_position(plan, tile.place, at), 0};
+            const float poison = plan.contains(at) ? copes_phase_poison(theta) : 0;
+            const uint32_t phase = (uint32_t)(phase_of(position, theta) >> 32);
+            const rotation full = rotation_of<true>(ZERO_PHASE + phase, poison);
+            *to = {plan.amplitude * full.cosine, plan.amplitude * full.sine};
+        }
+    });
+    __syncthreads();
 }
 
+/* The same for all positions and thetas, of 32 bits. */
 template <bool EXACTLY, int V>
-DEVICE void make_all_rotations(const row_arguments &all, const lrpe::block_rotations<V> &made, const tile_place &tile)
+__device__ __noinline__ bool make_narrow_rotations(const row_arguments &argument, lrpe::block_rotations<V> made,
+                                                   tile_place tile)
 {
-    if (!make_narrow_rotations<EXACTLY>(all, made, tile.place, tile.left))
+    return lrpe::make_rotations<EXACTLY, false>(read_again(argument.source), made, tile.place, tile.left);
+}
+
+/* Makes the block's rotations while the rows that `read` reads are on their way; what was read needs no registers while a
+ * function makes them. ON_LINE: positions are integers on a line, and theta is aligned float32. */
+template <bool ON_LINE, bool EXACTLY, int V, typename Read>
+DEVICE void make_rotations(const row_arguments &all, const lrpe::block_rotations<V> &made, const tile_place &tile,
+                           const Read &read)
+{
+    if constexpr (ON_LINE) {
+        read();
+        if (make_line_rotations<EXACTLY>(all, made, tile))
+            return;
+        make_wide_rotations(all, made, tile);
+    } else if (!make_narrow_rotations<EXACTLY>(all, made, tile)) {
         lrpe::make_any_rotations(read_again(all.source), made, tile.place, tile.left);
+    }
+    read();
 }
 
 } // namespace COPES_GPU::qk
