@@ -26,5 +26,6 @@ int main()
            expect_zero<copes_act_attributes>("copes_act_attributes") +
            expect_zero<copes_lrpe_attributes>("copes_lrpe_attributes") +
            expect_zero<copes_tpa_attributes>("copes_tpa_attributes") +
+           expect_zero<copes_qk_attributes>("copes_qk_attributes") +
            expect_zero<copes_context_options>("copes_context_options");
 }

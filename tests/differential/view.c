@@ -138,6 +138,7 @@ static void copy_row(unsigned char *to, int64_t to_step, const unsigned char *fr
 {
     for (int64_t i = 0; i < length; i++)
         switch (size) {
+        case 1: to[i * to_step] = from[i * from_step]; break;
         case 2: memcpy(to + i * to_step, from + i * from_step, 2); break;
         case 4: memcpy(to + i * to_step, from + i * from_step, 4); break;
         default: memcpy(to + i * to_step, from + i * from_step, 8); break;
