@@ -43,4 +43,13 @@ else:
         raise AttributeError(f"module 'copes' has no attribute {name!r}")
 
 
-__all__ = ["__version__", "act", "devices", "lrpe_cosine", "lrpe_rotate", "md_lrpe_cosine", "qk_norm_rope", "tpa_decode"]
+__all__ = [
+    "__version__",
+    "act",
+    "devices",
+    "lrpe_cosine",
+    "lrpe_rotate",
+    "md_lrpe_cosine",
+    "qk_norm_rope",
+    "tpa_decode",
+]

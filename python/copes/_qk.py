@@ -16,19 +16,24 @@ if TYPE_CHECKING:
 NormOver = Literal["head", "all_heads"]
 
 
-class _Options(TypedDict, total=False):
-    """What the overloads share."""
+class Cache(TypedDict, total=False):
+    """What is written to a paged cache, and where."""
 
-    positions: SupportsDLPack | None
-    offsets: SupportsDLPack | None
-    wq: SupportsDLPack | None
-    wk: SupportsDLPack | None
     v: SupportsDLPack | None
     slots: SupportsDLPack | None
     k_cache: SupportsDLPack | None
     v_cache: SupportsDLPack | None
     k_scale: SupportsDLPack | None
     v_scale: SupportsDLPack | None
+
+
+class _Options(Cache, total=False):
+    """What the overloads share."""
+
+    positions: SupportsDLPack | None
+    offsets: SupportsDLPack | None
+    wq: SupportsDLPack | None
+    wk: SupportsDLPack | None
     eps: float | None
     weight_offset: float
     norm_over: NormOver
@@ -82,7 +87,7 @@ def qk_norm_rope(
     k: SupportsDLPack | None,
     theta: SupportsDLPack,
     *,
-    return_k: bool = ...,
+    return_k: bool,
     out: Array | tuple[Array, Array] | None = ...,
     **options: Unpack[_Options],
 ) -> Array | tuple[Array, Array]: ...

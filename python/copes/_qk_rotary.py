@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,10 @@ from torch import Tensor, nn
 from . import _frequencies
 from ._encodings import Device, RotaryEmbedding, show
 from ._functions import Pairing
-from ._qk import NormOver, qk_norm_rope
+from ._qk import Cache, NormOver, qk_norm_rope
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class _Norm(nn.Module):
@@ -111,7 +114,33 @@ class QKNormRotary(RotaryEmbedding):
         """(dim), or (heads, dim) of all heads."""
         return norm.weight if self.norm_over == "head" else norm.weight.unflatten(0, (-1, self.dim))
 
-    def forward(  # type: ignore[override]
+    @overload  # type: ignore[override]
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        offset: int | Sequence[int] = ...,
+        *,
+        positions: Tensor | None = ...,
+        offsets: Tensor | None = ...,
+        length: int | Tensor | None = ...,
+        return_k: Literal[True] = ...,
+        **cache: Unpack[Cache],
+    ) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        offset: int | Sequence[int] = ...,
+        *,
+        positions: Tensor | None = ...,
+        offsets: Tensor | None = ...,
+        length: int | Tensor | None = ...,
+        return_k: Literal[False],
+        **cache: Unpack[Cache],
+    ) -> Tensor: ...
+    def forward(
         self,
         q: Tensor,
         k: Tensor,
@@ -120,37 +149,30 @@ class QKNormRotary(RotaryEmbedding):
         positions: Tensor | None = None,
         offsets: Tensor | None = None,
         length: int | Tensor | None = None,
-        v: Tensor | None = None,
-        slots: Tensor | None = None,
-        k_cache: Tensor | None = None,
-        v_cache: Tensor | None = None,
-        k_scale: Tensor | None = None,
-        v_scale: Tensor | None = None,
         return_k: bool = True,
+        **cache: Any,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """(q, k), normed and turned, or with return_k=False q alone; the arguments are copes.qk_norm_rope's, and `length`
-        RotaryEmbedding's. With heads_first q, k and v are (batch, heads, tokens, dim), the caches as ever."""
+        """(q, k), normed and turned, or with return_k=False q alone; `cache`, and all but `length`, are arguments of
+        copes.qk_norm_rope (v, slots, k_cache, v_cache, k_scale and v_scale), and `length` is RotaryEmbedding's. With
+        heads_first q, k and v are (batch, heads, tokens, dim); the caches are as ever."""
         theta = self._theta_for(q, offset, positions, offsets, length)
         if self.heads_first:
-            q, k, v = q.transpose(1, 2), k.transpose(1, 2), None if v is None else v.transpose(1, 2)
+            q, k = q.transpose(1, 2), k.transpose(1, 2)
+            if cache.get("v") is not None:
+                cache["v"] = cache["v"].transpose(1, 2)
         made = qk_norm_rope(
             q,
             k,
             theta,
             wq=self._weight(self.q_norm),
             wk=self._weight(self.k_norm),
-            v=v,
-            slots=slots,
-            k_cache=k_cache,
-            v_cache=v_cache,
-            k_scale=k_scale,
-            v_scale=v_scale,
             eps=self.eps,
             weight_offset=self.weight_offset,
             norm_over=self.norm_over,
             round_between=self.round_between,
             return_k=return_k,
             **self._where(offset, positions, offsets),
+            **cache,
         )
         if not self.heads_first:
             return made

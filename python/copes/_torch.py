@@ -24,7 +24,7 @@ _OPTIONAL = {"positions", "offsets", "kv_len", "out", *qk.OPTIONAL}
 
 def _refuse_other_arrays(names, inputs, out) -> None:
     for name, x in zip((*names, "out"), (*inputs, out)):
-        if not isinstance(x, Tensor) and not (name in _OPTIONAL and (x is None or isinstance(x, bool))):
+        if not isinstance(x, Tensor) and not (x is None and name in _OPTIONAL):
             raise TypeError(f"{name} is a {type(x)}; beside a PyTorch tensor it must be one, too")
 
 
@@ -107,7 +107,7 @@ def qk_norm_rope(inputs, outs, attributes):
     written = dict(zip(("out", *qk.WRITTEN), (out, None if isinstance(keys, bool) else keys, *caches)))
     given = operators.given(*written.values())
     if not is_plain(*operators.given(*inputs), *given) or any(x.is_neg() for x in given):
-        _refuse_other_arrays((*qk.NAMES, *qk.WRITTEN), (*inputs, *outs[1:]), out)
+        _refuse_other_arrays((*qk.NAMES, *qk.WRITTEN), (*inputs, *(written[name] for name in qk.WRITTEN)), out)
         return _registered_qk(inputs, written, keys, qk.explicit(*attributes))
     refuse_outs(written, *(() if out is None else inputs))
     if requires_grad(*inputs):
@@ -123,7 +123,7 @@ def _registered_qk(inputs, written, keys, attributes):
     out, k_out, *caches = written.values()
     if out is not None:
         torch.ops.copes.qk_norm_rope.out(*inputs, *attributes, **written)
-        return (out, k_out) if keys else out
+        return out if k_out is None else (out, k_out)
     if operators.given(*inputs[qk.PURE :], *caches):
         caches = dict(zip(qk.CACHES, caches))
         made = torch.ops.copes.qk_norm_rope_cache.default(*inputs, keys, *attributes, **caches)

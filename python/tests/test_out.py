@@ -33,7 +33,9 @@ CALLS = {
         x, THETA.to(x.device), positions=x[..., 0, 0].detach(), out=out
     ),
     "tpa_decode": tpa_decode,
-    "qk_norm_rope": lambda x, out: copes.qk_norm_rope(x, None, THETA.to(x.device), wq=torch.ones(8, device=x.device), out=out),
+    "qk_norm_rope": lambda x, out: copes.qk_norm_rope(
+        x, None, THETA.to(x.device), wq=torch.ones(8, device=x.device), out=out
+    ),
     "act.out": lambda x, out: torch.ops.copes.act.out(x, "sigmoid", -1, out=out),
     "lrpe.out": lambda x, out: torch.ops.copes.lrpe.out(x, THETA.to(x.device), None, None, *ROTATE, out=out),
     "qk_norm_rope.out": lambda x, out: torch.ops.copes.qk_norm_rope.out(

@@ -111,11 +111,13 @@ def test_rounding_between(device):
     q, k = tensors(device, torch.bfloat16)
     theta, w = theta_of(device), torch.rand(D, device=device) + 0.5
     made = copes.qk_norm_rope(q, k, theta, wq=w, wk=w, round_between=True)
-    for x, o in zip((q, k), made):
-        normed = copes.qk_norm_rope(x, None, torch.zeros_like(theta), wq=w)
-        assert torch.equal(o, copes.lrpe_rotate(normed, theta))
     once = copes.qk_norm_rope(q, k, theta, wq=w, wk=w)
-    assert not torch.equal(once[0], made[0])
+    for x, o, other in zip((q, k), made, once):
+        normed = copes.qk_norm_rope(x, None, torch.zeros_like(theta), wq=w)
+        expected = reference.lrpe_rotate(reference.wide(normed), theta)
+        reference.assert_close(o, expected)
+        with pytest.raises(AssertionError):
+            reference.assert_close(other, expected)
 
 
 def test_queries_alone(device):

@@ -52,6 +52,11 @@ def test_caches(device):
     q_out, k_out = rope(q, k, positions=positions)
     assert torch.equal(alone, q_out)
     assert torch.equal(k_cache.flatten(0, 1)[slots], k_out) and torch.equal(v_cache.flatten(0, 1)[slots], v)
+    rope.heads_first = True
+    other = torch.zeros_like(v_cache)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    rope(q, k, positions=positions, v=v, slots=slots, k_cache=k_cache, v_cache=other)
+    assert torch.equal(other, v_cache)
 
 
 def test_gradients_and_checkpoints(device):

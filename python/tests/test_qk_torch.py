@@ -50,7 +50,7 @@ def samples(device):
     yield operators.qk_norm_rope_backward.default, (*weights, True, *QK), {}
     yield operators.qk_norm_rope_backward.default, (*weights, False, *QK), {}
     linear = (None, None, theta, None, None, None, None)
-    yield operators.qk_norm_rope_backward.default, (*linear, grads[0].requires_grad_(), None, False, *QK), {}
+    yield operators.qk_norm_rope_backward.default, (*linear, grads[0].clone().requires_grad_(), None, False, *QK), {}
 
 
 @pytest.mark.parametrize("index", range(11))
@@ -85,7 +85,9 @@ def test_compiled_with_caches(device):
     compiled = torch.compile(attention, fullgraph=True, dynamic=True, backend="aot_eager")
     theta, w = theta_of(device), torch.rand(D, device=device)
     for tokens in (N, 3, 4):
-        q, k, v, slots = (x[:, :tokens] for x in (*queries(device), randn(B, N, HK, E, device=device), SLOTS.to(device)))
+        q, k, v, slots = (
+            x[:, :tokens] for x in (*queries(device), randn(B, N, HK, E, device=device), SLOTS.to(device))
+        )
         results = []
         for function in (attention, compiled):
             caches = torch.zeros(BLOCKS, PAGE, HK, D, device=device), torch.zeros(BLOCKS, PAGE, HK, E, device=device)
@@ -195,7 +197,10 @@ def test_without_a_norm_it_is_linear():
     q, k, *_ = wide_inputs()
     tangents = torch.randn_like(q), torch.randn_like(k)
     close(func.jvp(both, (q, k), tangents), func.jvp(expected_of, (q, k), tangents))
-    close(func.jvp(lambda k: both(q, k)[1], (k,), tangents[1:]), func.jvp(lambda k: expected_of(q, k)[1], (k,), tangents[1:]))
+    close(
+        func.jvp(lambda k: both(q, k)[1], (k,), tangents[1:]),
+        func.jvp(lambda k: expected_of(q, k)[1], (k,), tangents[1:]),
+    )
     small = q[:1, :2], k[:1, :2]
     scalar = lambda function: lambda q, k: sum(o.pow(3).sum() for o in function(q, k))  # noqa: E731
     close(func.hessian(scalar(both), (0, 1))(*small), func.hessian(scalar(expected_of), (0, 1))(*small))
@@ -215,7 +220,9 @@ def test_a_norm_has_no_second_derivative():
 @pytest.mark.parametrize("name", ["theta", "positions", "offsets", "k_scale"])
 def test_constants_have_no_gradient(device, name):
     q, k = queries(device)
-    constants = dict(theta=theta_of(device), positions=torch.ones(N, device=device), offsets=torch.ones(B, device=device))
+    constants = dict(
+        theta=theta_of(device), positions=torch.ones(N, device=device), offsets=torch.ones(B, device=device)
+    )
     constants["k_scale"] = torch.ones(1, device=device)
     value = constants[name].requires_grad_()
     options = dict(theta=theta_of(device)) | {name: value}
@@ -257,7 +264,11 @@ def test_vmap_of_positions_and_weights():
     def f(positions, w):
         return copes.qk_norm_rope(q, k, THETA, positions=positions, wq=w)
 
-    for in_dims, arguments in (((0, None), (positions, wq)), ((None, 0), (positions[0], weights)), ((0, 0), (positions, weights))):
+    for in_dims, arguments in (
+        ((0, None), (positions, wq)),
+        ((None, 0), (positions[0], weights)),
+        ((0, 0), (positions, weights)),
+    ):
         each = [f(*(x if dim is None else x[i] for x, dim in zip(arguments, in_dims))) for i in range(3)]
         close(torch.vmap(f, in_dims)(*arguments), tuple(map(torch.stack, zip(*each))))
 

@@ -22,6 +22,12 @@ assert_type(copes.lrpe_cosine(x, theta, dim=1, act="softmax"), Tensor)
 assert_type(copes.lrpe_rotate(x, theta, positions=x, amplitude=2.0, inverse=True, rotary_begin=2), Tensor)
 assert_type(copes.lrpe_cosine(a, t, offsets=np.ones(1, np.int64)), NDArray[np.float32])
 assert_type(copes.md_lrpe_cosine(x, theta, (2, 2), 0), Tensor)
+assert_type(copes.qk_norm_rope(x, x, theta, wq=x, wk=x, offset=3, norm_over="all_heads"), tuple[Tensor, Tensor])
+assert_type(copes.qk_norm_rope(x, x, theta, out=(x, x), weight_offset=1), tuple[Tensor, Tensor])
+assert_type(copes.qk_norm_rope(x, None, theta, out=x), Tensor)
+assert_type(copes.qk_norm_rope(x, x, theta, slots=x, k_cache=x, return_k=False), Tensor)
+assert_type(copes.qk_norm_rope(x, x, theta, slots=x, k_cache=x, return_k=flag), Tensor | tuple[Tensor, Tensor])
+assert_type(copes.qk_norm_rope(a, a, t, wq=t), tuple[NDArray[np.float32], NDArray[np.float32]])
 assert_type(copes.tpa_decode(x, x, x, x, x, x), Tensor)
 assert_type(copes.tpa_decode(x, x, x, x, x, x, return_lse=False, out=x), Tensor)
 assert_type(copes.tpa_decode(x, x, x, x, x, x, return_lse=True), tuple[Tensor, Tensor])
@@ -36,6 +42,9 @@ copes.act(x, None)  # type: ignore[arg-type]
 copes.lrpe_rotate(x, 10000.0)  # type: ignore[arg-type]
 copes.lrpe_rotate(x, theta, pairing="third")  # type: ignore[arg-type]
 copes.lrpe_cosine(x, theta, pairing="half")  # type: ignore[call-arg]
+copes.qk_norm_rope(x, x, theta, norm_over="heads")  # type: ignore[call-overload]
+copes.qk_norm_rope(x, x, theta, out=x)  # type: ignore[call-overload]
+copes.qk_norm_rope(x, x, theta, act="silu")  # type: ignore[call-overload]
 copes.nothing  # type: ignore[attr-defined]
 
 rope = copes.nn.RotaryEmbedding(8, pairing="interleaved")
@@ -43,6 +52,10 @@ assert_type(rope.forward(x, offset=3, positions=x), Tensor)
 assert_type(copes.nn.RotaryEmbedding.from_config({"head_dim": 8}, heads_first=True), copes.nn.RotaryEmbedding)
 assert_type(copes.nn.mrope_theta((2, 1, 1), interleaved=True), Tensor)
 assert_type(copes.nn.LRPE(2, 8, learnable=True, theta=x).forward(x, positions=x), Tensor)
+norm_rope = copes.nn.QKNormRotary.from_config({"head_dim": 8}, weight_offset=1)
+assert_type(norm_rope, copes.nn.QKNormRotary)
+assert_type(norm_rope.forward(x, x, positions=x), tuple[Tensor, Tensor])
+assert_type(norm_rope.forward(x, x, slots=x, k_cache=x, return_k=False), Tensor)
 copes.lrpe_rotate(x, theta, positions=3)  # type: ignore[arg-type]
 assert_type(copes.nn.LRPE(2, 8, variant="rotate", act="silu").theta, Tensor)
 cache = copes.nn.TPADecodeCache(1, 8, 2, 8, dtype=torch.float16)

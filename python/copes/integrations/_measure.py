@@ -186,8 +186,8 @@ def turn(
     amplitude: float | None = None,
     norms: Mapping[str, Any] | None = None,
 ) -> tuple[Tensor, ...]:
-    """One tensor of rank 4, or of rank 3 without a batch, or queries and keys, by copes. `norms` are of both: what
-    qk_norm_rope takes for them."""
+    """Tensors of rank 4, or of rank 3 without a batch, by copes. With `norms`, what qk_norm_rope takes for them, they are
+    queries and keys, which are normed before."""
     heads_first, batched = heads_axis == -3, xs[0].dim() == 4
     ys = [x.transpose(-2, -3) if heads_first else x for x in xs]
     ys = [y if batched else y[None] for y in ys]
@@ -201,11 +201,11 @@ def turn(
         amplitude=amplitude,
         pairing="half" if pairing == "half" else "interleaved",
     )
-    if len(ys) == 1:
-        os = [lrpe_rotate(ys[0], theta, **rotation)]
+    if norms is None:
+        os = [lrpe_rotate(y, theta, **rotation) for y in ys]
     else:
         q, k = ys
-        os = [*qk_norm_rope(q, k, theta, **rotation, **(norms or {}))]
+        os = [*qk_norm_rope(q, k, theta, **rotation, **norms)]
     os = [split_pairs(o, rotary_dim) if pairing == "split" else o for o in os]
     os = [o if batched else o[0] for o in os]
     return tuple(o.transpose(-2, -3) if heads_first else o for o in os)

@@ -61,6 +61,22 @@ class _Reached(Exception):
         self.q, self.k, self.heads_axis = q, k, heads_axis
 
 
+def _input(attention: Any) -> Tensor:
+    like = next(attention.parameters())
+    return torch.zeros(1, _TOKENS, attention.config.hidden_size, dtype=like.dtype, device=like.device)
+
+
+def _always_turns(attention: Any) -> bool:
+    """It cannot do without cosines; what can then needs its norms for themselves."""
+    try:
+        attention(hidden_states=_input(attention), attention_mask=None, **{_COSINES: None})
+    except TypeError as error:
+        return "unpack" in str(error)
+    except Exception:  # whatever a module raises where it takes something else
+        return False
+    return False
+
+
 def _reach(attention: Any, file: ModuleType, axes: dict[str, int]) -> _Reached | None:
     """What the first of the file's functions by these names is given, where each norm returns numbers that tell its
     elements apart: the keys' follow the queries'."""
@@ -76,8 +92,7 @@ def _reach(attention: Any, file: ModuleType, axes: dict[str, int]) -> _Reached |
 
     norms = [getattr(attention, name) for name in _NAMES]
     originals = {name: getattr(file, name) for name in axes}
-    like = next(attention.parameters())
-    x = torch.zeros(1, _TOKENS, attention.config.hidden_size, dtype=like.dtype, device=like.device)
+    x = _input(attention)
     try:
         for norm in norms:
             norm.forward = MethodType(number, norm)
@@ -119,7 +134,7 @@ def measure(attention: nn.Module, file: ModuleType, axes: dict[str, int]) -> Nor
     kinds = {_measure_norm(norm) for norm in norms}
     kind = kinds.pop() if len(kinds) == 1 else None
     seen = None if kind is None else _reach(attention, file, axes)
-    if kind is None or seen is None:
+    if kind is None or seen is None or not _always_turns(attention):
         return None
     q, k, widths = seen.q, seen.k, [len(norm.weight) for norm in norms]
     over = "head" if q.shape[-1] == widths[0] else "all_heads"

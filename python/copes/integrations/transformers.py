@@ -189,7 +189,7 @@ class _Patch:
 def _apply(xs: list[Tensor], turns: _Turns, kind: Apply, heads_axis: int | None) -> tuple[Tensor, ...]:
     axis = kind.heads_axis if heads_axis is None else heads_axis
     axis = axis - xs[0].dim() if axis >= 0 else axis
-    norms: dict[str, Any] = {}
+    norms: dict[str, Any] | None = None
     if turns.norms is not None and turns.weights is not None:
         dim, (wq, wk) = xs[0].shape[-1], turns.weights
         norms = dict(wq=wq, wk=wk, **turns.norms._asdict())
@@ -273,9 +273,7 @@ def _measure_norms(model: nn.Module, patches: dict[str, list[_Patch]]) -> list[t
 class Handle:
     """What use() returns: remove(), or the end of a with block, makes the model what it was."""
 
-    def __init__(
-        self, rotaries: list[nn.Module], patches: list[_Patch], undo_norms: list[Callable[[], None]]
-    ) -> None:
+    def __init__(self, rotaries: list[nn.Module], patches: list[_Patch], undo_norms: list[Callable[[], None]]) -> None:
         self._rotaries, self._patches, self._undo_norms = rotaries, patches, undo_norms
         for patch in patches:
             patch.add_user()
@@ -298,8 +296,8 @@ class Handle:
 
 
 def use(model: nn.Module) -> Handle:
-    """Makes a model, or a part of one, turn by copes.lrpe_rotate, and queries with keys by copes.qk_norm_rope, which also
-    norms them where the model does so just before. Other models are not touched.
+    """Makes a model, or a part of one, turn by copes.lrpe_rotate, or by copes.qk_norm_rope where it norms queries and keys
+    just before. Other models are not touched.
 
     It needs no other call: weights, caches, attention and the model's interface stay. Raises ValueError, and changes
     nothing, where the model has a rotary module, or does something with its cosines, that copes does not know; a part
