@@ -1,10 +1,9 @@
 /* The cases of qk_norm_rope, which are those that models meet: decoding, a chunk of a prompt, and long prompts. */
 #include "bench/case.h"
 
-enum { CHUNK = 256 };
-
 typedef struct size {
     int64_t batch, n, head;
+    bool inference; /* tokens at positions of their own, and no backward */
 } size;
 
 typedef struct kind {
@@ -13,8 +12,12 @@ typedef struct kind {
     bool backward, grad_weights;
 } kind;
 
-static const size sizes[] = {{256, 1, 32}, {16, 1, 32}, {8, CHUNK, 32}, {4, 8192, 32}, {1, 65536, 64}};
-enum { SIZES = sizeof sizes / sizeof *sizes, QUICK = 2 };
+static const size sizes[] = {{256, 1, 32, true},
+                             {16, 1, 32, true},
+                             {8, 256, 32, true},
+                             {4, 8192, 32, false},
+                             {1, 65536, 64, false}};
+enum { SIZES = sizeof sizes / sizeof *sizes, QUICK = 2 }; /* QUICK: the only one of --quick */
 
 /* With heads of 128, and those of them that other heads have, too. */
 static const kind kinds[] = {{BENCH_NORM_NONE, BENCH_CACHE_NONE, false, false},
@@ -54,29 +57,28 @@ static void add_wished(bench_list *list, const bench_wish *wish, bench_case c)
         add_kind(list, wish, c, &k);
 }
 
-static void add_kinds(bench_list *list, const bench_wish *wish, bench_case c)
+static void add_kinds(bench_list *list, const bench_wish *wish, bench_case c, bool inference)
 {
     if (wish->norm >= 0 || wish->cache >= 0 || wish->grad_weights) {
         add_wished(list, wish, c);
         return;
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if ((c.dim == 128 || wish->dim > 0 || is_common(&kinds[i])) && (!kinds[i].backward || c.n >= CHUNK))
+        if ((c.dim == 128 || wish->dim > 0 || is_common(&kinds[i])) && !(kinds[i].backward && inference))
             add_kind(list, wish, c, &kinds[i]);
 }
 
-/* Where tokens are few they are at positions of their own. */
 static void add_size(bench_list *list, const bench_wish *wish, bench_case c, const size *s)
 {
     c.batch = s->batch;
     c.n = s->n;
     c.head = wish->head > 0 ? wish->head : s->head;
     c.kv_head = wish->kv_head > 0 ? wish->kv_head : 8;
-    c.positions = wish->positions || s->n <= CHUNK;
+    c.positions = wish->positions || s->inference;
     for (int64_t dim = 64; dim <= 512; dim *= 2) {
         c.dim = wish->dim > 0 ? wish->dim : dim;
         if (dim == 128 || (wish->dim == 0 && !wish->quick))
-            add_kinds(list, wish, c);
+            add_kinds(list, wish, c, s->inference);
     }
 }
 
@@ -84,9 +86,9 @@ void bench_list_add_qk(bench_list *list, const bench_wish *wish, bench_case c)
 {
     const int64_t batch = wish->batch > 0 ? wish->batch : 4;
     if (wish->n_count == 0 && wish->batch > 0)
-        add_size(list, wish, c, &(size){batch, 8192, 32});
+        add_size(list, wish, c, &(size){batch, 8192, 32, false});
     for (int i = 0; i < wish->n_count; i++)
-        add_size(list, wish, c, &(size){batch, wish->n[i], 32});
+        add_size(list, wish, c, &(size){batch, wish->n[i], 32, false});
     for (int i = 0; i < SIZES && wish->n_count == 0 && wish->batch == 0; i++)
         if (!wish->quick || i == QUICK)
             add_size(list, wish, c, &sizes[i]);

@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-static const check_type types[SAFETENSORS_DTYPES] = {CHECK_F64,  CHECK_F32, CHECK_F16,
-                                                     CHECK_BF16, CHECK_I32, CHECK_TYPES};
+static const check_type types[] = {CHECK_F64, CHECK_F32, CHECK_F16, CHECK_BF16}; /* as safetensors_dtype has them */
 
 /* The tensor of this name, widened; its value is NULL where the file has none of a floating-point type. */
 static oracle_tensor widen(const safetensors_file *file, const char *name, check_type *type)

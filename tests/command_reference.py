@@ -4,7 +4,7 @@ import json
 import math
 import struct
 
-CODES = {"F64": "d", "F32": "f", "F16": "e", "I32": "i", "I64": "q"}
+CODES = {"F64": "d", "F32": "f", "F16": "e", "I32": "i", "I64": "q", "U8": "B"}
 
 
 class Tensor:
@@ -34,7 +34,22 @@ class Tensor:
         return Tensor(shape, values, self.dtype)
 
 
+def float8(bits):
+    """The number of a float8_e4m3fn."""
+    exponent, fraction = bits >> 3 & 15, bits & 7
+    size = math.ldexp(fraction + 8, exponent - 10) if exponent else math.ldexp(fraction, -9)
+    return -size if bits & 128 else size
+
+
+def float8_bits(value):
+    """Of the nearest, of two as near the even one; past the largest, that one."""
+    size = min(range(127), key=lambda bits: (abs(float8(bits) - abs(value)), bits & 1))
+    return size | 128 * (math.copysign(1, value) < 0)
+
+
 def encode(dtype, values):
+    if dtype == "F8_E4M3":
+        return bytes(map(float8_bits, values))
     if dtype == "BF16":  # to nearest even
         bits = [struct.unpack("<I", struct.pack("<f", v))[0] for v in values]
         return struct.pack(f"<{len(bits)}H", *((b + 0x7FFF + (b >> 16 & 1)) >> 16 for b in bits))
@@ -42,6 +57,8 @@ def encode(dtype, values):
 
 
 def decode(dtype, data):
+    if dtype == "F8_E4M3":
+        return list(map(float8, data))
     if dtype == "BF16":
         halves = struct.unpack(f"<{len(data) // 2}H", data)
         return [struct.unpack("<f", struct.pack("<I", h << 16))[0] for h in halves]
@@ -172,6 +189,33 @@ def lrpe(x, theta, variant, act="none", dim=-1, pairing="half", grid=None, offse
             features[second] = u * math.sin(p) + v * math.cos(p)
         values += features
     return Tensor((b, n, h, 2 * d if variant == "cosine" else d), values)
+
+
+def norm(x, weight, eps=1e-6, weight_offset=0, norm_over="head"):
+    """RMSNorm of heads, or of all heads of a token."""
+    heads, d = x.shape[2:]
+    values = []
+    for i, t, j, k in x.indices():
+        over = [x.at(i, t, m, c) for m in (range(heads) if norm_over == "all_heads" else (j,)) for c in range(d)]
+        w = weight.at(*(j, k)[-len(weight.shape):]) + weight_offset
+        values.append(x.at(i, t, j, k) * w / math.sqrt(sum(v * v for v in over) / len(over) + (eps or 1e-6)))
+    return x.like(values)
+
+
+def qk(x, theta, weight=None, rotation=None, **case):
+    """One side of qk_norm_rope; `rotation`: lrpe's arguments."""
+    return lrpe(x if weight is None else norm(x, weight, **case), theta, "rotate", **(rotation or {}))
+
+
+def cached(cache, x, slots, scale=None):
+    """The cache with the rows of x where slots say, divided by a head's scale."""
+    blocks, page, heads, d = cache.shape
+    values = list(cache.values)
+    for i, t, j, k in x.indices():
+        slot = slots.at(i, t)
+        if 0 <= slot < blocks * page:
+            values[(slot * heads + j) * d + k] = x.at(i, t, j, k) / (scale.values[j % len(scale.values)] if scale else 1)
+    return stored(cache.like(values))
 
 
 def tpa(aq, bq, ak, bk, av, bv, kv_len=None, scale=0, scale_q=0, scale_k=0, scale_v=0, causal=False):

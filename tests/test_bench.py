@@ -15,9 +15,31 @@ TITLE = re.compile(r"([a-z_]+)-speed-(fwd|bwd)-batch(\d+)-head(\d+)-dim(\d+)(-[^
 
 def moved_mib(case):
     """Inputs and output of a case without grid, in MiB; theta, which is small, left out."""
+    if case["op"] == "qk_norm_rope":
+        return (moved_by_qk(case) + cache_room(case)) / 2**20
     elements = case["batch"] * case["head"] * case["n"] * case["dim"]
     saved = case["mode"] == "backward" and case["act"] != "none"
     return elements * (2 + saved + ("cosine" in case["op"])) * 2 / 2**20
+
+
+def moved_by_qk(case, size=2):
+    """Bytes; of a cache what is written, where values are read in place of keys that go to no other place."""
+    tokens = case["batch"] * case["n"]
+    q, k = (tokens * case[heads] * case["dim"] for heads in ("head", "kv_head"))
+    saved = case["mode"] == "backward" and case["norm"] != "none"
+    written = {"none": 0, "f8": 1}.get(case["cache"], size) * k
+    rows = {"none": 0, "head": 2, "all_heads": case["head"] + case["kv_head"]}[case["norm"]]
+    weights = rows * case["dim"] * (size + 4 * case["grad_weights"])
+    integers = 8 * tokens * (case["positions"] + (case["cache"] != "none"))
+    return size * (q + k) * (2 + saved) + 2 * written + weights + integers + 4 * case["dim"] // 2
+
+
+def cache_room(case):
+    """Bytes of caches that are not written: each sequence has whole pages."""
+    if case["cache"] == "none":
+        return 0
+    empty = case["batch"] * (-case["n"] % 16)
+    return 2 * empty * case["kv_head"] * case["dim"] * (1 if case["cache"] == "f8" else 2)
 
 
 class Bench(CommandTest):
@@ -36,7 +58,7 @@ class Bench(CommandTest):
     def test_quick(self):
         text, cases = self.bench("--quick", "--batch", "1", "--head", "2")
         self.assertEqual({case["op"] for case in cases},
-                         {"act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode"})
+                         {"act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode", "qk_norm_rope"})
         self.assertEqual({case["mode"] for case in cases}, {"forward", "backward"})
         rows = re.findall(r"(?m)^\d+ +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+ +)?([\d.]+)$", text)
         self.assertEqual(len(rows), len(cases))
@@ -65,7 +87,42 @@ class Bench(CommandTest):
             wanted |= {f"{op}-speed-{mode}-{act}-bf16" for mode in ("fwd", "bwd") for act in
                        ("act_none", "act_silu", softmax + "-1", softmax + tokens)}
         wanted |= {f"md_lrpe_cosine-speed-{mode}-bf16-1d-l{prefix}" for mode in ("fwd", "bwd") for prefix in (0, 10)}
-        self.assertEqual(tables, wanted | {"tpa_decode-speed-fwd-rank16-bf16"})
+        wanted |= {"tpa_decode-speed-fwd-rank16-bf16"}
+        keys = "qk_norm_rope-speed-{}-batch1-head2+8-dim4-norm_{}-bf16{}".format
+        wanted |= {keys("fwd", "none", ""), keys("fwd", "head", ""), keys("fwd", "head", "-cache_bf16"),
+                   keys("fwd", "head", "-cache_f8"), keys("bwd", "none", ""), keys("bwd", "head", ""),
+                   keys("bwd", "head", "-grad_weights")}
+        self.assertEqual(tables, wanted)
+
+    def test_qk_norm_rope(self):
+        """Each flag, and the bytes that go with it."""
+        shape = ("qk_norm_rope", "--n", "5", "--batch", "3", "--head", "4", "--kv-head", "2", "--dim", "8")
+        plain = {"norm": "head", "cache": "none", "positions": False, "in_place": False, "grad_weights": False}
+        both = ["forward", "backward"]
+        for flags, changed, modes in [(("--norm", "none"), {"norm": "none"}, both), (("--norm", "all_heads"), {"norm": "all_heads"}, both),
+                                      (("--cache", "same"), {"cache": "bf16"}, both[:1]), (("--cache", "float8"), {"cache": "f8"}, both[:1]),
+                                      (("--grad-weights",), {"grad_weights": True}, both[1:]),
+                                      (("--norm", "head", "--positions"), {"positions": True}, both),
+                                      (("--norm", "head", "--in-place"), {"in_place": True}, both)]:
+            text, cases = self.bench(*shape, *flags)
+            self.assertEqual([c["mode"] for c in cases], modes)
+            for c in cases:
+                self.assertEqual({name: c[name] for name in plain}, {**plain, **changed})
+                self.assertAlmostEqual(c["gb_per_s"] * c["ms"] * 1e6, moved_by_qk(c), delta=1)
+                replaced = 2 * 3 * 5 * 6 * 8 * c["in_place"]
+                self.assertGreaterEqual(c["mib"] + 1e-9, (moved_by_qk(c) + cache_room(c) - replaced) / 2**20)
+
+    def test_rows_of_qk_norm_rope(self):
+        """What is explained is what would be timed: decoding, a chunk, prompts; heads of other widths."""
+        done = subprocess.run([*COPES, "explain", "qk_norm_rope"], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        rows = re.findall(r"(?m)^(qk_norm_rope-.*), n (\d+)$", done.stdout)
+        self.assertEqual(len(rows), len(set(rows)))
+        sizes = {re.sub(".*-(batch.*)-dim.*", r"\1", title) + ":" + n for title, n in rows}
+        self.assertEqual(sizes, {"batch256-head32+8:1", "batch16-head32+8:1", "batch8-head32+8:256", "batch4-head32+8:8192",
+                                 "batch1-head64+8:65536"})
+        self.assertEqual({re.sub(".*-(dim\\d+)-.*", r"\1", title) for title, _ in rows}, {"dim64", "dim128", "dim256", "dim512"})
+        self.assertEqual({n for title, n in rows if "-bwd-" in title}, {"8192", "65536"})
 
     def test_flags(self):
         _, cases = self.bench("lrpe_rotate", "act", "--n", "3,5", "--mode", "backward", "--act", "relu", "--dtype", "f32",
@@ -144,6 +201,14 @@ class Bench(CommandTest):
         usage("--grad-theta is of the backward, and --mode is forward", "--grad-theta", "--mode", "forward")
         usage("tpa_decode takes no --act", "tpa_decode", "--act", "relu")
         usage("tpa_decode has no backward", "tpa_decode", "--mode", "backward")
+        usage("lrpe_rotate takes no --kv-head", "lrpe_rotate", "--kv-head", "4")
+        usage("act takes no --norm", "act", "--norm", "head")
+        usage("qk_norm_rope takes no --act", "qk_norm_rope", "--act", "silu")
+        usage(r'--cache is "int8"; it must be one of none\|same\|float8', "--cache", "int8")
+        usage("--grad-weights is of the backward, and --mode is forward", "--grad-weights", "--mode", "forward")
+        usage("--grad-weights and --norm none exclude each other", "--grad-weights", "--norm", "none")
+        usage("--grad-weights is of the backward, and --cache of the forward", "--grad-weights", "--cache", "same")
+        usage("--cache is of the forward, and --mode is backward", "--cache", "same", "--mode", "backward")
         usage("act takes no --ranks", "act", "--ranks", "6,2,2")
         usage("--ranks has 2 integers; it must have 3, .*", "tpa_decode", "--ranks", "6,2")
         usage('--ranks is "6,2,2,2"; .*', "tpa_decode", "--ranks", "6,2,2,2")

@@ -23,7 +23,7 @@ class Refusals(CommandTest):
     def test_usage(self):
         self.refuse(2, "no command given; .*")
         self.refuse(2, '"walk" is not a command; .*', "walk")
-        self.refuse(2, "run needs an operator first: one of act, lrpe_rotate, lrpe_cosine, tpa_decode", "run")
+        self.refuse(2, "run needs an operator first: one of act, lrpe_rotate, lrpe_cosine, tpa_decode, qk_norm_rope", "run")
         self.refuse(2, "run needs an operator first: .*", "run", "--in", "x")
         self.refuse(2, '"lrpe" is not an operator; it must be one of act, lrpe_rotate, .*', "run", "lrpe")
         self.refuse(2, "run needs --in FILE.safetensors", "run", "act", "--out", "y")
@@ -131,11 +131,15 @@ class Refusals(CommandTest):
 
 class Lists(CommandTest):
     def test_help_has_exactly_the_flags(self):
-        common = {"in", "out", "act", "dim", "layout", "backward", "device"}
-        lrpe = common | {"pairing", "grid", "offset", "prefix", "suffix", "sections", "rotary-dim", "rotary-begin", "amplitude", "inverse", "pad-theta",
-                         "lse", "grad-theta", "theta-base"}
+        files = {"in", "out", "layout", "in-place", "backward", "device"}
+        common = files | {"act", "dim"}
+        rotation = {"pairing", "grid", "offset", "prefix", "suffix", "sections", "rotary-dim", "rotary-begin", "amplitude",
+                    "inverse", "pad-theta", "theta-base"}
+        lrpe = common | rotation | {"lse", "grad-theta"}
+        qk = files | rotation | {"eps", "weight-offset", "norm-over", "round-between", "k-out", "grad-k", "grad-wq", "grad-wk"}
         tpa = {"in", "out", "scale", "scale-q", "scale-k", "scale-v", "causal", "lse", "device"}
-        for op, flags in (("act", common), ("lrpe_rotate", lrpe), ("lrpe_cosine", lrpe), ("tpa_decode", tpa)):
+        for op, flags in (("act", common), ("lrpe_rotate", lrpe), ("lrpe_cosine", lrpe), ("tpa_decode", tpa),
+                          ("qk_norm_rope", qk)):
             done = copes("run", op, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertEqual(set(re.findall(r"--([a-z-]+)", done.stdout)), flags)
@@ -151,7 +155,8 @@ class Lists(CommandTest):
         done = copes("ops")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         blocks = {block.split(":")[0]: block for block in done.stdout.split("\n\n")}
-        self.assertEqual(list(blocks), ["act_forward", "act_backward", "lrpe_forward", "lrpe_backward", "tpa_decode"])
+        self.assertEqual(list(blocks), ["act_forward", "act_backward", "lrpe_forward", "lrpe_backward", "tpa_decode",
+                                        "qk_norm_rope_forward", "qk_norm_rope_backward"])
         self.assertRegex(blocks["act_forward"], r"(?m)^  attribute act +none\|relu\|sigmoid\|silu\|softmax .*; default none$")
         self.assertRegex(blocks["act_backward"], r"(?m)^  command +copes run act --backward$")
         self.assertRegex(blocks["lrpe_forward"], r"(?m)^  command +copes run lrpe_rotate$\n +copes run lrpe_cosine$")

@@ -34,7 +34,7 @@ END_TEST
 START_TEST(reads_every_dtype)
 {
     static const char *const names[] = {"F64", "F32", "F16", "BF16", "I32", "I64", "F8_E4M3", "U8"};
-    static const size_t sizes[] = {8, 4, 2, 2, 4, 8};
+    static const size_t sizes[] = {8, 4, 2, 2, 4, 8, 1, 1};
     for (int i = 0; i < SAFETENSORS_DTYPES; i++) {
         unsigned char bytes[HEADER_ROOM];
         char header[128], reason[SAFETENSORS_REASON];

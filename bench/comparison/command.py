@@ -10,9 +10,10 @@ import time
 
 import torch
 
-from . import cases, compiling, measure, providers, results, rope, session
+from . import cases, compiling, measure, prologue, providers, results, rope, session
 
-TABLES = (*cases.OPERATORS, rope.OP)
+WITH_TYPES = {rope.OP: rope.make_cases, prologue.OP: prologue.make_cases}
+TABLES = (*cases.OPERATORS, *WITH_TYPES)
 
 # Rows that move more are left out on the CPU.
 CPU_BYTES = 192 << 20
@@ -22,12 +23,12 @@ def arguments(description):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    add("--tables", type=words, default=cases.OPERATORS, help=f"of {','.join(TABLES)}; default all but {rope.OP}")
+    add("--tables", type=words, default=cases.OPERATORS, help=f"of {','.join(TABLES)}; default all but {' and '.join(WITH_TYPES)}")
     add("--providers", type=words, help="columns to measure, comma-separated; default all but compile-tuned")
     add("--quick", action="store_true", help="two lengths of each table, and one of each grid")
     add("--n", type=numbers, help="these lengths instead")
     add("--batch", type=int, help="this batch instead")
-    add("--dtypes", type=words, default=tuple(rope.DTYPES), help=f"of {rope.OP}; default {','.join(rope.DTYPES)}")
+    add("--dtypes", type=words, default=tuple(rope.DTYPES), help=f"of {' and '.join(WITH_TYPES)}; default {','.join(rope.DTYPES)}")
     add("--again", type=words, default=(), help="providers to measure again, whatever results.json has")
     add(
         "--jobs",
@@ -78,10 +79,11 @@ def about(options, columns, absent):
 
 
 def find_rows(options):
-    published = [table for table in options.tables if table != rope.OP]
+    published = [table for table in options.tables if table not in WITH_TYPES]
     rows = cases.make_cases(published, options.quick, options.n, options.batch)
-    if rope.OP in options.tables:
-        rows += rope.make_cases(options.quick, options.n, options.batch, options.dtypes)
+    for table, make_cases in WITH_TYPES.items():
+        if table in options.tables:
+            rows += make_cases(options.quick, options.n, options.batch, options.dtypes)
     return [case for case in rows if options.device != "cpu" or case.bytes_moved <= CPU_BYTES]
 
 

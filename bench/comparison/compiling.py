@@ -8,10 +8,11 @@ import contextlib
 import multiprocessing
 import os
 import sys
+import typing
 
 import torch
 
-from . import providers, rope, rope_row
+from . import providers, session
 from .measure import make_call
 from .progress import progress
 
@@ -53,12 +54,18 @@ def _stream(device):
     return torch.cuda.stream(torch.cuda.Stream()) if device == "cuda" else contextlib.nullcontext()
 
 
+class Place(typing.NamedTuple):
+    """Where a row is made that is not measured."""
+
+    device: str
+
+
 def _compile(case, index, device):
     """None, or in a line what went wrong. It goes wrong again, and is told, where it is measured."""
     try:
         with _stream(device):
-            if case.op == rope.OP:
-                return rope_row.compile_only(providers.ALL[index], case, device)
+            if case.op in session.REPLAYED:
+                return session.REPLAYED[case.op](case, Place(device)).compile_only(providers.ALL[index])
             inputs = tuple(torch.empty(shape, dtype=torch.bfloat16, device=device) for shape in case.input_shapes)
             output = torch.empty(case.output_shape, dtype=torch.bfloat16, device=device)
             make_call(providers.ALL[index], case, inputs, output if case.mode == "backward" else None)()

@@ -112,6 +112,10 @@ class CudaMeter(Meter):
         pairs = [(torch.empty_like(source), source) for source in sources]
         return self.replay_ms(lambda: [target.copy_(source) for target, source in pairs]) / count
 
+    def empty_replay_ms(self, count):
+        """Of a kernel that does nothing, in a graph of many."""
+        return self.replay_ms(lambda: [torch.cuda._sleep(0) for _ in range(count)]) / count
+
     def replay_ms(self, call):
         """As median_ms, of the call captured in a graph: no launch is waited for."""
         graph = torch.cuda.CUDAGraph()
@@ -180,7 +184,7 @@ class CpuMeter(Meter):
     def replay_ms(self, *_):
         """There are no graphs to replay."""
 
-    copy_replay_ms = replay_ms
+    copy_replay_ms = empty_replay_ms = replay_ms
 
     def finish(self):
         pass

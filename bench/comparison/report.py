@@ -3,7 +3,7 @@
 import fnmatch
 import json
 
-from . import rope_report
+from . import replayed_report
 from .cases import MODES, OPERATORS, Case, make_cases
 from .providers import ALL
 
@@ -235,16 +235,18 @@ def write(results, folder, reasons_path, figures):
     tables = tables_of(results)
     reasons = json.loads(reasons_path.read_text(encoding="utf-8")) if reasons_path.exists() else []
     replayed = any(best_peer(row, "replay_ms") for rows in tables.values() for _, row in rows)
-    rope_tables = rope_report.tables_of(results)
+    replayed_tables = [(kind, replayed_report.tables_of(results, kind)) for kind in replayed_report.KINDS]
+    every = {title: rows for each in (tables, *(mine for _, mine in replayed_tables)) for title, rows in each.items()}
     parts = ["# copes and its peers\n", header(results), coverage(results)]
     if tables:
         glance = CAPTIONS["replay" if replayed else "speed"]
         glance += " The plots show the same, each family of providers by its best.\n"
         parts += ["## At a glance\n", glance, summary(tables, "replay_ms" if replayed else "ms")]
-    parts += ["## Where copes is not the fastest\n", not_fastest({**tables, **rope_tables}, reasons)]
+    parts += ["## Where copes is not the fastest\n", not_fastest(every, reasons)]
     if tables:
         parts += ["## Accuracy\n", accuracy.__doc__ + "\n", accuracy(tables)]
-    parts += rope_report.section(rope_tables)
+    for kind, mine in replayed_tables:
+        parts += replayed_report.section(kind, mine)
     for op in OPERATORS:
         mine = [rows for rows in tables.values() if rows[0][0].op == op]
         if not mine:

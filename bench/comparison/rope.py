@@ -48,6 +48,11 @@ class RopeCase:
     def decodes(self):
         return self.n == 1
 
+    @property
+    def rotates(self):
+        """Is it RoPE and nothing else?"""
+        return True
+
     def table(self, kind):
         """A title in the manner of the published tables; `kind` is speed or replay."""
         mode = {"forward": "fwd", "backward": "bwd", "backward_theta": "bwd_theta"}[self.mode]
@@ -74,6 +79,22 @@ class RopeCase:
 
     def fields(self):
         return asdict(self)
+
+    @property
+    def label(self):
+        """In the report."""
+        heads = "+".join(map(str, self.heads))
+        flags = ", positions" * (self.positions and not self.decodes) + ", in place" * self.in_place
+        return f"{self.part} ({self.batch}, {self.n}, {heads}, {self.dim}){flags}"
+
+    def group_order(self, modes):
+        return list(DTYPES).index(self.dtype), self.decodes, modes.index(self.mode)
+
+    @property
+    def order(self):
+        """Of rows in the report."""
+        part = PARTS.index(self.part)
+        return *self.group_order(MODES), self.n, self.batch, part, self.positions, self.in_place
 
 
 @dataclass(frozen=True)

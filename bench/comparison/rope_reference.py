@@ -5,9 +5,15 @@ import torch
 TOKENS = 4096  # of a sequence that are summed at once
 
 
-def _turn(x, cos, sin):
+def turn(x, cos, sin):
     a, b = x.chunk(2, -1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+
+
+def forward_tables(angles, entry):
+    """Of a sequence, (N, 1, K)."""
+    where = angles.where if angles.positions is None else angles.positions[entry]
+    return _tables(angles, where, "forward")
 
 
 def _tables(angles, where, mode):
@@ -25,7 +31,7 @@ def _theta_gradient(angles, x, gradient):
             part = slice(first, first + TOKENS)
             cos, sin = _tables(angles, where[part], "backward")
             a, b = x[entry, part].double().chunk(2, -1)
-            g_a, g_b = _turn(gradient[entry, part].double(), cos, sin).chunk(2, -1)
+            g_a, g_b = turn(gradient[entry, part].double(), cos, sin).chunk(2, -1)
             total += ((g_b * a - g_a * b).sum(1) * where[part, None].double()).sum(0)
     return total
 
@@ -40,7 +46,7 @@ def expected(case, angles, inputs, saved):
     """What `slices` must be. `saved`: the forward's x."""
     where = angles.where if angles.positions is None else angles.positions[-1]
     cos, sin = _tables(angles, where, case.mode)
-    truth = [_turn(x[-1:, :, :1].double(), cos, sin) for x in inputs]
+    truth = [turn(x[-1:, :, :1].double(), cos, sin) for x in inputs]
     if case.mode == "backward_theta":
         truth.append(sum(_theta_gradient(angles, x, gradient) for x, gradient in zip(saved, inputs)))
     return truth

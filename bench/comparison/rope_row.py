@@ -1,6 +1,8 @@
 """A row of the table `rope` being measured. A provider's `rope` gives a function of inputs and outputs, that calls may
 follow each other on memory of their own as the layers of a model do; angles they share."""
 
+import functools
+
 import torch
 
 from .agreement import AGREEMENT, reason_of, refuse_wrong, relative_error
@@ -14,11 +16,28 @@ class RopeRow:
 
     def __init__(self, case, meter):
         self.case, self.meter = case, meter
-        self.angles = make_angles(case, meter.device)
-        self.inputs = make_inputs(case, meter.device)
-        self.saved = make_inputs(case, meter.device, seed=2025) if case.mode != "forward" else ()
-        self.truth = expected(case, self.angles, self.inputs, self.saved)
+        self.prepare()
         self.first = None  # the name and the results of the first provider that was right
+
+    def prepare(self):
+        """What all calls have to do with."""
+        self.angles = make_angles(self.case, self.meter.device)
+        self.inputs = make_inputs(self.case, self.meter.device)
+        self.saved = make_inputs(self.case, self.meter.device, seed=2025) if self.case.mode != "forward" else ()
+
+    @functools.cached_property
+    def truth(self):
+        return self.expected()
+
+    def expected(self):
+        return expected(self.case, self.angles, self.inputs, self.saved)
+
+    def slices(self, results):
+        return slices(self.case, results)
+
+    def function(self, provider):
+        """Of lists of inputs and outputs."""
+        return provider.rope(self.case, self.angles, self.saved)
 
     def measure_copy(self, row):
         """A copy of the same bytes, replayed as the calls are."""
@@ -28,11 +47,14 @@ class RopeRow:
     def buffers(self):
         """Inputs and outputs of a call."""
         inputs = [x.clone() for x in self.inputs]
-        return inputs, inputs if self.case.in_place else [torch.empty_like(x) for x in inputs]
+        return inputs, self.outputs(inputs)
+
+    def outputs(self, inputs):
+        return inputs if self.case.in_place else [torch.empty_like(x) for x in inputs]
 
     def check(self, provider, results):
         """The relative error of the slices. Raises where it, or the whole beside another provider's, is too large."""
-        error = max(relative_error(a, b) for a, b in zip(slices(self.case, results), self.truth, strict=True))
+        error = max(relative_error(a, b) for a, b in zip(self.slices(results), self.truth, strict=True))
         refuse_wrong(error, "float64")
         if self.first is None:
             self.first = provider.name, [x.clone() if self.case.in_place else x for x in results]
@@ -50,7 +72,7 @@ class RopeRow:
     def measure(self, provider):
         """The outcome of a provider that works."""
         forget_compiled(provider)
-        run = torch.no_grad()(provider.rope(self.case, self.angles, self.saved))
+        run = torch.no_grad()(self.function(provider))
         run(*self.buffers())  # compiles
         buffers = self.buffers()
         error = self.check(provider, run(*buffers))
@@ -71,11 +93,8 @@ class RopeRow:
         except Exception as error:
             return {"failed": reason_of(error)}
 
-
-def compile_only(provider, case, device):
-    """Runs a provider once on whatever memory holds."""
-    forget_compiled(provider)
-    tensors = [torch.empty(shape, dtype=case.type, device=device) for shape in case.shapes]
-    run = provider.rope(case, make_angles(case, device), tensors)
-    with torch.no_grad():
-        run(tensors, tensors)
+    def compile_only(self, provider):
+        """Runs it once, and looks at nothing."""
+        forget_compiled(provider)
+        run = torch.no_grad()(self.function(provider))
+        run(self.inputs, self.outputs(self.inputs))

@@ -3,13 +3,17 @@ against the other providers as a whole; what fails is kept with its reason, and 
 
 import gc
 
-from . import rope
+from . import prologue, rope
 from .agreement import AGREEMENT, reason_of, refuse_wrong, relative_error
 from .cases import make_gradient, make_inputs
 from .measure import make_call
 from .progress import progress
+from .prologue_row import PrologueRow
 from .reference import expected, slice_of
 from .rope_row import RopeRow
+
+
+REPLAYED = {rope.OP: RopeRow, prologue.OP: PrologueRow}  # tables whose calls follow each other in a graph
 
 
 class Broken(Exception):
@@ -100,7 +104,7 @@ def run_row(case, row, providers, meter, results, bar):
     bar.set_description(case.key)
     try:
         row["copy_ms"] = row["copy_ms"] or meter.copy_ms(case.bytes_moved)
-        measured = (RopeRow if case.op == rope.OP else Row)(case, meter)
+        measured = REPLAYED.get(case.op, Row)(case, meter)
         measured.measure_copy(row)
     except Exception as error:
         row["providers"].update({provider.name: {"failed": reason_of(error)} for provider in providers})

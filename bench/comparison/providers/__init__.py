@@ -1,8 +1,8 @@
 """Who is compared. A provider says which cases it runs, and gives a function of a case's inputs, differentiable in the
-first of them; for the table `rope` one of buffers. Adding one is a class like these and its name below."""
+first of them; for the tables `rope` and `prologue` one of buffers. Adding one is a class like these and its name below."""
 
 from .base import Provider
-from .copes import Copes
+from .copes import Copes, CopesRotate
 from .flash_attention import FlashAttention
 from .flashinfer import FlashInfer
 from .flashtpa import FlashTPA
@@ -12,6 +12,7 @@ from .xopes import Xopes, XopesCached, XopesDecode
 
 ALL = (
     Copes(),
+    CopesRotate(),
     Torch(),
     CompiledTorch(),
     TunedTorch(),

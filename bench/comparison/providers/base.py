@@ -6,6 +6,11 @@ import importlib.metadata
 import torch
 
 
+def rotates(case):
+    """Is it a row of RoPE alone?"""
+    return getattr(case, "rotates", False)
+
+
 class Provider:
     """`name` heads the column; `family` is whose line and colour it has in the plots, where the best of a family stands
     for it. `compiles`: it compiles for each case, which other processes may do ahead. `slow`: it runs only where it is
@@ -31,6 +36,11 @@ class Provider:
         of results, then theta's gradient. The inputs are x, or in the backward the gradients that arrive, and `saved`
         is x. In place the outputs are the inputs; else they are there for those that take them."""
         raise NotImplementedError
+
+    def prologue(self, case, setting):
+        """Of a case of the table `prologue`: as rope's. With a cache the inputs are q, k and v, and the outputs and results
+        q's, and the caches of keys and values. In the backward with weights' gradients these come last."""
+        return self.rope(case, setting.angles, setting.saved)
 
     def version(self):
         """For the report's header; empty where there is nothing to say."""

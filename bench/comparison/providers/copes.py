@@ -6,7 +6,10 @@ import importlib
 import torch
 
 from ..measure import gradients_call
+from ..prologue import EPS, OP
+from . import pytorch_prologue
 from .base import Provider, import_error
+from .pytorch_prologue import gradients_of
 
 
 def _package():
@@ -45,6 +48,23 @@ class Copes(Provider):
         encode = getattr(copes, case.op)
         return lambda x, theta: encode(x, theta, act=case.act, dim=dim)
 
+    def prologue(self, case, setting):
+        angles = setting.angles
+        wq, wk = setting.weights or (None, None)
+        call = functools.partial(_package().qk_norm_rope, theta=angles.theta, positions=angles.positions, eps=EPS)
+        if case.mode != "forward":
+            return gradients_of(lambda q, k, wq=None, wk=None: call(q, k, wq=wq, wk=wk), case, setting)
+        if not case.cache:
+            return lambda inputs, outputs: call(*inputs, wq=wq, wk=wk, out=tuple(outputs))
+
+        def run(inputs, outputs):
+            (q, k, v), (q_out, k_cache, v_cache) = inputs, outputs
+            caches = {"slots": setting.slots, "k_cache": k_cache, "v_cache": v_cache}
+            call(q, k, wq=wq, wk=wk, v=v, **caches, return_k=False, out=q_out)
+            return outputs
+
+        return run
+
     def rope(self, case, angles, saved):
         """The gradient in place is the rotation by the opposite angles, as a program has it that keeps no graph."""
         turn = functools.partial(_package().lrpe_rotate, positions=angles.positions)
@@ -57,3 +77,20 @@ class Copes(Provider):
             outputs = [turn(x, theta) for x in leaves]
         gradients = gradients_call(outputs, [*leaves, theta] if theta.requires_grad else leaves)
         return lambda inputs, _: gradients(inputs)
+
+
+class CopesRotate(Copes):
+    """What there was before qk_norm_rope: copes' rotation of queries and of keys, after PyTorch's norm and before its write
+    to the cache."""
+
+    name = "copes-rotate"
+
+    def runs(self, case):
+        return case.op == OP
+
+    def prologue(self, case, setting):
+        if case.rotates:
+            return self.rope(case, setting.angles, setting.saved)
+        angles = setting.angles
+        turn = functools.partial(_package().lrpe_rotate, theta=angles.theta, positions=angles.positions)
+        return pytorch_prologue.steps(case, setting, turn)

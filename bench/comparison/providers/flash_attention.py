@@ -6,7 +6,7 @@ beforehand."""
 import functools
 import importlib
 
-from .base import Provider, missing_triton, version_of
+from .base import Provider, missing_triton, rotates, version_of
 
 
 @functools.cache
@@ -24,7 +24,7 @@ class FlashAttention(Provider):
         return version_of("flash_attn", "flash-attn")
 
     def runs(self, case):
-        return case.op == "rope" and case.mode != "backward_theta"
+        return rotates(case) and case.mode != "backward_theta"
 
     def rope(self, case, angles, saved):
         cos, sin = (table.reshape(-1, case.dim // 2) for table in angles.tables(case.type))

@@ -16,7 +16,7 @@ import os
 import torch
 
 from ..rope import BASE
-from .base import Provider, import_error
+from .base import Provider, import_error, rotates
 
 TYPES = {"f16": 0, "bf16": 1}
 
@@ -50,7 +50,7 @@ class FlashInfer(Provider):
         return _library().flashinfer_rope_version().decode()
 
     def runs(self, case):
-        return case.op == "rope" and case.mode == "forward" and case.dtype in TYPES
+        return rotates(case) and case.mode == "forward" and case.dtype in TYPES
 
     def rope(self, case, angles, saved):
         where = angles.where.expand(case.batch, case.n).contiguous()

@@ -6,7 +6,7 @@ import importlib
 
 import torch
 
-from .base import Provider, missing_triton, version_of
+from .base import Provider, missing_triton, rotates, version_of
 
 
 @functools.cache
@@ -24,7 +24,7 @@ class Liger(Provider):
         return version_of("liger_kernel", "liger-kernel")
 
     def runs(self, case):
-        return case.op == "rope" and case.part == "both" and case.in_place and case.mode != "backward_theta"
+        return rotates(case) and case.part == "both" and case.in_place and case.mode != "backward_theta"
 
     def rope(self, case, angles, saved):
         cos, sin = (torch.cat((table, table), -1) for table in angles.tables(case.type))

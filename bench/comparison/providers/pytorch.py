@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from . import pytorch_rope
-from .base import Provider
+from . import pytorch_prologue, pytorch_rope
+from .base import Provider, rotates
 
 
 def _activate(case, x):
@@ -86,13 +86,16 @@ class Torch(Provider):
 
     def runs(self, case):
         """All, but that autograd writes no gradient over another."""
-        return case.op != "rope" or not case.in_place or case.mode == "forward"
+        return not rotates(case) or not case.in_place or case.mode == "forward"
 
     def function(self, case, inputs):
         return _function(case)
 
     def rope(self, case, angles, saved):
         return pytorch_rope.rope(case, angles, saved)
+
+    def prologue(self, case, setting):
+        return super().prologue(case, setting) if case.rotates else pytorch_prologue.prologue(case, setting)
 
 
 class CompiledTorch(Torch):
@@ -104,7 +107,15 @@ class CompiledTorch(Torch):
         return _compile(_function(case), self.mode)
 
     def rope(self, case, angles, saved):
-        return pytorch_rope.rope(case, angles, saved, lambda function: _compile(function, self.mode))
+        return pytorch_rope.rope(case, angles, saved, self._wrap)
+
+    def prologue(self, case, setting):
+        if case.rotates:
+            return super().prologue(case, setting)
+        return pytorch_prologue.prologue(case, setting, self._wrap)
+
+    def _wrap(self, function):
+        return _compile(function, self.mode)
 
 
 class TunedTorch(CompiledTorch):

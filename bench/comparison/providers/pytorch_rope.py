@@ -6,24 +6,24 @@ import torch
 from ..measure import gradients_call
 
 
-def _turn(x, cos, sin):
+def turn(x, cos, sin):
     a, b = x.chunk(2, -1)
     return x * cos + torch.cat((-b, a), -1) * sin
 
 
 def _turn_all(cos, sin, *inputs):
-    return tuple(_turn(x, cos, sin) for x in inputs)
+    return tuple(turn(x, cos, sin) for x in inputs)
 
 
 def _turn_in_place(cos, sin, *inputs):
-    return tuple(x.copy_(_turn(x, cos, sin)) for x in inputs)
+    return tuple(x.copy_(turn(x, cos, sin)) for x in inputs)
 
 
 def _turn_by_theta(theta, where, *inputs):
     phi = where.float()[..., None] * theta[0]
     phi = torch.cat((phi, phi), -1).unsqueeze(-2)
     cos, sin = phi.cos(), phi.sin()
-    return tuple(_turn(x, cos, sin).to(x.dtype) for x in inputs)
+    return tuple(turn(x, cos, sin).to(x.dtype) for x in inputs)
 
 
 def tables(case, angles):
@@ -35,16 +35,16 @@ def tables(case, angles):
 def rope(case, angles, saved, wrap=lambda function: function):
     """`wrap` compiles what it is given."""
     if case.mode == "backward_theta":
-        turn = wrap(_turn_by_theta)
+        by_theta = wrap(_turn_by_theta)
         leaves = [x.detach().requires_grad_() for x in (*saved, angles.theta)]
         with torch.enable_grad():
-            outputs = turn(leaves[-1], angles.where, *leaves[:-1])
+            outputs = by_theta(leaves[-1], angles.where, *leaves[:-1])
         gradients = gradients_call(outputs, leaves)
         return lambda inputs, _: gradients(inputs)
     cos, sin = tables(case, angles)
     if case.mode == "forward":
-        turn = wrap(_turn_in_place if case.in_place else _turn_all)
-        return lambda inputs, _: turn(cos, sin, *inputs)
+        turn_all = wrap(_turn_in_place if case.in_place else _turn_all)
+        return lambda inputs, _: turn_all(cos, sin, *inputs)
     leaves = [x.detach().requires_grad_() for x in saved]
     with torch.enable_grad():
         outputs = wrap(_turn_all)(cos, sin, *leaves)
