@@ -42,16 +42,14 @@ static inline void read_weights(const copes_qk_side *side, const row_layout *lay
     }
 }
 
-/* All rows of a side's weights plus their offset. That is added in two parts: what a float32 leaves of it may be all that is
- * left. */
+/* All rows of a side's weights plus their offset. */
 static inline void make_weights(const copes_qk_side *side, double offset, const row_layout *layout, real *to)
 {
     const int64_t stride = layout_stride(layout);
-    const vreal most = vset((real)offset), rest = vset((real)(offset - (double)(real)offset));
     for (int64_t row = 0; row < side->weight_rows; row++, to += stride) {
         read_weights(side, layout, row, to);
         for (int64_t i = 0; i < stride; i += LANES)
-            store_real(to + i, load_real(to + i) + most + rest);
+            store_real(to + i, load_real(to + i) + (real)offset);
     }
 }
 
