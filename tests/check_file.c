@@ -28,7 +28,7 @@ static oracle_tensor widen(const safetensors_file *file, const char *name, check
 /* Compares o with the oracle's; returns how many elements are past the bounds, -1 where memory ran out. */
 static int64_t compare(const copes_op *op, oracle_args *args, const oracle_tensor *o, check_type type, double *worst)
 {
-    oracle_tensor wanted;
+    oracle_tensor wanted = {.rank = 0};
     oracle_infer(op, args, COPES_LRPE_OUT, &wanted);
     const size_t count = (size_t)oracle_count(&wanted);
     int64_t beyond = 0;

@@ -99,12 +99,14 @@ class Bench(CommandTest):
         shape = ("qk_norm_rope", "--n", "5", "--batch", "3", "--head", "4", "--kv-head", "2", "--dim", "8")
         plain = {"norm": "head", "cache": "none", "positions": False, "in_place": False, "grad_weights": False}
         both = ["forward", "backward"]
-        for flags, changed, modes in [(("--norm", "none"), {"norm": "none"}, both), (("--norm", "all_heads"), {"norm": "all_heads"}, both),
-                                      (("--cache", "same"), {"cache": "bf16"}, both[:1]), (("--cache", "float8"), {"cache": "f8"}, both[:1]),
+        for flags, changed, modes in [(("--norm", "none"), {"norm": "none"}, both),
+                                      (("--norm", "all_heads"), {"norm": "all_heads"}, both),
+                                      (("--cache", "same"), {"cache": "bf16"}, both[:1]),
+                                      (("--cache", "float8"), {"cache": "f8"}, both[:1]),
                                       (("--grad-weights",), {"grad_weights": True}, both[1:]),
                                       (("--norm", "head", "--positions"), {"positions": True}, both),
                                       (("--norm", "head", "--in-place"), {"in_place": True}, both)]:
-            text, cases = self.bench(*shape, *flags)
+            _, cases = self.bench(*shape, *flags)
             self.assertEqual([c["mode"] for c in cases], modes)
             for c in cases:
                 self.assertEqual({name: c[name] for name in plain}, {**plain, **changed})

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The `copes` command's results: every flag of every operator against the definitions."""
+import functools
 import math
 import unittest
 
@@ -250,9 +251,10 @@ class TpaDecode(CommandTest):
 
 
 class QkNormRope(CommandTest):
-    ROTATIONS = [{}, {"pairing": "interleaved"}, {"rotary_dim": 2}, {"rotary_begin": 2, "inverse": True}, {"prefix": 1, "offset": [3]},
-                 {"suffix": 1, "amplitude": 1.5}, {"grid": [3, 1], "sections": [1, 1]}, {"rotary_dim": 4, "pad_theta": True}]
-    NORMS = [{}, {"eps": 0.5}, {"weight_offset": 1}, {"norm_over": "all_heads"}, {"round_between": True}]
+    ROTATIONS = ({}, {"pairing": "interleaved"}, {"rotary_dim": 2}, {"rotary_begin": 2, "inverse": True},
+                 {"prefix": 1, "offset": [3]}, {"suffix": 1, "amplitude": 1.5}, {"grid": [3, 1], "sections": [1, 1]},
+                 {"rotary_dim": 4, "pad_theta": True})
+    NORMS = ({}, {"eps": 0.5}, {"weight_offset": 1}, {"norm_over": "all_heads"}, {"round_between": True})
 
     def tensors(self, *names):
         shapes = {"q": (2, 3, 4, 4), "k": (2, 3, 2, 4), "v": (2, 3, 2, 6), "wq": (4,), "wk": (2, 4)}
@@ -278,8 +280,9 @@ class QkNormRope(CommandTest):
         self.assertEqual(sorted(got), ["grad_k", "grad_q", "grad_wk", "grad_wq"])
         for name in "qk":
             x, w, arriving = tensors[name], tensors["w" + name], tensors[f"grad_{name}_out"]
-            self.expect(got["grad_" + name], reference.gradient(lambda t: side(t, w), x, arriving), 1e-6)
-            self.expect(got["grad_w" + name], reference.gradient(lambda t: side(x, t), w, arriving), 1e-6)
+            of_x, of_w = functools.partial(side, w=w), functools.partial(side, x)
+            self.expect(got["grad_" + name], reference.gradient(of_x, x, arriving), 1e-6)
+            self.expect(got["grad_w" + name], reference.gradient(of_w, w, arriving), 1e-6)
 
     def test_every_flag(self):
         for rotation in self.ROTATIONS:

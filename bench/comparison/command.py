@@ -23,12 +23,22 @@ def arguments(description):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    add("--tables", type=words, default=cases.OPERATORS, help=f"of {','.join(TABLES)}; default all but {' and '.join(WITH_TYPES)}")
+    add(
+        "--tables",
+        type=words,
+        default=cases.OPERATORS,
+        help=f"of {','.join(TABLES)}; default all but {' and '.join(WITH_TYPES)}",
+    )
     add("--providers", type=words, help="columns to measure, comma-separated; default all but compile-tuned")
     add("--quick", action="store_true", help="two lengths of each table, and one of each grid")
     add("--n", type=numbers, help="these lengths instead")
     add("--batch", type=int, help="this batch instead")
-    add("--dtypes", type=words, default=tuple(rope.DTYPES), help=f"of {' and '.join(WITH_TYPES)}; default {','.join(rope.DTYPES)}")
+    add(
+        "--dtypes",
+        type=words,
+        default=tuple(rope.DTYPES),
+        help=f"of {' and '.join(WITH_TYPES)}; default {','.join(rope.DTYPES)}",
+    )
     add("--again", type=words, default=(), help="providers to measure again, whatever results.json has")
     add(
         "--jobs",

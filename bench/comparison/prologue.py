@@ -37,7 +37,9 @@ class PrologueCase(RopeCase):
     def table(self, kind):
         mode = {"forward": "fwd", "backward": "bwd", "backward_weights": "bwd_weights"}[self.mode]
         heads = "+".join(map(str, self.heads))
-        flags = "-norm" * self.norm + "-cache" * self.cache + "-positions" * self.positions + "-in_place" * self.in_place
+        flags = (
+            "-norm" * self.norm + "-cache" * self.cache + "-positions" * self.positions + "-in_place" * self.in_place
+        )
         return f"prologue-{kind}-{mode}-batch{self.batch}-head{heads}-dim{self.dim}-{self.dtype}{flags}"
 
     @property
@@ -48,7 +50,15 @@ class PrologueCase(RopeCase):
     @property
     def order(self):
         kind = self.norm, self.cache
-        return *self.group_order(MODES), self.dim != 128, self.dim, -self.batch * self.decodes, self.n, *kind, self.in_place
+        return (
+            *self.group_order(MODES),
+            self.dim != 128,
+            self.dim,
+            -self.batch * self.decodes,
+            self.n,
+            *kind,
+            self.in_place,
+        )
 
     @property
     def cache_shape(self):

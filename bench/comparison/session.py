@@ -12,7 +12,6 @@ from .prologue_row import PrologueRow
 from .reference import expected, slice_of
 from .rope_row import RopeRow
 
-
 REPLAYED = {rope.OP: RopeRow, prologue.OP: PrologueRow}  # tables whose calls follow each other in a graph
 
 
