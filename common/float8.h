@@ -33,4 +33,13 @@ COPES_FUNCTION uint8_t copes_float8_of(float value)
     return (uint8_t)(sign | ((rounded >> 20) - (120u << 3)));
 }
 
+/* Four of them, the first in the lowest byte. */
+COPES_FUNCTION uint32_t copes_float8_word(const float value[4])
+{
+    uint32_t word = 0;
+    for (int i = 0; i < 4; i++)
+        word |= (uint32_t)copes_float8_of(value[i]) << 8 * i;
+    return word;
+}
+
 #endif

@@ -238,12 +238,15 @@ template <typename T> void plan_any(const gpu_device &device, const copes_qk_pro
     const copes_lrpe_problem &rotate = problem.side[0].rotate;
     const int64_t heads = rotate.h + (problem.sides == 2 ? problem.side[1].rotate.h : 0) + problem.v_heads;
     const int64_t wanted = std::max<int64_t>(rotate.b * rotate.n * heads, 1);
-    const bool learning = is_learning(problem);
     side_partials side[2] = {};
-    set_launch(plan,
-               learning ? (unsigned)std::min<int64_t>(wanted, 4 * device.multiprocessors) : blocks_of(wanted, THREADS),
-               THREADS, 0);
-    plan->workspace = learning ? count_partials(problem, (uint32_t)plan->grid[0], 1, side) : 0;
+    int64_t most = wanted;
+    if (is_learning(
+            problem)) { /* a workspace that is there already is of a kernel that refused the tensors' addresses */
+        const int64_t bytes = std::max<int64_t>(count_partials(problem, 1, 1, side), 1);
+        most = std::min<int64_t>(wanted, plan->workspace > 0 ? plan->workspace / bytes : 4 * device.multiprocessors);
+        plan->workspace = std::max(plan->workspace, most * bytes);
+    }
+    set_launch(plan, blocks_of(most, THREADS), THREADS, 0);
     if (problem.backward)
         take(plan, any_variant<T, true>, run<T, true>);
     else

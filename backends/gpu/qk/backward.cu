@@ -20,7 +20,7 @@ template <typename T, encoding E, norm NORM, int SHARE> struct backward_rows {
             if (!has_share(all, tile, i))
                 continue;
             const row_place row(all, tile, i);
-            const side_rows &side = all.side[row.keys];
+            const side_rows side = side_of(all, row.keys);
             g[i].read(lrpe::first_row<const T>(side.src, row.place), 0, at.plain);
             if (NORM != norm::none && side.weights.data != nullptr)
                 x[i].read(lrpe::first_row<const T>(side.x, row.place), 0, at.plain);
@@ -70,7 +70,7 @@ template <typename T, int V>
 DEVICE void pass_norm(const row_arguments &all, const row_place &row, const lrpe::unit_places &at, const float *weights,
                       const float (&x)[2][V], const float (&sum)[2], float (&g)[2][V], float (&terms)[2][V])
 {
-    const side_rows &side = all.side[row.keys];
+    const side_rows side = side_of(all, row.keys);
     const float factor = norm_factor(all, side, sum[0]), mean = factor * sum[1] * side.inverse_length;
     float w[2][V];
     find_weights<T>(all, row, at, weights, w);
@@ -104,7 +104,7 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, const lrp
         if (!has_share(all, tile, i))
             continue;
         const row_place row(all, tile, i);
-        const side_rows &side = all.side[row.keys];
+        const side_rows side = side_of(all, row.keys);
         if constexpr (NORM != norm::none) {
             float x[2][V], terms[2][V];
             rows.x[i].unpack(x);

@@ -2,11 +2,10 @@
 #ifndef COPES_BACKENDS_GPU_QK_CACHE_H
 #define COPES_BACKENDS_GPU_QK_CACHE_H
 
+#include "float8.h"
+
 #include "backends/gpu/divide.h"
 #include "backends/gpu/lrpe/rows.h"
-
-#include "common/float8.h"
-
 namespace COPES_GPU::qk
 {
 
@@ -44,16 +43,21 @@ DEVICE int64_t find_cached(const cache_arguments &cache, const cache_rows &rows,
     return block * rows.block + place * rows.place + head * rows.head;
 }
 
-/* Stores a vector as float8, divided by its head's scale. */
-template <int V> DEVICE void write_float8(uint8_t *to, const float (&x)[V], float scale)
+template <int V> struct float_vector {
+    float x[V];
+};
+
+/* Stores a vector as float8, divided by its head's scale. It is no part of its caller, most of which have no such cache. */
+template <int V> __device__ __noinline__ void write_float8(uint8_t *to, float_vector<V> vector, float scale)
 {
     uint32_t words[V / 4];
 #pragma unroll
     for (int i = 0; i < V; i += 4) {
-        words[i / 4] = 0;
+        float four[4];
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            words[i / 4] |= (uint32_t)copes_float8_of(x[i + j] / scale) << 8 * j;
+            four[j] = scale == 1 ? vector.x[i + j] : vector.x[i + j] / scale;
+        words[i / 4] = pack_float8(four);
     }
     if constexpr (V == 8)
         *reinterpret_cast<uint2 *>(to) = make_uint2(words[0], words[1]);
@@ -67,11 +71,16 @@ DEVICE void write_cached(const cache_arguments &cache, const cache_rows &rows, i
                          const float (&x)[V])
 {
     const int64_t at = find_cached(cache, rows, slot, head) + place;
-    if (cache.float8)
-        write_float8(static_cast<uint8_t *>(rows.data) + at, x,
-                     rows.scale == nullptr ? 1 : rows.scale[head * rows.scale_step]);
-    else
+    if (!cache.float8) {
         raw<T, V>::write(static_cast<T *>(rows.data) + at, x);
+        return;
+    }
+    float_vector<V> vector;
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        vector.x[i] = x[i];
+    write_float8(static_cast<uint8_t *>(rows.data) + at, vector,
+                 rows.scale == nullptr ? 1 : rows.scale[head * rows.scale_step]);
 }
 
 /* A vector of v on its way to the cache. */

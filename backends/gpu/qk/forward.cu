@@ -18,7 +18,7 @@ template <typename T, int SHARES> struct forward_rows {
             if (!has_share(all, tile, i))
                 continue;
             const row_place row(all, tile, i);
-            words[i].read(lrpe::first_row<const T>(all.side[row.keys].src, row.place), 0, at.plain);
+            words[i].read(lrpe::first_row<const T>(side_of(all, row.keys).src, row.place), 0, at.plain);
         }
     }
     __device__ __forceinline__ void read_slots(const row_arguments &all, const tile_place &tile)
@@ -29,7 +29,7 @@ template <typename T, int SHARES> struct forward_rows {
             if (all.cache.keys.data == nullptr || !has_share(all, tile, i))
                 continue;
             const row_place row(all, tile, i);
-            if (row.keys != 0 && row.live)
+            if (row.keys && row.live)
                 slot[i] = find_slot(all.cache, row.place);
         }
     }
@@ -63,7 +63,7 @@ template <typename T, int V>
 DEVICE void normalize(const row_arguments &all, const row_place &row, const lrpe::unit_places &at, float squares,
                       const float *weights, float (&y)[2][V])
 {
-    const float factor = norm_factor(all, all.side[row.keys], squares);
+    const float factor = norm_factor(all, side_of(all, row.keys), squares);
     float w[2][V];
     find_weights<T>(all, row, at, weights, w);
 #pragma unroll
@@ -107,7 +107,7 @@ DEVICE void turn_row(const row_arguments &all, const row_place &row, const lrpe:
                      const lrpe::block_rotations<vector_length<T>> &made, int slot)
 {
     constexpr int V = vector_length<T>;
-    const side_rows &side = all.side[row.keys];
+    const side_rows side = side_of(all, row.keys);
     float y[2][V];
     rotation rotations[V];
     words.unpack(y);

@@ -14,7 +14,7 @@ template <typename T> DEVICE void read_shared_weights(const row_arguments &all, 
     const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
     for (int i = thread; i < 2 * all.d; i += threads) {
         const int keys = i >= all.d;
-        const norm_weights &weights = all.side[keys].weights;
+        const norm_weights weights = side_of(all, keys).weights;
         if (weights.data == nullptr || weights.row != 0)
             continue;
         const int at = i - (keys != 0 ? all.d : 0);
@@ -35,12 +35,12 @@ template <typename T, int V>
 DEVICE void find_weights(const row_arguments &all, const row_place &row, const lrpe::unit_places &at,
                          const float *shared, float (&w)[2][V])
 {
-    const norm_weights &weights = all.side[row.keys].weights;
+    const norm_weights weights = side_of(all, row.keys).weights;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int place = row.place.head * weights.row + at.plain[i];
         if (weights.row == 0) {
-            read_floats(shared + row.keys * all.d + at.plain[i], w[i]);
+            read_floats(shared + (row.keys ? all.d : 0) + at.plain[i], w[i]);
             continue;
         }
         if (weights.narrow)
@@ -78,8 +78,8 @@ template <int COUNT> struct row_sums {
                                         float (&sum)[COUNT]) const
     {
         const int own = (int)threadIdx.y + share * (int)blockDim.y;
-        const int first = !all.over_heads ? own : row.token * all.rows + row.keys * all.side[0].heads;
-        const int count = !all.over_heads ? 1 : all.side[row.keys].heads;
+        const int first = !all.over_heads ? own : row.token * all.rows + (row.keys ? all.side[0].heads : 0);
+        const int count = !all.over_heads ? 1 : side_of(all, row.keys).heads;
         for (int i = 0; i < COUNT; i++)
             sum[i] = sum_of((row.live ? first : 0) * parts, count * parts, i);
     }

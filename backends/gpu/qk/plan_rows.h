@@ -186,7 +186,7 @@ inline const char *cut_tokens(const copes_qk_problem &problem, int lanes, row_ar
     all->splits = divider(splits);
     all->tiles = divider(lrpe::times(all->n, tokens));
     all->blocks = (uint32_t)blocks();
-    all->rotation_bytes = (uint32_t)std::min<size_t>(all->source.bytes(), MOST_BYTES + 1);
+    all->rotation_bytes = (uint32_t)std::min<size_t>(divide_up((int64_t)all->source.bytes(), 16) * 16, 2 * MOST_BYTES);
     cut->sums = (int64_t)cut->threads.y * cut->share * lrpe::times(lanes, 32);
     return nullptr;
 }

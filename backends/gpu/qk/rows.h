@@ -44,16 +44,41 @@ struct row_arguments {
     lrpe::anywhere_plan source;
     side_rows side[2];
     int n, d, units;
-    int rows;                /* of a token: all heads of q, then those of k */
-    divider rows_here;       /* of a token in one block */
-    divider splits;          /* the blocks that share a token's rows */
-    divider tiles;           /* of the tokens of a batch entry */
-    uint32_t blocks;         /* tiles of all entries times splits */
-    uint32_t rotation_bytes; /* of a block's rotations and positions in shared memory; the weights follow */
+    int rows;          /* of a token: all heads of q, then those of k */
+    divider rows_here; /* of a token in one block */
+    divider splits;    /* the blocks that share a token's rows */
+    divider tiles;     /* of the tokens of a batch entry */
+    uint32_t blocks;   /* tiles of all entries times splits */
+    uint32_t
+        rotation_bytes; /* of a block's rotations and positions in shared memory, a whole number of vectors; the weights follow */
     float eps, weight_offset;
     bool over_heads, round_between;
     cache_arguments cache;
 };
+
+DEVICE lrpe::tensor_rows choose(bool second, const lrpe::tensor_rows &a, const lrpe::tensor_rows &b)
+{
+    lrpe::tensor_rows rows;
+    rows.data = second ? b.data : a.data;
+    rows.b = second ? b.b : a.b;
+    rows.h = second ? b.h : a.h;
+    rows.n = second ? b.n : a.n;
+    return rows;
+}
+
+/* The side of a row. An index into the argument would be a load from memory, and so would be a choice between addresses in it: a
+ * choice between values is none. */
+DEVICE side_rows side_of(const row_arguments &all, bool keys)
+{
+    const side_rows &a = all.side[0], &b = all.side[1];
+    return {choose(keys, a.src, b.src),
+            choose(keys, a.x, b.x),
+            choose(keys, a.dst, b.dst),
+            {keys ? b.weights.data : a.weights.data, keys ? b.weights.row : a.weights.row,
+             keys ? b.weights.narrow : a.weights.narrow},
+            keys ? b.heads : a.heads,
+            keys ? b.inverse_length : a.inverse_length};
+}
 
 /* The tokens of a block, and the first of its rows of each. */
 struct tile_place {
@@ -72,8 +97,8 @@ struct tile_place {
 /* A row of a thread. One that has none has the place of the block's first row, and `live` is false. */
 struct row_place {
     lrpe::block_place place; /* its head is of q or of k */
-    int token, keys;         /* token: counted from the block's first; keys: 1 for k */
-    bool live;
+    int token;               /* counted from the block's first */
+    bool keys, live;
 
     __device__ __forceinline__ row_place(const row_arguments &all, const tile_place &tile, int share)
     {
@@ -83,7 +108,7 @@ struct row_place {
         token = live ? token : 0;
         const int head = tile.place.head + (live ? (int)row : 0);
         keys = head >= all.side[0].heads;
-        place = {head - (keys != 0 ? all.side[0].heads : 0), tile.place.token + token, tile.place.entry};
+        place = {head - (keys ? all.side[0].heads : 0), tile.place.token + token, tile.place.entry};
     }
 };
 
