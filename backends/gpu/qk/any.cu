@@ -206,13 +206,13 @@ __global__ void LAUNCH_BOUNDS(THREADS, 1) qk_any(GPU_PARAMETER any_arguments arg
         if (all.side[side].rows > 0)
             clear_sums<T>(all, side);
     for (int64_t index = blockIdx.x; index < groups; index += gridDim.x) {
-        const any_group group = find_group(problem, index);
+        const any_group group = find_group(read_again(problem), index);
         if constexpr (BACKWARD)
-            backward_group<T>(all, group, memory);
+            backward_group<T>(read_again(all), group, memory);
         else if (group.side == 2)
-            copy_values<T>(problem, group);
+            copy_values<T>(read_again(problem), group);
         else
-            forward_group<T>(problem, group, memory);
+            forward_group<T>(read_again(problem), group, memory);
     }
 }
 

@@ -20,7 +20,7 @@ template <typename T, encoding E, norm NORM, int SHARE> struct backward_rows {
             if (!has_share(all, tile, i))
                 continue;
             const row_place row(all, tile, i);
-            const side_rows side = side_of(all, row.keys);
+            const side_rows side = side_of(read_again(all), row.keys);
             g[i].read(lrpe::first_row<const T>(side.src, row.place), 0, at.plain);
             if (NORM != norm::none && side.weights.data != nullptr)
                 x[i].read(lrpe::first_row<const T>(side.x, row.place), 0, at.plain);
@@ -42,11 +42,12 @@ template <typename T, encoding E, norm NORM, int SHARE> struct backward_rows {
     {
 #pragma unroll
         for (int i = 0; i < SHARE; i++) {
+            const row_arguments &now = read_again(all);
             float w[2][V], value[2][V];
-            if (!has_share(all, tile, i))
+            if (!has_share(now, tile, i))
                 continue;
-            const row_place row(all, tile, i);
-            find_weights<T>(all, row, at, weights, w);
+            const row_place row(now, tile, i);
+            find_weights<T>(now, row, at, weights, w);
             x[i].unpack(value);
 #pragma unroll
             for (int j = 0; j < 2 * V; j++)
@@ -60,8 +61,8 @@ template <typename T, encoding E, norm NORM, int SHARE> struct backward_rows {
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < SHARE; i++)
-            if (has_share(all, tile, i))
-                sums.get(all, row_place(all, tile, i), i, sum[i]);
+            if (has_share(read_again(all), tile, i))
+                sums.get(read_again(all), row_place(read_again(all), tile, i), i, sum[i]);
     }
 };
 
@@ -83,33 +84,37 @@ DEVICE void pass_norm(const row_arguments &all, const row_place &row, const lrpe
     }
 }
 
-/* Does all for the tokens of a tile. Adds to `learned` what the only row of a thread gives to its weights' gradients. */
+/* Does all for the tokens of a tile. Parts of the argument are read again and again, as AMD's scalar registers do not hold all of
+ * it through the loop. Adds to `learned` what the only row of a thread gives to its weights' gradients. */
 template <typename T, encoding E, norm NORM, bool ON_LINE, int SHARE, bool WEIGHTS>
-DEVICE void run_tile(const row_arguments &all, const tile_place &tile, const lrpe::unit_places &at,
+DEVICE void run_tile(const row_arguments &all, uint32_t block, const lrpe::unit_places &at,
                      const lrpe::block_rotations<vector_length<T>> &made, const float *weights, const row_sums<2> &sums,
                      unit_learning<vector_length<T>> &learned)
 {
     constexpr int V = vector_length<T>;
+    const auto tile = [&] { return tile_place(read_again(all), block); };
     backward_rows<T, E, NORM, SHARE> rows;
     float back[SHARE][2][V], sum[SHARE][2];
-    make_rotations<ON_LINE, sizeof(T) == 4>(all, made, tile, [&] { rows.read(all, tile, at); });
+    make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile(),
+                                            [&] { rows.read(read_again(all), tile(), at); });
 #pragma unroll
     for (int i = 0; i < SHARE; i++)
-        if (has_share(all, tile, i))
-            rows.turn_back(row_place(all, tile, i), at, made, i, back[i]);
+        if (has_share(read_again(all), tile(), i))
+            rows.turn_back(row_place(read_again(all), tile(), i), at, made, i, back[i]);
     if constexpr (NORM != norm::none)
-        rows.sum(all, tile, at, weights, sums, back, sum);
+        rows.sum(read_again(all), tile(), at, weights, sums, back, sum);
 #pragma unroll
     for (int i = 0; i < SHARE; i++) {
-        if (!has_share(all, tile, i))
+        const row_arguments &now = read_again(all);
+        if (!has_share(now, tile(), i))
             continue;
-        const row_place row(all, tile, i);
-        const side_rows side = side_of(all, row.keys);
+        const row_place row(now, tile(), i);
+        const side_rows side = side_of(now, row.keys);
         if constexpr (NORM != norm::none) {
             float x[2][V], terms[2][V];
             rows.x[i].unpack(x);
             if (side.weights.data != nullptr)
-                pass_norm<T>(all, row, at, weights, x, sum[i], back[i], terms);
+                pass_norm<T>(now, row, at, weights, x, sum[i], back[i], terms);
             if (WEIGHTS && row.live && side.weights.data != nullptr)
                 learned.add(terms);
         }
@@ -133,14 +138,14 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, 1) qk_backward(GPU_PARAMETER learnin
     if (NORM != norm::none)
         read_shared_weights<T>(all, weights);
 #pragma unroll 1
-    for (uint32_t block = blockIdx.x; block < all.blocks; block += gridDim.x) {
-        run_tile<T, E, NORM, ON_LINE, SHARE, WEIGHTS>(all, tile_place(all, block), at, made, weights, sums, learned);
+    for (uint32_t block = blockIdx.x; block < read_again(all).blocks; block += gridDim.x) {
+        run_tile<T, E, NORM, ON_LINE, SHARE, WEIGHTS>(read_again(all), block, at, made, weights, sums, learned);
         if (!WEIGHTS)
             return;
         __syncthreads();
     }
     if constexpr (WEIGHTS)
-        leave_sums(learning, at, learned, reinterpret_cast<float *>(dynamic_shared()));
+        leave_sums(read_again(learning), at, learned, reinterpret_cast<float *>(dynamic_shared()));
 }
 
 inline constexpr variant_word backward_name = "qk_backward", gradient_names[] = {"weights fixed", "weights learn"};
@@ -196,8 +201,11 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
     set_launch(plan, WEIGHTS ? slots * splits : all.rows.blocks, cut.threads, shared);
     plan->workspace = WEIGHTS ? count_partials(problem, slots, splits, all.side) : 0;
     set_tiling(plan, all);
-    return is_on_line(problem.side[0].rotate) ? take_kernel<T, E, WEIGHTS, true>(cut, plan)
-                                              : take_kernel<T, E, WEIGHTS, false>(cut, plan);
+    if (is_on_line(problem.side[0].rotate))
+        return take_kernel<T, E, WEIGHTS, true>(cut, plan);
+    if constexpr (!WEIGHTS || LEARNS_ANYWHERE)
+        return take_kernel<T, E, WEIGHTS, false>(cut, plan);
+    return refuse(plan, backward_name, "weights learn, and positions are not integers on a line");
 }
 
 /* The problem as its strides alone have it: the workspace hangs on no address. */
@@ -237,8 +245,10 @@ template <typename T, encoding E, bool ON_LINE> static void list_kernels(variant
     list->add(backward_variant<T, E, norm::none, false, ON_LINE>);
     list->add(backward_variant<T, E, norm::warp, false, ON_LINE>);
     list->add(backward_variant<T, E, norm::block, false, ON_LINE>);
-    list->add(backward_variant<T, E, norm::warp, true, ON_LINE>);
-    list->add(backward_variant<T, E, norm::block, true, ON_LINE>);
+    if constexpr (ON_LINE || LEARNS_ANYWHERE) {
+        list->add(backward_variant<T, E, norm::warp, true, ON_LINE>);
+        list->add(backward_variant<T, E, norm::block, true, ON_LINE>);
+    }
 }
 
 void list_backward(variant_list *list)

@@ -43,7 +43,7 @@ DEVICE void sum_squares(const row_arguments &all, const tile_place &tile, const 
 #pragma unroll
     for (int i = 0; i < SHARES; i++) {
         float x[2][vector_length<T>];
-        if (!has_share(all, tile, i))
+        if (!has_share(read_again(all), tile, i))
             continue;
         rows.words[i].unpack(x);
         squares[i][0] = sum_of_unit(at, x, x);
@@ -54,8 +54,8 @@ DEVICE void sum_squares(const row_arguments &all, const tile_place &tile, const 
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < SHARES; i++)
-        if (has_share(all, tile, i))
-            sums.get(all, row_place(all, tile, i), i, squares[i]);
+        if (has_share(read_again(all), tile, i))
+            sums.get(read_again(all), row_place(read_again(all), tile, i), i, squares[i]);
 }
 
 /* Norms a unit. */
@@ -142,15 +142,15 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, 1) qk_forward(GPU_PARAMETER row_argu
     if (NORM != norm::none)
         read_shared_weights<T>(all, weights);
     value_copy<T> values(all, tile);
-    make_rotations<ON_LINE, sizeof(T) == 4>(all, made, tile, [&] { rows.read(all, tile, at); });
-    values.write(all, tile);
+    make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile, [&] { rows.read(read_again(all), tile, at); });
+    values.write(read_again(all), tile);
     if (NORM != norm::none)
-        sum_squares<NORM>(all, tile, at, rows, sums, squares);
+        sum_squares<NORM>(read_again(all), tile, at, rows, sums, squares);
 #pragma unroll
     for (int i = 0; i < SHARES; i++)
-        if (has_share(all, tile, i))
-            turn_row<T, E, NORM>(all, row_place(all, tile, i), at, rows.words[i], squares[i][0], weights, made,
-                                 rows.slot[i]);
+        if (has_share(read_again(all), tile, i))
+            turn_row<T, E, NORM>(read_again(all), row_place(read_again(all), tile, i), at, rows.words[i], squares[i][0],
+                                 weights, made, rows.slot[i]);
 }
 
 inline constexpr variant_word forward_name = "qk_forward";

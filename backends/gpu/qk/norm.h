@@ -14,7 +14,7 @@ template <typename T> DEVICE void read_shared_weights(const row_arguments &all, 
     const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
     for (int i = thread; i < 2 * all.d; i += threads) {
         const int keys = i >= all.d;
-        const norm_weights weights = side_of(all, keys).weights;
+        const norm_weights weights = side_of(read_again(all), keys).weights;
         if (weights.data == nullptr || weights.row != 0)
             continue;
         const int at = i - (keys != 0 ? all.d : 0);
