@@ -161,6 +161,8 @@ inline int lanes_of(const copes_qk_problem &problem, int units, row_cut *cut)
  * norm over all heads needs a token in one block. */
 inline const char *cut_tokens(const copes_qk_problem &problem, int lanes, row_arguments *all, row_cut *cut)
 {
+    if (problem.over_heads && all->rows > cut->share * MOST_THREADS)
+        return "the heads of a token, which a norm is over, are more than a block's";
     const int wanted = cut->learns ? WANTED_TO_LEARN : WANTED_THREADS;
     const int capacity = std::max(wanted / lanes, 1), entries = (int)problem.side[0].rotate.b;
     int splits = problem.over_heads ? 1 : lrpe::times(all->rows, cut->share * capacity);
