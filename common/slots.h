@@ -61,13 +61,14 @@ typedef enum copes_qk_slot {
     COPES_QK_GRAD_Q_OUT = COPES_SLOT(qk_norm_rope_backward.grad_q_out),
     COPES_QK_GRAD_K_OUT = COPES_SLOT(qk_norm_rope_backward.grad_k_out)
 } copes_qk_slot;
-typedef enum copes_qk_out_slot { /* the first two are gradients in the backward */
-                                 COPES_QK_Q_OUT = COPES_OUT_SLOT(qk_norm_rope_forward.q_out),
-                                 COPES_QK_K_OUT = COPES_OUT_SLOT(qk_norm_rope_forward.k_out),
-                                 COPES_QK_K_CACHE = COPES_OUT_SLOT(qk_norm_rope_forward.k_cache),
-                                 COPES_QK_V_CACHE = COPES_OUT_SLOT(qk_norm_rope_forward.v_cache),
-                                 COPES_QK_GRAD_WQ = COPES_OUT_SLOT(qk_norm_rope_backward.grad_wq),
-                                 COPES_QK_GRAD_WK = COPES_OUT_SLOT(qk_norm_rope_backward.grad_wk)
+/* In the backward the first two are gradients. */
+typedef enum copes_qk_out_slot {
+    COPES_QK_Q_OUT = COPES_OUT_SLOT(qk_norm_rope_forward.q_out),
+    COPES_QK_K_OUT = COPES_OUT_SLOT(qk_norm_rope_forward.k_out),
+    COPES_QK_K_CACHE = COPES_OUT_SLOT(qk_norm_rope_forward.k_cache),
+    COPES_QK_V_CACHE = COPES_OUT_SLOT(qk_norm_rope_forward.v_cache),
+    COPES_QK_GRAD_WQ = COPES_OUT_SLOT(qk_norm_rope_backward.grad_wq),
+    COPES_QK_GRAD_WK = COPES_OUT_SLOT(qk_norm_rope_backward.grad_wk)
 } copes_qk_out_slot;
 
 #endif

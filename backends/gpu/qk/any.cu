@@ -240,8 +240,8 @@ template <typename T> void plan_any(const gpu_device &device, const copes_qk_pro
     const int64_t wanted = std::max<int64_t>(rotate.b * rotate.n * heads, 1);
     side_partials side[2] = {};
     int64_t most = wanted;
-    if (is_learning(
-            problem)) { /* a workspace that is there already is of a kernel that refused the tensors' addresses */
+    if (is_learning(problem)) {
+        /* A workspace that is there already is of a kernel that refused the tensors' addresses. */
         const int64_t bytes = std::max<int64_t>(count_partials(problem, 1, 1, side), 1);
         most = std::min<int64_t>(wanted, plan->workspace > 0 ? plan->workspace / bytes : 4 * device.multiprocessors);
         plan->workspace = std::max(plan->workspace, most * bytes);

@@ -14,7 +14,7 @@ struct cache_rows {
     void *data;
     int64_t block, place, head;
     const float *scale; /* of float8; nullptr: 1 */
-    int scale_step;
+    int64_t scale_step;
 };
 
 struct cache_arguments {

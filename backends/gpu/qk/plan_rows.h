@@ -27,14 +27,15 @@ struct row_cut {
     int64_t sums; /* numbers that meet in shared memory, of one kind */
 };
 
-/* Can the rows of a norm's weights be read in whole vectors? */
+/* Can the rows of a norm's weights be read in whole vectors, by places of 32 bits? */
 template <typename T> bool fits_weights(const copes_qk_side &side, int64_t d)
 {
-    const int64_t lengths[2] = {side.weight_rows, d};
-    if (side.weight_dtype == storage<T>::dtype)
-        return in_vectors<T>(side.weight, lengths, 2);
-    return in_vectors<f32>(side.weight, lengths, 2) &&
-           (side.weight.data == nullptr || side.weight_rows == 1 || side.weight.stride[0] <= INT32_MAX);
+    const int64_t lengths[2] = {side.weight_rows, d}, row = side.weight.stride[0];
+    if (side.weight.data != nullptr &&
+        (row < 0 ? -row : row) > (INT32_MAX - d) / std::max<int64_t>(side.weight_rows, 1))
+        return false;
+    return side.weight_dtype == storage<T>::dtype ? in_vectors<T>(side.weight, lengths, 2)
+                                                  : in_vectors<f32>(side.weight, lengths, 2);
 }
 
 /* Can a cache's heads be written in whole vectors, of float8 8 or 4 bytes long? */
@@ -116,7 +117,7 @@ inline cache_rows describe_cache(const copes_qk_cache &cache)
             cache.data.stride[1],
             cache.data.stride[2],
             static_cast<const float *>(cache.scale.data),
-            (int)cache.scale.stride[0]};
+            cache.scale.stride[0]};
 }
 
 inline cache_arguments describe_caches(const copes_qk_problem &problem, int v)

@@ -44,13 +44,12 @@ struct row_arguments {
     lrpe::anywhere_plan source;
     side_rows side[2];
     int n, d, units;
-    int rows;          /* of a token: all heads of q, then those of k */
-    divider rows_here; /* of a token in one block */
-    divider splits;    /* the blocks that share a token's rows */
-    divider tiles;     /* of the tokens of a batch entry */
-    uint32_t blocks;   /* tiles of all entries times splits */
-    uint32_t
-        rotation_bytes; /* of a block's rotations and positions in shared memory, a whole number of vectors; the weights follow */
+    int rows;                /* of a token: all heads of q, then those of k */
+    divider rows_here;       /* of a token in one block */
+    divider splits;          /* the blocks that share a token's rows */
+    divider tiles;           /* of the tokens of a batch entry */
+    uint32_t blocks;         /* tiles of all entries times splits */
+    uint32_t rotation_bytes; /* of a block's rotations and positions: whole vectors, which the weights follow */
     float eps, weight_offset;
     bool over_heads, round_between;
     cache_arguments cache;
