@@ -12,6 +12,7 @@ typedef struct qk_sketch {
     bool short_weights; /* of the case's type */
     double eps, weight_offset;
     bool all_heads, round_between;
+    bool fixed_weights; /* backward: their gradients are not asked for */
 } qk_sketch;
 
 /* What a backward has of it: no caches, and keys' gradients wherever there are keys. */
@@ -60,6 +61,7 @@ static check_case drawn(const qk_sketch *s, check_type type, copes_kind kind)
     c.qk.cache_type = s->float8 == 0 ? type : s->float8;
     if (kind == COPES_QK_NORM_ROPE_BACKWARD)
         make_backward(&c);
+    c.qk.grad_weights = c.qk.grad_weights && !s->fixed_weights;
     return c;
 }
 
@@ -210,6 +212,29 @@ static void add_both(case_list *list, const qk_sketch *s, check_type type)
     }
 }
 
+/* One for each kind of kernel that GPUs have: by pairing, norm, positions, and whether weights learn. */
+static void add_kinds(case_list *list, check_type type)
+{
+    enum { INTERLEAVED = 1, NORMS = 2, ALL_HEADS = 4, FRACTIONS = 8, FIXED = 16, KINDS = 32 };
+    for (int kind = 0; kind < KINDS; kind++) {
+        const check_weights weights = kind & NORMS ? ONE_ROW : CHECK_NO_WEIGHTS;
+        const qk_sketch s = {.turn = {.b = 1,
+                                      .h = 2,
+                                      .d = 64,
+                                      .grid = {3},
+                                      .shared = true,
+                                      .interleaved = (kind & INTERLEAVED) != 0,
+                                      .position_rank = kind & FRACTIONS ? 1 : 0,
+                                      .position_type = CHECK_F32,
+                                      .positions = CHECK_FRACTION},
+                             .qk = {KEYS(1), .wq = weights, .wk = weights},
+                             .all_heads = (kind & ALL_HEADS) != 0,
+                             .fixed_weights = (kind & FIXED) != 0};
+        if (kind & NORMS || (kind & (ALL_HEADS | FIXED)) == 0)
+            add_both(list, &s, type);
+    }
+}
+
 void check_qk_table(case_list *list)
 {
     for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++)
@@ -219,6 +244,8 @@ void check_qk_table(case_list *list)
         add_both(list, &long_sketches[i], CHECK_F32);
         add_both(list, &long_sketches[i], CHECK_BF16);
     }
+    for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++)
+        add_kinds(list, float_types[t]);
 }
 
 static bool chance(uint64_t *state, int64_t in)

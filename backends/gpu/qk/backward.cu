@@ -87,28 +87,26 @@ DEVICE void pass_norm(const row_arguments &all, const row_place &row, const lrpe
 /* Does all for the tokens of a tile. Parts of the argument are read again and again, as AMD's scalar registers do not hold all of
  * it through the loop. Adds to `learned` what the only row of a thread gives to its weights' gradients. */
 template <typename T, encoding E, norm NORM, bool ON_LINE, int SHARE, bool WEIGHTS>
-DEVICE void run_tile(const row_arguments &all, uint32_t block, const lrpe::unit_places &at,
+DEVICE void run_tile(const row_arguments &all, const tile_place &tile, const lrpe::unit_places &at,
                      const lrpe::block_rotations<vector_length<T>> &made, const float *weights, const row_sums<2> &sums,
                      unit_learning<vector_length<T>> &learned)
 {
     constexpr int V = vector_length<T>;
-    const auto tile = [&] { return tile_place(read_again(all), block); };
     backward_rows<T, E, NORM, SHARE> rows;
     float back[SHARE][2][V], sum[SHARE][2];
-    make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile(),
-                                            [&] { rows.read(read_again(all), tile(), at); });
+    make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile, [&] { rows.read(read_again(all), tile, at); });
 #pragma unroll
     for (int i = 0; i < SHARE; i++)
-        if (has_share(read_again(all), tile(), i))
-            rows.turn_back(row_place(read_again(all), tile(), i), at, made, i, back[i]);
+        if (has_share(read_again(all), tile, i))
+            rows.turn_back(row_place(read_again(all), tile, i), at, made, i, back[i]);
     if constexpr (NORM != norm::none)
-        rows.sum(read_again(all), tile(), at, weights, sums, back, sum);
+        rows.sum(read_again(all), tile, at, weights, sums, back, sum);
 #pragma unroll
     for (int i = 0; i < SHARE; i++) {
         const row_arguments &now = read_again(all);
-        if (!has_share(now, tile(), i))
+        if (!has_share(now, tile, i))
             continue;
-        const row_place row(now, tile(), i);
+        const row_place row(now, tile, i);
         const side_rows side = side_of(now, row.keys);
         if constexpr (NORM != norm::none) {
             float x[2][V], terms[2][V];
@@ -139,7 +137,8 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, 1) qk_backward(GPU_PARAMETER learnin
         read_shared_weights<T>(all, weights);
 #pragma unroll 1
     for (uint32_t block = blockIdx.x; block < read_again(all).blocks; block += gridDim.x) {
-        run_tile<T, E, NORM, ON_LINE, SHARE, WEIGHTS>(read_again(all), block, at, made, weights, sums, learned);
+        run_tile<T, E, NORM, ON_LINE, SHARE, WEIGHTS>(read_again(all), tile_place(read_again(all), block), at, made,
+                                                      weights, sums, learned);
         if (!WEIGHTS)
             return;
         __syncthreads();
