@@ -17,6 +17,6 @@ void copes_qk_rotation(const copes_call *call, int side, copes_op *op, copes_cal
 copes_status copes_qk_check_caches(copes_call *call);
 
 /* qk_plan.c */
-void copes_qk_plan(const copes_call *call, copes_problem *problem);
+void copes_qk_plan(const copes_call *call, copes_problem *out);
 
 #endif
