@@ -30,14 +30,13 @@ static copes_status check_attributes(const copes_call *call, int rank)
 static copes_status check_saved(copes_call *call, const copes_tensor *lead)
 {
     const copes_act act = call->op->act.act;
-    copes_tensor *x = &call->in[COPES_ACT_X], *o = &call->in[COPES_ACT_O];
     if (act == COPES_ACT_SOFTMAX || act == COPES_ACT_NONE)
-        x->name = NULL;
+        call->in[COPES_ACT_X] = &copes_absent;
     if (act != COPES_ACT_SOFTMAX)
-        o->name = NULL;
+        call->in[COPES_ACT_O] = &copes_absent;
     if (act == COPES_ACT_NONE)
         return COPES_OK;
-    const copes_tensor *saved = act == COPES_ACT_SOFTMAX ? o : x;
+    const copes_tensor *saved = call->in[act == COPES_ACT_SOFTMAX ? COPES_ACT_O : COPES_ACT_X];
     COPES_TRY(act == COPES_ACT_SOFTMAX
                   ? copes_require(call, saved, "o", "the backward of softmax needs the forward's output")
                   : copes_require(call, saved, "x", "the backward of this activation needs the forward's input"));
@@ -47,7 +46,7 @@ static copes_status check_saved(copes_call *call, const copes_tensor *lead)
 
 static copes_status check(copes_call *call)
 {
-    const copes_tensor *lead = &call->in[call->info->backward ? COPES_ACT_GRAD_O : COPES_ACT_X];
+    const copes_tensor *lead = call->in[call->info->backward ? COPES_ACT_GRAD_O : COPES_ACT_X];
     COPES_TRY(copes_check_floating(call, lead));
     if (lead->rank < 1)
         return copes_fail(COPES_ERROR_SHAPE, "%s: %s has rank 0; it must be 1 to %d", call->info->name, lead->name,
@@ -95,14 +94,13 @@ static bool merge_last(copes_act_problem *problem)
 
 static void plan(const copes_call *call, copes_problem *out)
 {
-    static const copes_tensor absent = {0};
     copes_act_problem *problem = &out->act;
-    const copes_tensor *src = &call->in[call->info->backward ? COPES_ACT_GRAD_O : COPES_ACT_X];
-    const copes_tensor *saved = &absent, *dst = &call->out[COPES_ACT_OUT];
-    if (call->info->backward && copes_present(&call->in[COPES_ACT_X]))
-        saved = &call->in[COPES_ACT_X];
-    else if (copes_present(&call->in[COPES_ACT_O]))
-        saved = &call->in[COPES_ACT_O];
+    const copes_tensor *src = call->in[call->info->backward ? COPES_ACT_GRAD_O : COPES_ACT_X];
+    const copes_tensor *saved = &copes_absent, *dst = call->out[COPES_ACT_OUT];
+    if (call->info->backward && copes_present(call->in[COPES_ACT_X]))
+        saved = call->in[COPES_ACT_X];
+    else if (copes_present(call->in[COPES_ACT_O]))
+        saved = call->in[COPES_ACT_O];
     *problem = (copes_act_problem){.act = call->op->act.act,
                                    .backward = call->info->backward,
                                    .dtype = src->dtype,

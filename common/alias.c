@@ -6,7 +6,7 @@ static bool may_replace(const copes_call *call, int input, int output)
 {
     if (call->info->out[output]->replaces != input + 1)
         return false;
-    const copes_tensor *in = &call->in[input], *out = &call->out[output];
+    const copes_tensor *in = call->in[input], *out = call->out[output];
     bool same = in->rank == out->rank;
     for (int i = 0; i < in->rank && same; i++)
         same = in->shape[i] == out->shape[i];
@@ -16,9 +16,9 @@ static bool may_replace(const copes_call *call, int input, int output)
 copes_status copes_check_aliases(const copes_call *call)
 {
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
-        const copes_tensor *out = &call->out[i];
+        const copes_tensor *out = call->out[i];
         for (int j = 0; j < COPES_MAX_INPUTS + i; j++) {
-            const copes_tensor *other = j < COPES_MAX_INPUTS ? &call->in[j] : &call->out[j - COPES_MAX_INPUTS];
+            const copes_tensor *other = j < COPES_MAX_INPUTS ? call->in[j] : call->out[j - COPES_MAX_INPUTS];
             if (!copes_present(out) || !copes_present(other) || out->data == NULL || other->data == NULL ||
                 !copes_tensor_may_overlap(out, other) || (may_replace(call, j, i) && copes_tensor_same(out, other)))
                 continue;
@@ -41,7 +41,7 @@ copes_status copes_check_workspace(const copes_call *call, void *workspace, size
                                   .high = 2 * halves,
                                   .data = workspace};
     for (int i = 0; i < COPES_MAX_INPUTS + COPES_MAX_OUTPUTS; i++) {
-        const copes_tensor *tensor = i < COPES_MAX_INPUTS ? &call->in[i] : &call->out[i - COPES_MAX_INPUTS];
+        const copes_tensor *tensor = i < COPES_MAX_INPUTS ? call->in[i] : call->out[i - COPES_MAX_INPUTS];
         if (copes_present(tensor) && copes_tensor_may_overlap(&scratch, tensor))
             return copes_fail(COPES_ERROR_ALIAS, "%s: the workspace overlaps %s; it must have memory of its own",
                               call->info->name, tensor->name);

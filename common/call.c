@@ -14,10 +14,16 @@ static const char *types_of(const char *const *types, int i)
     return types != NULL && types[i] != NULL ? types[i] : COPES_FLOATING_TYPES;
 }
 
-/* Reads one row of slots. `required` slots must be there; those that the operator lacks must not. `types`: the types of
- * those that are not any of the floating ones. */
+/* The tensors of a call, by slots; of slots without one nothing is written. */
+typedef struct call_memory {
+    copes_tensor in[COPES_MAX_INPUTS], out[COPES_MAX_OUTPUTS];
+} call_memory;
+
+/* Reads one row of slots into `memory`. Slots that are not optional must be there; those that the operator lacks must not.
+ * `types`: the types of those that are not any of the floating ones. */
 static copes_status read_slots(const copes_call *call, const copes_slot_info *const *slots, int count,
-                               DLTensor *const *given, copes_tensor *tensors, const char *row, const char *const *types)
+                               DLTensor *const *given, copes_tensor *memory, const copes_tensor **tensors,
+                               const char *row, const char *const *types)
 {
     for (int i = 0; i < count; i++) {
         if (slots[i] == NULL && given[i] != NULL)
@@ -29,7 +35,8 @@ static copes_status read_slots(const copes_call *call, const copes_slot_info *co
         if (given[i] == NULL)
             return copes_fail(COPES_ERROR_NULL, "%s: %s is NULL; it must be a tensor", call->info->name,
                               slots[i]->name);
-        COPES_TRY(copes_tensor_read(call->info->name, slots[i]->name, types_of(types, i), given[i], &tensors[i]));
+        COPES_TRY(copes_tensor_read(call->info->name, slots[i]->name, types_of(types, i), given[i], &memory[i]));
+        tensors[i] = &memory[i];
     }
     return COPES_OK;
 }
@@ -44,9 +51,11 @@ static copes_status check_reserved(const copes_call *call, size_t from)
 }
 
 /* What both entry points check first: the descriptor and the inputs. Outputs are only noted as asked for. */
-static copes_status read_call(const copes_op *op, const copes_args *args, copes_call *call, const copes_family **family)
+static copes_status read_call(const copes_op *op, const copes_args *args, call_memory *memory, copes_call *call,
+                              const copes_family **family)
 {
     *call = (copes_call){.op = op};
+    copes_call_clear(call);
     if (op == NULL)
         return copes_fail(COPES_ERROR_NULL, "op is NULL; it must point to a descriptor");
     call->info = copes_op_find(op->kind, family);
@@ -56,7 +65,7 @@ static copes_status read_call(const copes_op *op, const copes_args *args, copes_
     COPES_TRY(check_reserved(call, (*family)->reserved));
     if (args == NULL)
         return copes_fail(COPES_ERROR_NULL, "%s: args is NULL; it must point to the tensors", call->info->name);
-    return read_slots(call, call->info->in, COPES_MAX_INPUTS, args->in, call->in, "in", (*family)->types);
+    return read_slots(call, call->info->in, COPES_MAX_INPUTS, args->in, memory->in, call->in, "in", (*family)->types);
 }
 
 static copes_status check_device(const copes_call *call, const copes_tensor *tensor, DLDevice device, const char *whose)
@@ -73,10 +82,10 @@ static copes_status check_inputs_together(const copes_call *call)
 {
     const copes_tensor *first = NULL;
     for (int i = 0; i < COPES_MAX_INPUTS; i++) {
-        if (first == NULL && copes_present(&call->in[i]))
-            first = &call->in[i];
+        if (first == NULL && copes_present(call->in[i]))
+            first = call->in[i];
         if (first != NULL)
-            COPES_TRY(check_device(call, &call->in[i], first->device, "the device of the first input"));
+            COPES_TRY(check_device(call, call->in[i], first->device, "the device of the first input"));
     }
     return COPES_OK;
 }
@@ -89,11 +98,11 @@ static copes_status check_specs(const copes_call *call)
         int64_t bytes = copes_dtype_size(spec->dtype);
         for (int j = 0; j < spec->rank && bytes >= 0; j++)
             bytes = copes_multiply(bytes, spec->shape[j] > 0 ? spec->shape[j] : 1);
-        if (!copes_present(&call->out[i]) || bytes >= 0)
+        if (!copes_present(call->out[i]) || bytes >= 0)
             continue;
         char text[COPES_SHAPE_TEXT];
         return copes_fail(COPES_ERROR_SIZE, "%s: %s is to have shape %s of %s; its size in bytes must fit 63 bits",
-                          call->info->name, call->out[i].name, copes_shape_text(spec->rank, spec->shape, text),
+                          call->info->name, call->out[i]->name, copes_shape_text(spec->rank, spec->shape, text),
                           copes_dtype_name(spec->dtype));
     }
     return COPES_OK;
@@ -101,9 +110,10 @@ static copes_status check_specs(const copes_call *call)
 
 copes_status copes_infer(const copes_op *op, const copes_args *args)
 {
+    call_memory memory;
     copes_call call;
     const copes_family *family;
-    COPES_TRY(read_call(op, args, &call, &family));
+    COPES_TRY(read_call(op, args, &memory, &call, &family));
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) { /* their contents do not count yet, only that they are asked for */
         if (args->out[i] == NULL)
             continue;
@@ -114,10 +124,11 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
         if (args->out[i]->shape == NULL)
             return copes_fail(COPES_ERROR_NULL, "%s: %s has a NULL shape; it must point to room for %d lengths",
                               call.info->name, call.info->out[i]->name, COPES_MAX_RANK);
-        call.out[i].name = call.info->out[i]->name;
+        memory.out[i] = (copes_tensor){.name = call.info->out[i]->name};
+        call.out[i] = &memory.out[i];
         if (call.info->out[i]->updated)
-            COPES_TRY(copes_tensor_read(call.info->name, call.out[i].name, types_of(family->out_types, i), args->out[i],
-                                        &call.out[i]));
+            COPES_TRY(copes_tensor_read(call.info->name, call.out[i]->name, types_of(family->out_types, i),
+                                        args->out[i], &memory.out[i]));
     }
     COPES_TRY(check_inputs_together(&call));
     COPES_TRY(family->check(&call));
@@ -130,8 +141,8 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
         out->ndim = call.spec[i].rank;
         out->dtype = copes_dtype_dlpack(call.spec[i].dtype);
         for (int j = 0; j < COPES_MAX_INPUTS; j++)
-            if (copes_present(&call.in[j]))
-                out->device = call.in[j].device;
+            if (copes_present(call.in[j]))
+                out->device = call.in[j]->device;
         out->strides = NULL;
         out->byte_offset = 0;
         for (int j = 0; j < call.spec[i].rank; j++)
@@ -143,7 +154,7 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
 static copes_status check_outputs(const copes_call *call)
 {
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
-        const copes_tensor *out = &call->out[i];
+        const copes_tensor *out = call->out[i];
         if (!copes_present(out))
             continue;
         if (!call->info->out[i]->updated) { /* else the family's check has looked at it */
@@ -158,7 +169,7 @@ static copes_status check_outputs(const copes_call *call)
 static copes_status check_data(const copes_call *call)
 {
     for (int i = 0; i < COPES_MAX_INPUTS + COPES_MAX_OUTPUTS; i++) {
-        const copes_tensor *tensor = i < COPES_MAX_INPUTS ? &call->in[i] : &call->out[i - COPES_MAX_INPUTS];
+        const copes_tensor *tensor = i < COPES_MAX_INPUTS ? call->in[i] : call->out[i - COPES_MAX_INPUTS];
         if (copes_present(tensor) && tensor->count > 0 && tensor->data == NULL)
             return copes_fail(COPES_ERROR_NULL, "%s: %s has %lld elements and data NULL; it must point to them",
                               call->info->name, tensor->name, (long long)tensor->count);
@@ -168,22 +179,23 @@ static copes_status check_data(const copes_call *call)
 
 /* Everything about a call that does not need its data. `empty`: no output has an element, so there is nothing to do. */
 static copes_status check_call(const copes_context *context, const copes_op *op, const copes_args *args,
-                               copes_call *call, copes_problem *problem, bool *empty)
+                               call_memory *memory, copes_call *call, copes_problem *problem, bool *empty)
 {
     const copes_family *family;
     *empty = true;
     if (context == NULL)
         return copes_fail(COPES_ERROR_NULL, "context is NULL; it must come from copes_context_create");
-    COPES_TRY(read_call(op, args, call, &family));
-    COPES_TRY(read_slots(call, call->info->out, COPES_MAX_OUTPUTS, args->out, call->out, "out", family->out_types));
+    COPES_TRY(read_call(op, args, memory, call, &family));
+    COPES_TRY(read_slots(call, call->info->out, COPES_MAX_OUTPUTS, args->out, memory->out, call->out, "out",
+                         family->out_types));
     for (int i = 0; i < COPES_MAX_INPUTS; i++)
-        COPES_TRY(check_device(call, &call->in[i], context->device, "the context's"));
+        COPES_TRY(check_device(call, call->in[i], context->device, "the context's"));
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
-        COPES_TRY(check_device(call, &call->out[i], context->device, "the context's"));
+        COPES_TRY(check_device(call, call->out[i], context->device, "the context's"));
     COPES_TRY(family->check(call));
     COPES_TRY(check_outputs(call));
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
-        *empty = *empty && (!copes_present(&call->out[i]) || call->out[i].count == 0);
+        *empty = *empty && (!copes_present(call->out[i]) || call->out[i]->count == 0);
     *empty = *empty || call->idle;
     problem->kind = op->kind;
     if (!*empty)
@@ -191,7 +203,7 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
     const copes_dtype dtype = call->spec[COPES_FIRST_OUT].dtype;
     if ((context->backend->dtypes >> dtype & 1) == 0)
         return copes_fail(COPES_ERROR_UNSUPPORTED, "%s: %s has type %s, which the %s backend does not run",
-                          call->info->name, call->out[COPES_FIRST_OUT].name, copes_dtype_name(dtype),
+                          call->info->name, call->out[COPES_FIRST_OUT]->name, copes_dtype_name(dtype),
                           context->backend->info.name);
     return COPES_OK;
 }
@@ -205,37 +217,66 @@ static copes_status padded_workspace(const copes_call *call, const copes_plan *p
         *size = (size_t)padded;
         return COPES_OK;
     }
-    const copes_tensor *largest = &call->out[COPES_FIRST_OUT];
+    const copes_tensor *largest = call->out[COPES_FIRST_OUT];
     for (int i = 0; i < COPES_MAX_INPUTS; i++)
-        if (copes_present(&call->in[i]) && call->in[i].count > largest->count)
-            largest = &call->in[i];
+        if (copes_present(call->in[i]) && call->in[i]->count > largest->count)
+            largest = call->in[i];
     char text[COPES_SHAPE_TEXT];
     return copes_fail(COPES_ERROR_SIZE,
                       "%s: %s has shape %s; its lengths must be such that the size of the workspace fits 63 bits",
                       call->info->name, largest->name, copes_shape_text(largest->rank, largest->shape, text));
 }
 
-/* A checked call, how it is to be run, and the bytes of workspace that the caller is to bring. */
+/* How a call is to be run, and the bytes of workspace that the caller is to bring. */
 typedef struct planned_call {
-    copes_call call;
     copes_problem problem;
     bool empty; /* nothing is to be done, and nothing below is filled in */
     copes_plan plan;
     size_t workspace;
 } planned_call;
 
-static copes_status plan_call(const copes_context *context, const copes_op *op, const copes_args *args, bool with_data,
-                              planned_call *planned)
+/* The caller's workspace as kernels are given it. */
+static void *align(void *workspace)
 {
-    COPES_TRY(check_call(context, op, args, &planned->call, &planned->problem, &planned->empty));
-    if (with_data)
-        COPES_TRY(check_data(&planned->call));
-    COPES_TRY(copes_check_aliases(&planned->call));
+    const uintptr_t mask = COPES_WORKSPACE_ALIGNMENT - 1;
+    return (void *)(((uintptr_t)workspace + mask) & ~mask);
+}
+
+/* Whether the workspace that came is the one that the plan needs, and apart from all tensors. */
+static copes_status check_workspace(const copes_call *call, size_t needed, void *workspace, size_t size)
+{
+    if (needed == 0)
+        return COPES_OK;
+    if (workspace == NULL || size < needed)
+        return copes_fail(COPES_ERROR_WORKSPACE, "%s: the workspace has %zu bytes%s; it must have %zu",
+                          call->info->name, size, workspace == NULL ? " at NULL" : "", needed);
+    return copes_check_workspace(call, align(workspace), needed - (COPES_WORKSPACE_ALIGNMENT - 1));
+}
+
+/* The workspace of a call that is to be run. */
+typedef struct given_workspace {
+    void *data;
+    size_t size;
+} given_workspace;
+
+/* `given`: NULL where the call is not to be run, and has no data to check. Never inlined: what it knows of the tensors has the
+ * size of several pages, and is off the stack again when a kernel runs. */
+__attribute__((noinline)) static copes_status plan_call(const copes_context *context, const copes_op *op,
+                                                        const copes_args *args, const given_workspace *given,
+                                                        planned_call *planned)
+{
+    call_memory memory;
+    copes_call call;
+    COPES_TRY(check_call(context, op, args, &memory, &call, &planned->problem, &planned->empty));
+    if (given != NULL)
+        COPES_TRY(check_data(&call));
+    COPES_TRY(copes_check_aliases(&call));
     planned->workspace = 0;
     if (planned->empty)
         return COPES_OK;
     COPES_TRY(context->backend->plan(context->state, &planned->problem, &planned->plan));
-    return padded_workspace(&planned->call, &planned->plan, &planned->workspace);
+    COPES_TRY(padded_workspace(&call, &planned->plan, &planned->workspace));
+    return given == NULL ? COPES_OK : check_workspace(&call, planned->workspace, given->data, given->size);
 }
 
 static copes_status find_workspace_size(const copes_context *context, const copes_op *op, const copes_args *args,
@@ -244,7 +285,7 @@ static copes_status find_workspace_size(const copes_context *context, const cope
     planned_call planned;
     if (size == NULL)
         return copes_fail(COPES_ERROR_NULL, "size is NULL; it must point to where the size goes");
-    COPES_TRY(plan_call(context, op, args, false, &planned));
+    COPES_TRY(plan_call(context, op, args, NULL, &planned));
     *size = planned.workspace;
     return COPES_OK;
 }
@@ -255,7 +296,7 @@ static copes_status explain(const copes_context *context, const copes_op *op, co
     planned_call planned;
     if (text == NULL || size == 0)
         return copes_fail(COPES_ERROR_NULL, "text is NULL or has no room; it must take some lines");
-    COPES_TRY(plan_call(context, op, args, false, &planned));
+    COPES_TRY(plan_call(context, op, args, NULL, &planned));
     if (planned.empty)
         snprintf(text, size, "nothing to do: no output has an element\n");
     else
@@ -289,18 +330,12 @@ static copes_status run(const copes_context *context, const copes_op *op, const 
                         size_t workspace_size)
 {
     planned_call planned;
-    COPES_TRY(plan_call(context, op, args, true, &planned));
+    const given_workspace given = {workspace, workspace_size};
+    COPES_TRY(plan_call(context, op, args, &given, &planned));
     if (planned.empty)
         return COPES_OK;
-    const size_t needed = planned.workspace;
-    if (needed > 0 && (workspace == NULL || workspace_size < needed))
-        return copes_fail(COPES_ERROR_WORKSPACE, "%s: the workspace has %zu bytes%s; it must have %zu",
-                          planned.call.info->name, workspace_size, workspace == NULL ? " at NULL" : "", needed);
-    const uintptr_t mask = COPES_WORKSPACE_ALIGNMENT - 1;
-    void *const aligned = needed == 0 ? NULL : (void *)(((uintptr_t)workspace + mask) & ~mask);
-    if (needed > 0)
-        COPES_TRY(copes_check_workspace(&planned.call, aligned, needed - mask));
-    return context->backend->run(context->state, &planned.problem, &planned.plan, aligned);
+    return context->backend->run(context->state, &planned.problem, &planned.plan,
+                                 planned.workspace == 0 ? NULL : align(workspace));
 }
 
 /* All in the library's own floating-point mode, as default scales are arithmetic, and so is how many threads a size is

@@ -18,12 +18,13 @@ typedef struct copes_lrpe_shape {
     bool sectioned, mixed; /* mixed: theta has a row for each dimension, and angles are sums over them */
 } copes_lrpe_shape;
 
-/* A call under examination. Tensors whose name is NULL are absent. */
+/* A call under examination. Its tensors are elsewhere, as one call's may serve another and a stack may be small; there is one for
+ * each slot, and a slot without a tensor has copes_absent. */
 typedef struct copes_call {
     const copes_op *op;
     const copes_op_info *info;
-    copes_tensor in[COPES_MAX_INPUTS];
-    copes_tensor out[COPES_MAX_OUTPUTS];
+    const copes_tensor *in[COPES_MAX_INPUTS];
+    const copes_tensor *out[COPES_MAX_OUTPUTS];
     copes_spec spec[COPES_MAX_OUTPUTS]; /* what each output must be; filled by check */
     bool accumulate_double;             /* T is float64 */
     copes_lrpe_shape lrpe;              /* filled by lrpe's check, for its plan; of qk's, by its check, that of q */
@@ -35,7 +36,7 @@ typedef struct copes_call {
 
 typedef struct copes_family {
     /* Attributes and inputs: are they right, and what do they make the outputs? May drop an input that the attributes
-     * do not need, by clearing its name. Of outputs only those that are updated have more than a name by then. */
+     * do not need, by putting copes_absent in its place. Of outputs only those that are updated have more than a name by then. */
     copes_status (*check)(copes_call *call);
     /* The problem of a call that passed every check and has something to compute. */
     void (*plan)(const copes_call *call, copes_problem *problem);
@@ -72,6 +73,15 @@ copes_status copes_check_floating(const copes_call *call, const copes_tensor *te
 copes_status copes_check_dtype(const copes_call *call, const copes_tensor *tensor, copes_dtype dtype, const char *like);
 copes_status copes_check_shape(const copes_call *call, const copes_tensor *tensor, int rank, const int64_t *shape,
                                const char *like);
+
+/* No slot has a tensor. */
+static inline void copes_call_clear(copes_call *call)
+{
+    for (int i = 0; i < COPES_MAX_INPUTS; i++)
+        call->in[i] = &copes_absent;
+    for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
+        call->out[i] = &copes_absent;
+}
 
 static inline bool copes_present(const copes_tensor *tensor)
 {

@@ -66,7 +66,7 @@ copes_softmax_axis copes_lrpe_softmax_axis(const copes_lrpe_attributes *attribut
 static copes_status read_shape(const copes_call *call, copes_lrpe_shape *shape)
 {
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
-    const copes_tensor *lead = &call->in[call->info->backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
+    const copes_tensor *lead = call->in[call->info->backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
     if (lead->rank != 3 && lead->rank != 4) {
         char text[COPES_SHAPE_TEXT];
         return copes_fail(COPES_ERROR_SHAPE, "%s: %s has shape %s; it must be (B, N, H, D) or (B, N, D)",
@@ -134,13 +134,13 @@ static copes_status read_angles(const copes_call *call, copes_lrpe_shape *shape)
 
 static copes_status check_optional(copes_call *call, const copes_lrpe_shape *shape)
 {
-    copes_tensor *x = &call->in[COPES_LRPE_X], *lse = &call->in[COPES_LRPE_LSE];
+    const copes_tensor *x = call->in[COPES_LRPE_X], *lse = call->in[COPES_LRPE_LSE];
     const copes_softmax_axis softmax = copes_lrpe_softmax_axis(&call->op->lrpe);
     if (call->info->backward) {
-        const copes_tensor *grad = &call->in[COPES_LRPE_GRAD_O];
-        const bool theta_learns = copes_present(&call->out[COPES_LRPE_GRAD_THETA]);
+        const copes_tensor *grad = call->in[COPES_LRPE_GRAD_O];
+        const bool theta_learns = copes_present(call->out[COPES_LRPE_GRAD_THETA]);
         if (call->op->lrpe.act == COPES_ACT_NONE && !theta_learns) {
-            x->name = NULL;
+            call->in[COPES_LRPE_X] = &copes_absent;
         } else {
             const int64_t four[4] = {shape->b, shape->n, shape->h, shape->d}, three[3] = {shape->b, shape->n, shape->d};
             COPES_TRY(copes_require(call, x, "x",
@@ -152,7 +152,7 @@ static copes_status check_optional(copes_call *call, const copes_lrpe_shape *sha
         }
     }
     if (softmax != COPES_OVER_SEQUENCE &&
-        (copes_present(lse) || (!call->info->backward && copes_present(&call->out[COPES_LRPE_OUT_LSE]))))
+        (copes_present(lse) || (!call->info->backward && copes_present(call->out[COPES_LRPE_OUT_LSE]))))
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: lse is given; it must be NULL but for softmax over the sequence",
                           call->info->name);
     if (!copes_present(lse))
@@ -165,7 +165,7 @@ static copes_status check_optional(copes_call *call, const copes_lrpe_shape *sha
 copes_status copes_lrpe_read(copes_call *call)
 {
     copes_lrpe_shape *shape = &call->lrpe;
-    const copes_tensor *lead = &call->in[call->info->backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
+    const copes_tensor *lead = call->in[call->info->backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
     COPES_TRY(check_enums(call));
     COPES_TRY(copes_check_floating(call, lead));
     call->accumulate_double = lead->dtype == COPES_F64;

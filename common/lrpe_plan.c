@@ -5,7 +5,7 @@ static copes_status check(copes_call *call)
 {
     COPES_TRY(copes_lrpe_read(call));
     const copes_lrpe_shape *shape = &call->lrpe;
-    const copes_dtype dtype = call->in[call->info->backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X].dtype;
+    const copes_dtype dtype = call->in[call->info->backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X]->dtype;
     const bool doubled = !call->info->backward && call->op->lrpe.variant == COPES_LRPE_COSINE;
     const int64_t features = doubled ? copes_multiply(shape->d, 2) : shape->d;
     if (features < 0)
@@ -19,7 +19,7 @@ static copes_status check(copes_call *call)
                                                       .rank = 3,
                                                       .shape = {shape->b, shape->h, shape->d}};
     if (call->info->backward) {
-        const copes_tensor *theta = &call->in[COPES_LRPE_THETA];
+        const copes_tensor *theta = call->in[COPES_LRPE_THETA];
         copes_spec *learned = &call->spec[COPES_LRPE_GRAD_THETA];
         *learned = (copes_spec){.dtype = call->accumulate_double ? COPES_F64 : COPES_F32, .rank = theta->rank};
         for (int i = 0; i < theta->rank; i++)
@@ -71,15 +71,15 @@ static void plan_angles(const copes_call *call, const copes_lrpe_shape *shape, c
         problem->segment[j] = (copes_segment){begin, end, shape->sectioned ? begin : 0};
         begin = shape->mixed ? 0 : end;
     }
-    problem->theta = theta_view(&call->in[COPES_LRPE_THETA], scalar);
-    if (call->info->backward && copes_present(&call->out[COPES_LRPE_GRAD_THETA]))
-        problem->grad_theta = theta_view(&call->out[COPES_LRPE_GRAD_THETA], scalar);
+    problem->theta = theta_view(call->in[COPES_LRPE_THETA], scalar);
+    if (call->info->backward && copes_present(call->out[COPES_LRPE_GRAD_THETA]))
+        problem->grad_theta = theta_view(call->out[COPES_LRPE_GRAD_THETA], scalar);
 }
 
 /* (m, B, N), whether the tensor has positions or adds to those on a line. */
 static void plan_positions(const copes_call *call, const copes_lrpe_shape *shape, copes_lrpe_problem *problem)
 {
-    const copes_tensor *positions = &call->in[COPES_LRPE_POSITIONS], *offsets = &call->in[COPES_LRPE_OFFSETS];
+    const copes_tensor *positions = call->in[COPES_LRPE_POSITIONS], *offsets = call->in[COPES_LRPE_OFFSETS];
     problem->counted = !copes_present(positions);
     problem->length = shape->length;
     problem->grid_rank = shape->grid_rank;
@@ -94,14 +94,13 @@ static void plan_positions(const copes_call *call, const copes_lrpe_shape *shape
         problem->positions.stride[problem->counted ? 1 : 3 - tensor->rank + i] = tensor->stride[i];
 }
 
-static void plan(const copes_call *call, copes_problem *out)
+void copes_lrpe_plan(const copes_call *call, copes_lrpe_problem *problem)
 {
     const copes_lrpe_shape *shape = &call->lrpe;
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
     const bool backward = call->info->backward;
     const double amplitude = attributes->amplitude != 0 ? attributes->amplitude : 1;
-    const copes_tensor *src = &call->in[backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
-    copes_lrpe_problem *problem = &out->lrpe;
+    const copes_tensor *src = call->in[backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X];
     *problem = (copes_lrpe_problem){
         .variant = attributes->variant,
         .pairing = attributes->pairing,
@@ -109,7 +108,7 @@ static void plan(const copes_call *call, copes_problem *out)
         .softmax = copes_lrpe_softmax_axis(attributes),
         .backward = backward,
         .dtype = src->dtype,
-        .theta_dtype = call->in[COPES_LRPE_THETA].dtype,
+        .theta_dtype = call->in[COPES_LRPE_THETA]->dtype,
         .b = shape->b,
         .n = shape->n,
         .h = shape->h,
@@ -122,12 +121,17 @@ static void plan(const copes_call *call, copes_problem *out)
         .theta_sign = attributes->inverse != 0 ? -1 : 1,
         .prefix = attributes->prefix,
         .src = view_of(src),
-        .x = backward ? view_of(&call->in[COPES_LRPE_X]) : (copes_view){0},
-        .dst = view_of(&call->out[COPES_LRPE_OUT]),
-        .lse = lse_view(backward ? &call->in[COPES_LRPE_LSE] : &call->out[COPES_LRPE_OUT_LSE]),
+        .x = backward ? view_of(call->in[COPES_LRPE_X]) : (copes_view){0},
+        .dst = view_of(call->out[COPES_LRPE_OUT]),
+        .lse = lse_view(backward ? call->in[COPES_LRPE_LSE] : call->out[COPES_LRPE_OUT_LSE]),
     };
     plan_positions(call, shape, problem);
     plan_angles(call, shape, problem);
+}
+
+static void plan(const copes_call *call, copes_problem *problem)
+{
+    copes_lrpe_plan(call, &problem->lrpe);
 }
 
 static const char *const types[COPES_MAX_INPUTS] = {

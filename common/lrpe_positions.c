@@ -24,7 +24,7 @@ static copes_status check_no_grid(const copes_call *call)
         if (absent[i].value != 0)
             return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: %s is %lld; with positions it must be 0", call->info->name,
                               absent[i].name, (long long)absent[i].value);
-    if (copes_present(&call->in[COPES_LRPE_OFFSETS]))
+    if (copes_present(call->in[COPES_LRPE_OFFSETS]))
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: offsets is given; with positions it must be NULL",
                           call->info->name);
     return COPES_OK;
@@ -32,7 +32,7 @@ static copes_status check_no_grid(const copes_call *call)
 
 static copes_status read_positions(const copes_call *call, copes_lrpe_shape *shape)
 {
-    const copes_tensor *positions = &call->in[COPES_LRPE_POSITIONS];
+    const copes_tensor *positions = call->in[COPES_LRPE_POSITIONS];
     COPES_TRY(check_no_grid(call));
     COPES_TRY(check_position_tensor(call, positions));
     const int64_t m = positions->rank == 3 ? positions->shape[0] : 1, shapes[3] = {m, shape->b, shape->n};
@@ -55,7 +55,7 @@ static copes_status read_positions(const copes_call *call, copes_lrpe_shape *sha
 
 static copes_status check_offsets(const copes_call *call, const copes_lrpe_shape *shape)
 {
-    const copes_tensor *offsets = &call->in[COPES_LRPE_OFFSETS];
+    const copes_tensor *offsets = call->in[COPES_LRPE_OFFSETS];
     if (!copes_present(offsets))
         return COPES_OK;
     COPES_TRY(check_position_tensor(call, offsets));
@@ -106,7 +106,7 @@ static copes_status check_range(const copes_call *call, const copes_lrpe_shape *
         if (call->op->lrpe.offset[j] != 0)
             return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: offset[%d] is %lld; with %d-d positions it must be 0",
                               call->info->name, j, (long long)call->op->lrpe.offset[j], shape->grid_rank);
-    for (int j = 0; j < shape->grid_rank && !copes_present(&call->in[COPES_LRPE_POSITIONS]); j++) {
+    for (int j = 0; j < shape->grid_rank && !copes_present(call->in[COPES_LRPE_POSITIONS]); j++) {
         const int64_t offset = call->op->lrpe.offset[j], length = shape->grid[j];
         if (offset <= -limit || offset >= limit || (length > 0 && offset > limit - length))
             return copes_fail(
@@ -120,7 +120,7 @@ static copes_status check_range(const copes_call *call, const copes_lrpe_shape *
 
 copes_status copes_lrpe_check_positions(const copes_call *call, copes_lrpe_shape *shape)
 {
-    if (copes_present(&call->in[COPES_LRPE_POSITIONS]))
+    if (copes_present(call->in[COPES_LRPE_POSITIONS]))
         COPES_TRY(read_positions(call, shape));
     else
         COPES_TRY(check_grid(call, shape));
@@ -163,7 +163,7 @@ static copes_status check_sections(const copes_call *call, copes_lrpe_shape *sha
  * dimension it takes pad_theta. */
 static copes_status check_width(const copes_call *call, const copes_lrpe_shape *shape)
 {
-    const copes_tensor *theta = &call->in[COPES_LRPE_THETA];
+    const copes_tensor *theta = call->in[COPES_LRPE_THETA];
     char text[COPES_SHAPE_TEXT];
     const copes_lrpe_attributes *attributes = &call->op->lrpe;
     const int m = shape->grid_rank;
@@ -187,7 +187,7 @@ static copes_status check_width(const copes_call *call, const copes_lrpe_shape *
 /* (m, H, K) or (m, 1, K): the rows of one dimension after another, whose angles are summed. */
 static copes_status check_mixed_theta(const copes_call *call, copes_lrpe_shape *shape)
 {
-    const copes_tensor *theta = &call->in[COPES_LRPE_THETA];
+    const copes_tensor *theta = call->in[COPES_LRPE_THETA];
     const int64_t heads = theta->shape[1] == 1 ? 1 : shape->h, wanted[3] = {shape->grid_rank, heads, shape->k};
     shape->mixed = true;
     shape->e = shape->k;
@@ -200,7 +200,7 @@ static copes_status check_mixed_theta(const copes_call *call, copes_lrpe_shape *
 
 copes_status copes_lrpe_check_theta(const copes_call *call, copes_lrpe_shape *shape)
 {
-    const copes_tensor *theta = &call->in[COPES_LRPE_THETA];
+    const copes_tensor *theta = call->in[COPES_LRPE_THETA];
     const char *op = call->info->name;
     if (theta->dtype != COPES_F32 && theta->dtype != COPES_F16 && theta->dtype != COPES_BF16)
         return copes_fail(COPES_ERROR_DTYPE, "%s: theta has type %s; it must be %s", op, copes_dtype_name(theta->dtype),

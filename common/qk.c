@@ -38,6 +38,7 @@ void copes_qk_rotation(const copes_call *call, int side, copes_op *op, copes_cal
         op->lrpe.sections[j] = attributes->sections[j];
     }
     *rotation = (copes_call){.op = op, .info = call->info};
+    copes_call_clear(rotation);
     rotation->in[call->info->backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X] = call->in[from];
     rotation->in[COPES_LRPE_THETA] = call->in[COPES_QK_THETA];
     rotation->in[COPES_LRPE_POSITIONS] = call->in[COPES_QK_POSITIONS];
@@ -79,7 +80,7 @@ static copes_status check_absent(const copes_call *call, const copes_tensor *ten
 /* The tensor that a side turns: (B, N, heads, D), of the same batch and tokens as q's. */
 static copes_status check_source(const copes_call *call, int side)
 {
-    const copes_tensor *from = &call->in[copes_qk_source(call, side)], *q = &call->in[copes_qk_source(call, 0)];
+    const copes_tensor *from = call->in[copes_qk_source(call, side)], *q = call->in[copes_qk_source(call, 0)];
     COPES_TRY(copes_check_floating(call, from));
     if (from->rank != 4) {
         char text[COPES_SHAPE_TEXT];
@@ -111,8 +112,8 @@ static copes_status check_rotation(copes_call *call, int side)
 /* (D) or (heads, D). */
 static copes_status check_weight(copes_call *call, int side)
 {
-    const copes_tensor *from = &call->in[copes_qk_source(call, side)], *weight = &call->in[COPES_QK_WQ + side];
-    const copes_tensor *learned = &call->out[COPES_QK_GRAD_WQ + side];
+    const copes_tensor *from = call->in[copes_qk_source(call, side)], *weight = call->in[COPES_QK_WQ + side];
+    const copes_tensor *learned = call->out[COPES_QK_GRAD_WQ + side];
     const int64_t heads = from->shape[2], d = from->shape[3];
     if (!copes_present(weight))
         return call->info->backward ? check_absent(call, learned, side == 0 ? "wq" : "wk") : COPES_OK;
@@ -129,7 +130,7 @@ static copes_status check_weight(copes_call *call, int side)
     }
     if (!call->info->backward)
         return COPES_OK;
-    const copes_tensor *x = &call->in[COPES_QK_Q + side];
+    const copes_tensor *x = call->in[COPES_QK_Q + side];
     COPES_TRY(copes_require(call, x, side == 0 ? "q" : "k", "the backward of a norm needs the forward's input"));
     COPES_TRY(copes_check_dtype(call, x, from->dtype, from->name));
     COPES_TRY(copes_check_shape(call, x, 4, from->shape, "as the forward's input"));
@@ -150,38 +151,38 @@ static copes_status check_side(copes_call *call, int side)
 static copes_status check_no_keys(const copes_call *call)
 {
     const char *k = call->info->backward ? "grad_k_out" : "k";
-    COPES_TRY(check_absent(call, &call->in[COPES_QK_WK], k));
-    COPES_TRY(check_absent(call, &call->out[COPES_QK_K_OUT], k));
+    COPES_TRY(check_absent(call, call->in[COPES_QK_WK], k));
+    COPES_TRY(check_absent(call, call->out[COPES_QK_K_OUT], k));
     if (call->info->backward) {
-        COPES_TRY(check_absent(call, &call->in[COPES_QK_K], k));
-        return check_absent(call, &call->out[COPES_QK_GRAD_WK], k);
+        COPES_TRY(check_absent(call, call->in[COPES_QK_K], k));
+        return check_absent(call, call->out[COPES_QK_GRAD_WK], k);
     }
-    return check_absent(call, &call->out[COPES_QK_K_CACHE], k);
+    return check_absent(call, call->out[COPES_QK_K_CACHE], k);
 }
 
 static copes_status check_backward(copes_call *call)
 {
-    const copes_tensor *grad_k = &call->in[COPES_QK_GRAD_K_OUT];
+    const copes_tensor *grad_k = call->in[COPES_QK_GRAD_K_OUT];
     COPES_TRY(check_side(call, 0));
-    if (!copes_present(&call->in[COPES_QK_WQ])) /* only a norm's backward reads it */
-        call->in[COPES_QK_Q].name = NULL;
+    if (!copes_present(call->in[COPES_QK_WQ])) /* only a norm's backward reads it */
+        call->in[COPES_QK_Q] = &copes_absent;
     if (!copes_present(grad_k))
         return check_no_keys(call);
     COPES_TRY(check_side(call, 1));
-    if (!copes_present(&call->in[COPES_QK_WK]))
-        call->in[COPES_QK_K].name = NULL;
-    return copes_require(call, &call->out[COPES_QK_K_OUT], "grad_k", "grad_k_out asks for it");
+    if (!copes_present(call->in[COPES_QK_WK]))
+        call->in[COPES_QK_K] = &copes_absent;
+    return copes_require(call, call->out[COPES_QK_K_OUT], "grad_k", "grad_k_out asks for it");
 }
 
 static copes_status check_forward(copes_call *call)
 {
     COPES_TRY(check_side(call, 0));
-    if (!copes_present(&call->in[COPES_QK_K]))
+    if (!copes_present(call->in[COPES_QK_K]))
         COPES_TRY(check_no_keys(call));
     else
         COPES_TRY(check_side(call, 1));
-    if (copes_present(&call->in[COPES_QK_K]) && !copes_present(&call->out[COPES_QK_K_OUT]) &&
-        !copes_present(&call->out[COPES_QK_K_CACHE]))
+    if (copes_present(call->in[COPES_QK_K]) && !copes_present(call->out[COPES_QK_K_OUT]) &&
+        !copes_present(call->out[COPES_QK_K_CACHE]))
         return copes_fail(COPES_ERROR_NULL, "%s: k_out and k_cache are NULL; with k one of them must be a tensor",
                           call->info->name);
     return copes_qk_check_caches(call);

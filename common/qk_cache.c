@@ -8,7 +8,7 @@ static bool is_float8(copes_dtype dtype)
 
 static copes_status check_values(const copes_call *call)
 {
-    const copes_tensor *q = &call->in[COPES_QK_Q], *k = &call->in[COPES_QK_K], *v = &call->in[COPES_QK_V];
+    const copes_tensor *q = call->in[COPES_QK_Q], *k = call->in[COPES_QK_K], *v = call->in[COPES_QK_V];
     if (v->rank != 4) {
         char text[COPES_SHAPE_TEXT];
         return copes_fail(COPES_ERROR_SHAPE, "%s: v has shape %s; it must be (B, N, Hk, E)", call->info->name,
@@ -22,16 +22,16 @@ static copes_status check_values(const copes_call *call)
 
 static copes_status check_slots(const copes_call *call)
 {
-    const copes_tensor *slots = &call->in[COPES_QK_SLOTS];
+    const copes_tensor *slots = call->in[COPES_QK_SLOTS];
     COPES_TRY(copes_require(call, slots, "slots", "a cache needs each token's place"));
     COPES_TRY(copes_check_dtype(call, slots, COPES_I64, ""));
-    return copes_check_shape(call, slots, 2, call->in[COPES_QK_Q].shape, "(B, N) to go with the tokens");
+    return copes_check_shape(call, slots, 2, call->in[COPES_QK_Q]->shape, "(B, N) to go with the tokens");
 }
 
 /* Of float8 keys or values, one for all heads or one for each. */
 static copes_status check_scale(const copes_call *call, int slot, const copes_tensor *cache, int64_t heads)
 {
-    const copes_tensor *scale = &call->in[slot];
+    const copes_tensor *scale = call->in[slot];
     if (!copes_present(scale))
         return COPES_OK;
     if (!is_float8(cache->dtype))
@@ -66,7 +66,7 @@ static copes_status check_cache(const copes_call *call, const copes_tensor *sour
 /* Both caches have the same places. */
 static copes_status check_alike(const copes_call *call)
 {
-    const copes_tensor *k = &call->out[COPES_QK_K_CACHE], *v = &call->out[COPES_QK_V_CACHE];
+    const copes_tensor *k = call->out[COPES_QK_K_CACHE], *v = call->out[COPES_QK_V_CACHE];
     const int64_t wanted[4] = {k->shape[0], k->shape[1], v->shape[2], v->shape[3]};
     COPES_TRY(copes_check_shape(call, v, 4, wanted, "with k_cache's blocks and page"));
     if (is_float8(k->dtype) == is_float8(v->dtype))
@@ -78,7 +78,7 @@ static copes_status check_alike(const copes_call *call)
 /* What must be absent without the cache that it is for. */
 static copes_status check_strays(const copes_call *call)
 {
-    const bool keys = copes_present(&call->out[COPES_QK_K_CACHE]), values = copes_present(&call->out[COPES_QK_V_CACHE]);
+    const bool keys = copes_present(call->out[COPES_QK_K_CACHE]), values = copes_present(call->out[COPES_QK_V_CACHE]);
     const struct {
         int slot;
         bool used;
@@ -88,16 +88,16 @@ static copes_status check_strays(const copes_call *call)
                   {COPES_QK_V, values, "v_cache"},
                   {COPES_QK_V_SCALE, values, "v_cache"}};
     for (size_t i = 0; i < sizeof strays / sizeof strays[0]; i++)
-        if (copes_present(&call->in[strays[i].slot]) && !strays[i].used)
+        if (copes_present(call->in[strays[i].slot]) && !strays[i].used)
             return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: %s is given; without %s it must be NULL", call->info->name,
-                              call->in[strays[i].slot].name, strays[i].cache);
+                              call->in[strays[i].slot]->name, strays[i].cache);
     return COPES_OK;
 }
 
 copes_status copes_qk_check_caches(copes_call *call)
 {
-    const copes_tensor *k_cache = &call->out[COPES_QK_K_CACHE], *v_cache = &call->out[COPES_QK_V_CACHE];
-    const copes_tensor *q = &call->in[COPES_QK_Q], *v = &call->in[COPES_QK_V];
+    const copes_tensor *k_cache = call->out[COPES_QK_K_CACHE], *v_cache = call->out[COPES_QK_V_CACHE];
+    const copes_tensor *q = call->in[COPES_QK_Q], *v = call->in[COPES_QK_V];
     const bool keys = copes_present(k_cache), values = copes_present(v_cache);
     COPES_TRY(check_strays(call));
     call->idle = q->shape[0] == 0 || q->shape[1] == 0;
@@ -105,7 +105,7 @@ copes_status copes_qk_check_caches(copes_call *call)
         return COPES_OK;
     COPES_TRY(check_slots(call));
     if (keys)
-        COPES_TRY(check_cache(call, &call->in[COPES_QK_K], k_cache, COPES_QK_K_SCALE));
+        COPES_TRY(check_cache(call, call->in[COPES_QK_K], k_cache, COPES_QK_K_SCALE));
     if (values) {
         COPES_TRY(copes_require(call, v, "v", "v_cache is written from it"));
         COPES_TRY(check_values(call));

@@ -22,13 +22,11 @@ static void plan_side(const copes_call *call, int which, copes_qk_side *side)
 {
     copes_op op;
     copes_call rotation;
-    copes_problem problem;
-    const copes_tensor *weight = &call->in[COPES_QK_WQ + which];
+    const copes_tensor *weight = call->in[COPES_QK_WQ + which];
     copes_qk_rotation(call, which, &op, &rotation);
     rotation.lrpe = call->lrpe;
-    rotation.lrpe.h = call->in[copes_qk_source(call, which)].shape[2];
-    copes_family_lrpe.plan(&rotation, &problem);
-    side->rotate = problem.lrpe;
+    rotation.lrpe.h = call->in[copes_qk_source(call, which)]->shape[2];
+    copes_lrpe_plan(&rotation, &side->rotate);
     if (!copes_present(weight))
         return;
     side->weight = weight_view(weight);
@@ -36,13 +34,13 @@ static void plan_side(const copes_call *call, int which, copes_qk_side *side)
     side->weight_rows = weight->rank == 2 ? weight->shape[0] : 1;
     if (!call->info->backward)
         return;
-    side->rotate.x = view_of(&call->in[COPES_QK_Q + which]);
-    side->grad_weight = weight_view(&call->out[COPES_QK_GRAD_WQ + which]);
+    side->rotate.x = view_of(call->in[COPES_QK_Q + which]);
+    side->grad_weight = weight_view(call->out[COPES_QK_GRAD_WQ + which]);
 }
 
 static copes_qk_cache plan_cache(const copes_call *call, int cache_slot, int scale_slot)
 {
-    const copes_tensor *cache = &call->out[cache_slot], *scale = &call->in[scale_slot];
+    const copes_tensor *cache = call->out[cache_slot], *scale = call->in[scale_slot];
     copes_qk_cache plan = {.data = view_of(cache), .scale = view_of(scale)};
     if (copes_present(scale) && scale->shape[0] == 1)
         plan.scale.stride[0] = 0;
@@ -51,11 +49,11 @@ static copes_qk_cache plan_cache(const copes_call *call, int cache_slot, int sca
 
 static void plan_caches(const copes_call *call, copes_qk_problem *problem)
 {
-    const copes_tensor *k_cache = &call->out[COPES_QK_K_CACHE], *v_cache = &call->out[COPES_QK_V_CACHE];
-    const copes_tensor *cache = copes_present(k_cache) ? k_cache : v_cache, *v = &call->in[COPES_QK_V];
+    const copes_tensor *k_cache = call->out[COPES_QK_K_CACHE], *v_cache = call->out[COPES_QK_V_CACHE];
+    const copes_tensor *cache = copes_present(k_cache) ? k_cache : v_cache, *v = call->in[COPES_QK_V];
     if (!copes_present(cache))
         return;
-    problem->slots = view_of(&call->in[COPES_QK_SLOTS]);
+    problem->slots = view_of(call->in[COPES_QK_SLOTS]);
     problem->blocks = cache->shape[0];
     problem->page = cache->shape[1];
     problem->cache_dtype = cache->dtype == COPES_U8 ? COPES_F8_E4M3 : cache->dtype;
@@ -73,7 +71,7 @@ void copes_qk_plan(const copes_call *call, copes_problem *out)
     *problem = (copes_qk_problem){
         .backward = call->info->backward,
         .dtype = call->spec[COPES_QK_Q_OUT].dtype,
-        .sides = copes_present(&call->in[copes_qk_source(call, 1)]) ? 2 : 1,
+        .sides = copes_present(call->in[copes_qk_source(call, 1)]) ? 2 : 1,
         .over_heads = attributes->norm_over == COPES_QK_NORM_ALL_HEADS,
         .round_between = attributes->round_between != 0,
         .eps = attributes->eps != 0 ? attributes->eps : 1e-6,

@@ -97,6 +97,8 @@ static copes_status read_shape(const char *op, const char *slot, const DLTensor 
     return COPES_OK;
 }
 
+const copes_tensor copes_absent = {.name = NULL};
+
 copes_status copes_tensor_read(const char *op, const char *slot, const char *types, const DLTensor *source,
                                copes_tensor *tensor)
 {

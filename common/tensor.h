@@ -19,6 +19,9 @@ typedef struct copes_tensor {
     char *data;                     /* the element at index 0, byte_offset added; may be NULL */
 } copes_tensor;
 
+/* What stands for a tensor that is not there. */
+extern const copes_tensor copes_absent;
+
 /* Shape and type of an output, as inferred. */
 typedef struct copes_spec {
     copes_dtype dtype;

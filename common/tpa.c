@@ -38,7 +38,7 @@ static copes_status check_attributes(const copes_call *call)
 /* The rank axis of a factor sits at `axis`; a key's or value's may be left out. */
 static copes_status check_rank(const copes_call *call, int slot, bool may_lack)
 {
-    const copes_tensor *tensor = &call->in[slot];
+    const copes_tensor *tensor = call->in[slot];
     if (tensor->rank == 4 || (may_lack && tensor->rank == 3))
         return COPES_OK;
     char text[COPES_SHAPE_TEXT];
@@ -49,7 +49,7 @@ static copes_status check_rank(const copes_call *call, int slot, bool may_lack)
 static copes_status check_factor(const copes_call *call, int slot, const int64_t shape[4], int rank_axis,
                                  const char *like)
 {
-    const copes_tensor *tensor = &call->in[slot];
+    const copes_tensor *tensor = call->in[slot];
     int64_t wanted[4];
     int rank = 0;
     for (int i = 0; i < 4; i++)
@@ -66,8 +66,8 @@ static int64_t rank_of(const copes_tensor *tensor, int axis)
 
 static sizes read_sizes(const copes_call *call)
 {
-    const copes_tensor *aq = &call->in[COPES_TPA_AQ], *bq = &call->in[COPES_TPA_BQ];
-    const copes_tensor *ak = &call->in[COPES_TPA_AK], *av = &call->in[COPES_TPA_AV], *bv = &call->in[COPES_TPA_BV];
+    const copes_tensor *aq = call->in[COPES_TPA_AQ], *bq = call->in[COPES_TPA_BQ];
+    const copes_tensor *ak = call->in[COPES_TPA_AK], *av = call->in[COPES_TPA_AV], *bv = call->in[COPES_TPA_BV];
     return (sizes){.b = aq->shape[0],
                    .n = aq->shape[1],
                    .m = ak->shape[1],
@@ -86,7 +86,7 @@ static copes_status check_batch(const copes_call *call, int64_t b)
     int64_t batch[COPES_TPA_BV + 1];
     bool same = true;
     for (int slot = COPES_TPA_AQ; slot <= COPES_TPA_BV; slot++) {
-        batch[slot] = call->in[slot].shape[0];
+        batch[slot] = call->in[slot]->shape[0];
         same = same && batch[slot] == b;
     }
     if (same)
@@ -118,16 +118,16 @@ static copes_status check_shapes(const copes_call *call, const sizes *s)
 static copes_status check(copes_call *call)
 {
     COPES_TRY(check_attributes(call));
-    const copes_tensor *aq = &call->in[COPES_TPA_AQ];
+    const copes_tensor *aq = call->in[COPES_TPA_AQ];
     COPES_TRY(copes_check_floating(call, aq));
     call->accumulate_double = aq->dtype == COPES_F64;
     for (int slot = COPES_TPA_AQ; slot <= COPES_TPA_BV; slot++) {
-        COPES_TRY(copes_check_dtype(call, &call->in[slot], aq->dtype, "aq"));
+        COPES_TRY(copes_check_dtype(call, call->in[slot], aq->dtype, "aq"));
         COPES_TRY(check_rank(call, slot, slot > COPES_TPA_BQ));
     }
     const sizes s = read_sizes(call);
     COPES_TRY(check_shapes(call, &s));
-    const copes_tensor *kv_len = &call->in[COPES_TPA_KV_LEN];
+    const copes_tensor *kv_len = call->in[COPES_TPA_KV_LEN];
     if (copes_present(kv_len)) {
         COPES_TRY(copes_check_dtype(call, kv_len, COPES_I32, ""));
         COPES_TRY(copes_check_shape(call, kv_len, 1, &s.b, "(B)"));
@@ -196,7 +196,7 @@ static void plan(const copes_call *call, copes_problem *out)
                               attributes->scale_k != 0 ? attributes->scale_k : 1 / (double)s.rk};
     const double scale_v = attributes->scale_v != 0 ? attributes->scale_v : 1 / (double)s.rv;
     const split_scale of_scores = split_product(scales, 3, -64), of_values = split_product(&scale_v, 1, -24);
-    const copes_dtype dtype = call->in[COPES_TPA_AQ].dtype;
+    const copes_dtype dtype = call->in[COPES_TPA_AQ]->dtype;
     out->tpa = (copes_tpa_problem){
         .dtype = dtype,
         .b = s.b,
@@ -214,15 +214,15 @@ static void plan(const copes_call *call, copes_problem *out)
         .value_exponent = of_values.exponent,
         .weight_scale = weight_scale_of(dtype, s.m, of_values),
         .causal = attributes->causal,
-        .aq = plain_view(&call->in[COPES_TPA_AQ]),
-        .bq = plain_view(&call->in[COPES_TPA_BQ]),
-        .ak = factor_view(&call->in[COPES_TPA_AK], 3),
-        .bk = factor_view(&call->in[COPES_TPA_BK], 2),
-        .av = factor_view(&call->in[COPES_TPA_AV], 3),
-        .bv = factor_view(&call->in[COPES_TPA_BV], 2),
-        .kv_len = plain_view(&call->in[COPES_TPA_KV_LEN]),
-        .o = plain_view(&call->out[COPES_TPA_OUT]),
-        .lse = plain_view(&call->out[COPES_TPA_OUT_LSE]),
+        .aq = plain_view(call->in[COPES_TPA_AQ]),
+        .bq = plain_view(call->in[COPES_TPA_BQ]),
+        .ak = factor_view(call->in[COPES_TPA_AK], 3),
+        .bk = factor_view(call->in[COPES_TPA_BK], 2),
+        .av = factor_view(call->in[COPES_TPA_AV], 3),
+        .bv = factor_view(call->in[COPES_TPA_BV], 2),
+        .kv_len = plain_view(call->in[COPES_TPA_KV_LEN]),
+        .o = plain_view(call->out[COPES_TPA_OUT]),
+        .lse = plain_view(call->out[COPES_TPA_OUT_LSE]),
     };
 }
 
