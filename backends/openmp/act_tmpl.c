@@ -66,9 +66,9 @@ static place find_place(const copes_act_problem *problem, int64_t at, unsigned m
 static void run_line(const copes_act_problem *problem, const place *at, int64_t count, bool stream)
 {
     if (problem->backward)
-        backward_storage(problem->act, at->src, at->saved, at->dst, count, stream);
+        TEMPLATE(backward_storage)(problem->act, at->src, at->saved, at->dst, count, stream);
     else
-        forward_storage(problem->act, at->src, at->dst, count, stream);
+        TEMPLATE(forward_storage)(problem->act, at->src, at->dst, count, stream);
 }
 
 /* A line whose elements are not neighbours, in parts that fit the cache. */
@@ -123,14 +123,14 @@ static void read_part(const storage *row, int64_t stride, int64_t begin, int64_t
 {
     if (stride != 1)
         gather(row + begin * stride, stride, line, count);
-    forward_reals(COPES_ACT_NONE, stride == 1 ? row + begin : line, y, count, ahead);
+    TEMPLATE(forward_reals)(COPES_ACT_NONE, stride == 1 ? row + begin : line, y, count, ahead);
     pad_row(y, count, fill);
 }
 
 static void write_part(storage *row, int64_t stride, int64_t begin, int64_t count, const real *y, bool stream,
                        storage *line)
 {
-    backward_reals(COPES_ACT_NONE, y, NULL, stride == 1 ? row + begin : line, count, stream, 0);
+    TEMPLATE(backward_reals)(COPES_ACT_NONE, y, NULL, stride == 1 ? row + begin : line, count, stream, 0);
     if (stride != 1)
         scatter(line, row + begin * stride, stride, count);
 }

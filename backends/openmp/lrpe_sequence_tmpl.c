@@ -37,7 +37,7 @@ static void slab_open(slab *s, char *memory)
     const copes_lrpe_problem *problem = s->problem;
     s->layout = layout_of(problem);
     s->stride = layout_stride(&s->layout);
-    angles_open(&s->angles, problem, s->head, 1, 1, memory);
+    TEMPLATE(angles_open)(&s->angles, problem, s->head, 1, 1, memory);
     memory += angles_bytes(problem, 1, 1);
     for (int64_t i = 0; i < s->entries; i++) {
         s->columns[i] = columns_open(s->stride, problem->backward, memory);
@@ -81,8 +81,9 @@ static void read_g(const slab *s, int64_t entry, int64_t token, real *g)
 {
     const int64_t width = s->problem->variant == COPES_LRPE_COSINE ? 2 * s->problem->d : s->problem->d;
     const storage *row = take_row(s, &s->problem->src, entry, token, width);
-    decode_reals(&s->encoding, (row_block){(storage *)(uintptr_t)row, 0, TOKENS_AHEAD * s->problem->src.stride[1]},
-                 (row_block){g, s->stride, 0});
+    TEMPLATE(decode_reals)(&s->encoding,
+                           (row_block){(storage *)(uintptr_t)row, 0, TOKENS_AHEAD * s->problem->src.stride[1]},
+                           (row_block){g, s->stride, 0});
 }
 
 /* A log sum exp that the caller kept stands for the maximum, and 1 for the sum. */
@@ -126,7 +127,7 @@ static void read_columns(slab *s)
         const int64_t count = token + TOKENS < problem->n ? TOKENS : problem->n - token;
         for (int64_t i = 0; i < count; i++) {
             if (problem->backward)
-                angles_make(&s->angles, problem, s->first, token + i, 0, 1, 0);
+                TEMPLATE(angles_make)(&s->angles, problem, s->first, token + i, 0, 1, 0);
             for (int64_t entry = 0; entry < s->entries; entry++) {
                 const int64_t at = (entry * TOKENS + i) * s->stride;
                 if (!s->direct)
@@ -172,7 +173,7 @@ static void write_row(const slab *s, int64_t entry, int64_t token)
     columns_apply(&s->columns[entry], !s->direct, s->direct ? (const void *)row_at(s, view, entry, token) : s->x, s->x,
                   TOKENS_AHEAD * view->stride[1]);
     if (!problem->backward) {
-        encode_reals(&s->encoding, (row_block){s->x, s->stride, 0}, (row_block){out, 0, 0});
+        TEMPLATE(encode_reals)(&s->encoding, (row_block){s->x, s->stride, 0}, (row_block){out, 0, 0});
     } else {
         read_g(s, entry, token, s->g);
         if (s->sums.at != NULL)
@@ -214,7 +215,8 @@ static void run_slabs(const copes_worker *worker, const void *argument)
                             problem->d,
                             &s.angles,
                             &s.layout,
-                            copes_lrpe_bytes(problem) > (double)job->run->cache};
+                            copes_lrpe_bytes(problem) > (double)job->run->cache,
+                            NULL};
     const int64_t tasks = job->groups * problem->h;
     for (int64_t task = copes_next_task(worker); task < tasks; task = copes_next_task(worker)) {
         s.first = task / problem->h * job->entries;
@@ -226,7 +228,7 @@ static void run_slabs(const copes_worker *worker, const void *argument)
             theta_sums_clear(&s.sums, s.first + entry, s.head);
         read_columns(&s);
         for (int64_t token = 0; token < problem->n; token++) {
-            angles_make(&s.angles, problem, s.first, token, 0, 1, 0);
+            TEMPLATE(angles_make)(&s.angles, problem, s.first, token, 0, 1, 0);
             for (int64_t entry = 0; entry < s.entries; entry++)
                 write_row(&s, entry, token);
         }

@@ -56,7 +56,7 @@ static void memory_open(block_memory *memory, const copes_lrpe_problem *problem,
     memory->layout = layout_of(problem);
     memory->axis = shape->axis;
     memory->stride = layout_stride(&memory->layout);
-    angles_open(&memory->angles, problem, first, heads, shape->axis == 1 ? shape->rows : heads, bytes);
+    TEMPLATE(angles_open)(&memory->angles, problem, first, heads, shape->axis == 1 ? shape->rows : heads, bytes);
     memory->y = (real *)((char *)bytes + angles_bytes(problem, shape->turns, shape->rows));
     memory->g = memory->y + shape->rows * memory->stride;
     memory->src = (storage *)(memory->g + shape->rows * memory->stride);
@@ -118,11 +118,11 @@ static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, c
                          row_block src, row_block dst)
 {
     if (problem->softmax != COPES_OVER_FEATURES) {
-        encode_storage(problem->act, e, src, dst);
+        TEMPLATE(encode)(problem->act, e, src, dst);
         return;
     }
     softmax_of_rows(false, e, memory, src);
-    encode_reals(e, (row_block){memory->y, memory->stride, 0}, dst);
+    TEMPLATE(encode_reals)(e, (row_block){memory->y, memory->stride, 0}, dst);
 }
 
 /* What a block adds to for the gradient of theta, and where it is. */
@@ -152,10 +152,10 @@ static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, 
 {
     const bool softmax = problem->softmax == COPES_OVER_FEATURES, learns = learn->sums.at != NULL;
     if (!softmax && !learns) {
-        decode_storage(problem->act, e, src, x, dst);
+        TEMPLATE(decode)(problem->act, e, src, x, dst);
         return;
     }
-    decode_reals(e, src, (row_block){memory->g, memory->stride, 0});
+    TEMPLATE(decode_reals)(e, src, (row_block){memory->g, memory->stride, 0});
     if (!learns && has_short_rows(&memory->layout)) {
         for (int64_t i = 0; i < e->count; i++)
             short_gradient_reals((const storage *)x.data + i * x.stride, memory->g + i * memory->stride,
@@ -222,9 +222,9 @@ static void make_angles(const angles *a, const copes_lrpe_problem *problem, int 
                         int64_t h)
 {
     if (axis == 2 && h == 0)
-        angles_make(a, problem, at.b, at.n, 0, a->heads, 0);
+        TEMPLATE(angles_make)(a, problem, at.b, at.n, 0, a->heads, 0);
     for (int64_t i = 0; i < tokens && axis == 1 && (h == 0 || a->heads > 1); i++)
-        angles_make(a, problem, at.b, at.n + i, h, 1, i);
+        TEMPLATE(angles_make)(a, problem, at.b, at.n + i, h, 1, i);
 }
 
 /* The blocks of some tokens, of `count` heads from `first` on, and of batch entries begin .. end - 1. */
@@ -241,7 +241,8 @@ static void run_tokens(const copes_lrpe_problem *problem, const block_memory *me
                             problem->d,
                             &memory->angles,
                             &memory->layout,
-                            stream};
+                            stream,
+                            NULL};
         const block_place next = h + step < count ? (block_place){0, 0, step} : (block_place){0, tokens, -h};
         make_angles(&memory->angles, problem, shape->axis, at, tokens, h);
         for (int64_t b = begin; b < end; b++)

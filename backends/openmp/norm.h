@@ -1,20 +1,11 @@
-/* RMSNorm of rows of reals in cache, and its gradient, in the order of a row_layout, whose padding is 0. Sums are compensated, and
- * what is made of them once a norm is of doubles, so that r is off by no more than its rounding. */
+/* What RMSNorm multiplies rows by, and its gradient, of rows of reals in the order of a row_layout, whose padding is 0. Sums are
+ * compensated, and what is made of them once a norm is of doubles, so that r is off by no more than its rounding. */
 #ifndef COPES_BACKENDS_OPENMP_NORM_H
 #define COPES_BACKENDS_OPENMP_NORM_H
 
 #include "backends/openmp/encode.h"
 #include "backends/openmp/softmax.h"
-
-/* How rows of one tensor are normed. */
-typedef struct norm {
-    bool over_rows;     /* one mean over all rows of a block, which are a token's heads; else each row has its own */
-    bool round_between; /* to storage and back */
-    int64_t d, stride;
-    double eps;
-    const real *weight; /* the first row's, offset and all */
-    int64_t weight_stride;
-} norm;
+#include "common/half.h"
 
 static inline real weight_at(const copes_qk_side *side, int64_t row, int64_t feature)
 {
@@ -53,42 +44,33 @@ static inline void make_weights(const copes_qk_side *side, double offset, const 
     }
 }
 
-/* (mean(x^2) + eps)^-1/2 of `rows` rows. */
-static inline real inverse_root(const norm *n, const real *x, int64_t rows)
+/* The sum of a row's squares. */
+static inline double row_squares(const storage *x, int64_t count, int64_t ahead)
 {
-    double sum = 0;
-    for (int64_t row = 0; row < rows; row++)
-        sum += (double)row_dot(x + row * n->stride, x + row * n->stride, n->stride);
-    return (real)(1 / sqrt(sum / ((double)rows * (double)n->d) + n->eps));
-}
-
-static ALWAYS_INLINE vpair round_pair(vpair v)
-{
-    storage part[PAIR];
-    store_split(part, v, false);
-    return load_split(part);
-}
-
-static ALWAYS_INLINE void norm_row(bool round_between, const real *weight, real r, real *x, int64_t count)
-{
-    for (int64_t i = 0; i < count; i += PAIR) {
-        const vpair w = load_real_pair(weight + i), v = load_real_pair(x + i);
-        const vpair y = {v.low * r * w.low, v.high * r * w.high};
-        store_real_pair(x + i, round_between ? round_pair(y) : y);
+    vreal sum = vset(0), carry = vset(0);
+    for (int64_t begin = 0; begin < count; begin += ROW_SUM_BLOCK) {
+        const int64_t end = begin + ROW_SUM_BLOCK < count ? begin + ROW_SUM_BLOCK : count;
+        vreal low = vset(0), high = vset(0);
+        for (int64_t i = begin; i < end; i += PAIR) {
+            prefetch(x, i, ahead);
+            const vpair v = i + PAIR <= end ? load_split(x + i) : load_from(false, x, i, end - i);
+            low = vfma(v.low, v.low, low);
+            high = vfma(v.high, v.high, high);
+        }
+        vsum_add(&sum, &carry, low + high);
     }
+    return (double)sum_lanes(sum);
 }
 
-/* Norms a block of rows in place. */
-static NOINLINE void norm_rows(const norm *n, real *x, int64_t count)
+/* (mean(x^2) + eps)^-1/2 of each of `count` rows, or of all as one. */
+static NOINLINE void find_inverse_roots(row_block x, int64_t count, int64_t d, bool as_one, double eps, real *inverse)
 {
-    const real all = n->over_rows ? inverse_root(n, x, count) : 0;
-    const real *weight = n->weight;
-    for (int64_t row = 0; row < count; row++, x += n->stride, weight += n->weight_stride) {
-        const real r = n->over_rows ? all : inverse_root(n, x, 1);
-        if (n->round_between)
-            norm_row(true, weight, r, x, n->stride);
-        else
-            norm_row(false, weight, r, x, n->stride);
+    const int64_t group = as_one ? count : 1;
+    for (int64_t begin = 0; begin < count; begin += group) {
+        double sum = 0;
+        for (int64_t row = begin; row < begin + group; row++)
+            sum += row_squares((const storage *)x.data + row * x.stride, d, x.ahead);
+        inverse[begin / group] = (real)(1 / sqrt(sum / ((double)group * (double)d) + eps));
     }
 }
 
@@ -96,8 +78,7 @@ static NOINLINE void norm_rows(const norm *n, real *x, int64_t count)
  * sum of g' x'. */
 static inline real scale_row(const real *weight, real r, real *x, real *g, int64_t count, double *sums)
 {
-    for (int64_t i = 0; i < count; i += LANES)
-        store_real(x + i, load_real(x + i) * r);
+    row_scale(x, count, r);
     for (int64_t i = 0; i < count && sums != NULL; i++)
         sums[i] += (double)g[i] * (double)x[i];
     for (int64_t i = 0; i < count; i += LANES)
@@ -105,18 +86,20 @@ static inline real scale_row(const real *weight, real r, real *x, real *g, int64
     return row_dot(g, x, count);
 }
 
-/* Turns the gradient g of the norm of a block of rows x into x's, and x into x r. `sums`: of the first row's weights, or NULL. */
-static NOINLINE void norm_gradient(const norm *n, real *x, real *g, int64_t count, double *sums)
+/* Turns the gradient g of the norm of `count` rows x, d features each in `stride` places, into x's, and x into x r. `sums`: of the
+ * first row's weights, or NULL. */
+static NOINLINE void norm_gradient(const row_norm *norm, real *x, real *g, int64_t count, int64_t d, int64_t stride,
+                                   double *sums)
 {
-    const int64_t group = n->over_rows ? count : 1;
+    const int64_t group = norm->inverse_stride == 0 ? count : 1;
     for (int64_t begin = 0; begin < count; begin += group) {
-        const real r = inverse_root(n, x + begin * n->stride, group);
+        const real r = norm->inverse[begin * norm->inverse_stride];
         double dot = 0;
         for (int64_t row = begin; row < begin + group; row++)
-            dot += (double)scale_row(n->weight + row * n->weight_stride, r, x + row * n->stride, g + row * n->stride,
-                                     n->stride, sums == NULL ? NULL : sums + row * n->weight_stride);
-        const vreal mean = vset((real)(dot / ((double)group * (double)n->d)));
-        for (int64_t i = begin * n->stride; i < (begin + group) * n->stride; i += LANES)
+            dot += (double)scale_row(norm->weight + row * norm->weight_stride, r, x + row * stride, g + row * stride,
+                                     stride, sums == NULL ? NULL : sums + row * norm->weight_stride);
+        const vreal mean = vset((real)(dot / ((double)group * (double)d)));
+        for (int64_t i = begin * stride; i < (begin + group) * stride; i += LANES)
             store_real(g + i, r * (load_real(g + i) - load_real(x + i) * mean));
     }
 }

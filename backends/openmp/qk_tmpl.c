@@ -1,6 +1,6 @@
 /* qk_norm_rope. Bound by memory. A task is a token: its angles are computed once, stay in L1, and serve all heads of q and of k.
- * Without a norm rows pass straight from memory through registers to memory; with one, or on their way to float8, a block of them
- * rests as reals in L1, a mean's rows at least. */
+ * Rows pass straight from memory through registers to memory, in one pass, or with a norm in two, the second from L1. Rows on their
+ * way to float8 and those of a norm's gradient rest as reals in L1. */
 #include "backends/openmp/norm.h"
 #include "backends/openmp/paged_cache.h"
 #include "backends/openmp/template.h"
@@ -32,9 +32,16 @@ typedef struct token_memory {
     row_layout layout;
     int64_t stride;
     real *weight[2];
+    real *inverse;              /* of a norm, of the rows of a block */
     real *x, *g;                /* rows of a block, and of its gradient */
     storage *src, *saved, *dst; /* compact copies of strided rows */
 } token_memory;
+
+/* Room for whole vectors, so that what follows is aligned. */
+static int64_t inverse_bytes(const copes_qk_problem *problem)
+{
+    return copes_multiply(copes_add(most_heads(problem), PAIR - 1), sizeof(real));
+}
 
 /* -1 as common/size.h has it. */
 static int64_t memory_bytes(const copes_qk_problem *problem)
@@ -44,8 +51,8 @@ static int64_t memory_bytes(const copes_qk_problem *problem)
     const int64_t rows = rows_of_angles(problem), stride = layout_stride(&layout);
     const int64_t weights = copes_add(problem->side[0].weight_rows, problem->side[1].weight_rows);
     const int64_t block = copes_multiply(most_heads(problem), 2 * sizeof(real) + 3 * sizeof(storage));
-    return copes_add(angles_bytes(rotate, rows, rows),
-                     copes_multiply(stride, copes_add(copes_multiply(weights, sizeof(real)), block)));
+    const int64_t whole = copes_multiply(stride, copes_add(copes_multiply(weights, sizeof(real)), block));
+    return copes_add(angles_bytes(rotate, rows, rows), copes_add(whole, inverse_bytes(problem)));
 }
 
 static void memory_open(token_memory *memory, const copes_qk_problem *problem, void *bytes)
@@ -55,10 +62,11 @@ static void memory_open(token_memory *memory, const copes_qk_problem *problem, v
     memory->layout = layout_of(rotate);
     memory->stride = layout_stride(&memory->layout);
     const int64_t block = most_heads(problem) * memory->stride;
-    angles_open(&memory->angles, rotate, 0, rows, rows, bytes);
+    TEMPLATE(angles_open)(&memory->angles, rotate, 0, rows, rows, bytes);
     memory->weight[0] = (real *)((char *)bytes + angles_bytes(rotate, rows, rows));
     memory->weight[1] = memory->weight[0] + problem->side[0].weight_rows * memory->stride;
-    memory->x = memory->weight[1] + problem->side[1].weight_rows * memory->stride;
+    memory->inverse = memory->weight[1] + problem->side[1].weight_rows * memory->stride;
+    memory->x = memory->inverse + whole_pairs(most_heads(problem));
     memory->g = memory->x + block;
     memory->src = (storage *)(memory->g + block);
     memory->saved = memory->src + block;
@@ -90,21 +98,18 @@ typedef struct head_block {
     block_place at, step;
     angles angles; /* of its heads */
     encoding e;
-    norm norm;
-    double *sums; /* of its first head's weights, or NULL */
+    row_norm norm; /* of its rows, where its side has one */
+    double *sums;  /* of its first head's weights, or NULL */
 } head_block;
 
-static norm norm_of(const copes_qk_problem *problem, const token_memory *memory, int which, int64_t head)
+static row_norm norm_of(const copes_qk_problem *problem, const token_memory *memory, int which, int64_t head)
 {
-    const copes_qk_side *side = &problem->side[which];
-    const bool each = side->weight_rows > 1;
-    return (norm){.over_rows = problem->over_heads,
-                  .round_between = problem->round_between,
-                  .d = side->rotate.d,
-                  .stride = memory->stride,
-                  .eps = problem->eps,
-                  .weight = memory->weight[which] + (each ? head * memory->stride : 0),
-                  .weight_stride = each ? memory->stride : 0};
+    const bool each = problem->side[which].weight_rows > 1;
+    return (row_norm){.inverse = memory->inverse,
+                      .inverse_stride = problem->over_heads ? 0 : 1,
+                      .weight = memory->weight[which] + (each ? head * memory->stride : 0),
+                      .weight_stride = each ? memory->stride : 0,
+                      .round_between = problem->round_between};
 }
 
 static row_block take_block(const copes_view *view, const head_block *block, storage *copy)
@@ -120,22 +125,22 @@ static void read_block(const token_memory *memory, const head_block *block, row_
                  memory->x + i * memory->stride, 0, from.ahead);
 }
 
-/* A block's rows: elements of storage that are to be turned, reals that are, or reals that are ready. */
-typedef enum rows_state { ROWS_STORED, ROWS_RESTING, ROWS_TURNED } rows_state;
-
-/* Writes a block's rows of a state to the heads of a tensor, from element `at` on. */
-static void write_block(const token_memory *memory, const head_block *block, rows_state state, row_block from,
-                        const copes_view *view, int64_t at)
+/* Writes turned rows to the heads of a tensor, from element `at` on. */
+static void write_block(const token_memory *memory, const head_block *block, row_block turned, const copes_view *view,
+                        int64_t at)
 {
     const row_block to = take_rows(view, 2, at, block->e.count, block->e.d, memory->dst, false, 0);
-    switch (state) {
-    case ROWS_STORED: encode_storage(COPES_ACT_NONE, &block->e, from, to); break;
-    case ROWS_RESTING: encode_reals(&block->e, from, to); break;
-    case ROWS_TURNED:
-        for (int64_t i = 0; i < block->e.count; i++)
-            write_gradient(&memory->layout, COPES_ACT_NONE, (const real *)from.data + i * from.stride, NULL,
-                           (storage *)to.data + i * to.stride, block->e.stream, 0);
-    }
+    for (int64_t i = 0; i < block->e.count; i++)
+        write_gradient(&memory->layout, COPES_ACT_NONE, (const real *)turned.data + i * turned.stride, NULL,
+                       (storage *)to.data + i * to.stride, block->e.stream, 0);
+    give_rows(view, 2, at, block->e.count, block->e.d, memory->dst);
+}
+
+/* Likewise, of rows that are yet to be turned. */
+static void turn_block(const token_memory *memory, const head_block *block, row_block from, const copes_view *view,
+                       int64_t at)
+{
+    TEMPLATE(turn)(&block->e, from, take_rows(view, 2, at, block->e.count, block->e.d, memory->dst, false, 0));
     give_rows(view, 2, at, block->e.count, block->e.d, memory->dst);
 }
 
@@ -156,24 +161,19 @@ static void forward_block(const copes_qk_problem *problem, const token_memory *m
     const bool cached = place.data != NULL, narrows = cached && problem->cache_dtype == COPES_F8_E4M3;
     if (!cached && dst->data == NULL)
         return;
-    row_block rows = take_block(&side->rotate.src, block, memory->src);
-    rows_state state = ROWS_STORED;
-    if (side->weight.data != NULL || narrows) {
-        read_block(memory, block, rows);
-        rows = (row_block){memory->x, memory->stride, 0};
-        state = ROWS_RESTING;
-    }
+    const row_block rows = take_block(&side->rotate.src, block, memory->src), turned = {memory->x, memory->stride, 0};
     if (side->weight.data != NULL)
-        norm_rows(&block->norm, memory->x, block->e.count);
+        find_inverse_roots(rows, block->e.count, block->e.d, problem->over_heads, problem->eps, memory->inverse);
     if (narrows) {
-        turn_reals(&block->e, rows);
-        state = ROWS_TURNED;
+        TEMPLATE(turn_to_reals)(&block->e, rows, turned);
         write_block_float8(&problem->k_cache, memory, block, &place);
     } else if (cached) {
-        write_block(memory, block, state, rows, &place, block->at.h * place.stride[2]);
+        turn_block(memory, block, rows, &place, block->at.h * place.stride[2]);
     }
-    if (dst->data != NULL)
-        write_block(memory, block, state, rows, dst, view_at(dst, block->at));
+    if (dst->data != NULL && narrows)
+        write_block(memory, block, turned, dst, view_at(dst, block->at));
+    else if (dst->data != NULL)
+        turn_block(memory, block, rows, dst, view_at(dst, block->at));
 }
 
 static void backward_block(const copes_qk_problem *problem, const token_memory *memory, const head_block *block)
@@ -184,15 +184,16 @@ static void backward_block(const copes_qk_problem *problem, const token_memory *
     if (side->weight.data == NULL) {
         const int64_t at = view_at(dst, block->at);
         const row_block to = take_rows(dst, 2, at, block->e.count, block->e.d, memory->dst, false, 0);
-        decode_storage(COPES_ACT_NONE, &block->e, grad_o, (row_block){0}, to);
+        TEMPLATE(decode)(COPES_ACT_NONE, &block->e, grad_o, (row_block){0}, to);
         give_rows(dst, 2, at, block->e.count, block->e.d, memory->dst);
         return;
     }
-    const row_block g = {memory->g, memory->stride, 0};
-    decode_reals(&block->e, grad_o, g);
-    read_block(memory, block, take_block(&side->rotate.x, block, memory->saved));
-    norm_gradient(&block->norm, memory->x, memory->g, block->e.count, block->sums);
-    write_block(memory, block, ROWS_TURNED, g, dst, view_at(dst, block->at));
+    const row_block g = {memory->g, memory->stride, 0}, x = take_block(&side->rotate.x, block, memory->saved);
+    TEMPLATE(decode_reals)(&block->e, grad_o, g);
+    find_inverse_roots(x, block->e.count, block->e.d, problem->over_heads, problem->eps, memory->inverse);
+    read_block(memory, block, x);
+    norm_gradient(&block->norm, memory->x, memory->g, block->e.count, block->e.d, memory->stride, block->sums);
+    write_block(memory, block, g, dst, view_at(dst, block->at));
 }
 
 /* All heads of q or of k of a token; the thread comes to the token `step` away next. */
@@ -213,9 +214,14 @@ static void run_heads(const qk_job *job, const token_memory *memory, int which, 
                             .sums = weight_sums_at(&job->sums[which], chunk, at.h)};
         block.angles.cosine += turn;
         block.angles.sine += turn;
-        block.e =
-            (encoding){rotate->variant, rotate->pairing, last ? rotate->h - at.h : heads, rotate->d, &block.angles,
-                       &memory->layout, job->stream};
+        block.e = (encoding){rotate->variant,
+                             rotate->pairing,
+                             last ? rotate->h - at.h : heads,
+                             rotate->d,
+                             &block.angles,
+                             &memory->layout,
+                             job->stream,
+                             problem->side[which].weight.data != NULL ? &block.norm : NULL};
         if (problem->backward)
             backward_block(problem, memory, &block);
         else
@@ -237,7 +243,7 @@ static void run_token(const qk_job *job, const token_memory *memory, int64_t tok
     const copes_lrpe_problem *rotate = &problem->side[0].rotate;
     const block_place at = token_at(rotate, token), next = token_at(rotate, token + 1);
     if (first || at.b == 0 || entries_have_positions(rotate))
-        angles_make(&memory->angles, rotate, at.b, at.n, 0, memory->angles.heads, 0);
+        TEMPLATE(angles_make)(&memory->angles, rotate, at.b, at.n, 0, memory->angles.heads, 0);
     for (int which = 0; which < problem->sides; which++)
         run_heads(job, memory, which, chunk, at, (block_place){next.b - at.b, next.n - at.n, 0});
     store_values(problem, at);
@@ -291,7 +297,8 @@ void TEMPLATE(qk)(const copes_qk_problem *problem, const copes_cpu_run *run)
             continue;
         job.chunks = chunks;
         job.sums[which].at = (double *)memory;
-        memory += weight_sums_bytes(&job.sums[which]);
+        if (memory != NULL) /* else there is no token */
+            memory += weight_sums_bytes(&job.sums[which]);
     }
     for (int which = 0; which < problem->sides; which++)
         bytes += copes_lrpe_bytes(&problem->side[which].rotate);

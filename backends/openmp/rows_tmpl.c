@@ -1,0 +1,92 @@
+/* Elementwise activations of rows, and their gradients, between memory and rows of reals. */
+#include "backends/openmp/rows.h"
+
+static ALWAYS_INLINE void forward_part(copes_act act, const storage *x, bool to_reals, void *o, int64_t i, int64_t n,
+                                       bool stream)
+{
+    const vpair v = load_from(false, x, i, n);
+    store_to(to_reals, o, i, n, (vpair){act_forward(act, v.low), act_forward(act, v.high)}, stream);
+}
+
+static ALWAYS_INLINE void forward_row(copes_act act, const storage *x, bool to_reals, void *o, int64_t count,
+                                      bool stream, int64_t ahead)
+{
+    int64_t i = 0;
+    for (; i + PAIR <= count; i += PAIR) {
+        prefetch(x, i, ahead);
+        forward_part(act, x, to_reals, o, i, PAIR, stream);
+    }
+    if (i < count)
+        forward_part(act, x, to_reals, o, i, count - i, stream);
+}
+
+/* o = act(x), for one activation a loop; softmax passes x on. */
+static ALWAYS_INLINE void forward_any(copes_act act, const storage *x, bool to_reals, void *o, int64_t count,
+                                      bool stream, int64_t ahead)
+{
+    switch (act) {
+    case COPES_ACT_RELU: forward_row(COPES_ACT_RELU, x, to_reals, o, count, stream, ahead); break;
+    case COPES_ACT_SIGMOID: forward_row(COPES_ACT_SIGMOID, x, to_reals, o, count, stream, ahead); break;
+    case COPES_ACT_SILU: forward_row(COPES_ACT_SILU, x, to_reals, o, count, stream, ahead); break;
+    default: forward_row(COPES_ACT_NONE, x, to_reals, o, count, stream, ahead);
+    }
+}
+
+void TEMPLATE(forward_storage)(copes_act act, const storage *x, storage *o, int64_t count, bool stream)
+{
+    forward_any(act, x, false, o, count, stream, NEXT);
+}
+
+void TEMPLATE(forward_reals)(copes_act act, const storage *x, real *y, int64_t count, int64_t ahead)
+{
+    forward_any(act, x, true, y, count, false, ahead);
+}
+
+static ALWAYS_INLINE void backward_part(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
+                                        int64_t i, int64_t n, bool stream)
+{
+    const vpair d = load_from(from_reals, g, i, n);
+    const vpair v = act == COPES_ACT_NONE ? d : load_from(false, x, i, n);
+    store_to(false, o, i, n,
+             (vpair){act_backward(act, from_reals, d.low, v.low), act_backward(act, from_reals, d.high, v.high)},
+             stream);
+}
+
+static ALWAYS_INLINE void backward_row(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
+                                       int64_t count, bool stream, int64_t ahead)
+{
+    int64_t i = 0;
+    for (; i + PAIR <= count; i += PAIR) {
+        if (!from_reals)
+            prefetch(g, i, ahead);
+        if (act != COPES_ACT_NONE)
+            prefetch(x, i, ahead);
+        backward_part(act, from_reals, g, x, o, i, PAIR, stream);
+    }
+    if (i < count)
+        backward_part(act, from_reals, g, x, o, i, count - i, stream);
+}
+
+/* o = the gradient of act at x, times g; none and softmax pass g on. */
+static ALWAYS_INLINE void backward_any(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
+                                       int64_t count, bool stream, int64_t ahead)
+{
+    switch (act) {
+    case COPES_ACT_RELU: backward_row(COPES_ACT_RELU, from_reals, g, x, o, count, stream, ahead); break;
+    case COPES_ACT_SIGMOID: backward_row(COPES_ACT_SIGMOID, from_reals, g, x, o, count, stream, ahead); break;
+    case COPES_ACT_SILU: backward_row(COPES_ACT_SILU, from_reals, g, x, o, count, stream, ahead); break;
+    default: backward_row(COPES_ACT_NONE, from_reals, g, x, o, count, stream, ahead);
+    }
+}
+
+void TEMPLATE(backward_storage)(copes_act act, const storage *g, const storage *x, storage *o, int64_t count,
+                                bool stream)
+{
+    backward_any(act, false, g, x, o, count, stream, NEXT);
+}
+
+void TEMPLATE(backward_reals)(copes_act act, const real *g, const storage *x, storage *o, int64_t count, bool stream,
+                              int64_t ahead)
+{
+    backward_any(act, true, g, x, o, count, stream, ahead);
+}
