@@ -14,9 +14,9 @@ typedef struct sized_tensor {
     int64_t shape[4], stride[4];
 } sized_tensor;
 
-enum { SLOTS = 9, OUT = 7 };
+enum { SLOTS = 14, OUT = 12 };
 
-/* Of in[0 .. 6] and out[0 .. 1]. */
+/* Of in[0 .. 11] and out[0 .. 1]. */
 typedef struct sized_call {
     copes_op op;
     copes_args args;
@@ -167,6 +167,30 @@ START_TEST(lrpe_of_all_lengths)
 }
 END_TEST
 
+/* Features, and heads, of which a thread has all where one mean is over them. */
+START_TEST(qk_of_all_lengths)
+{
+    int refused[2] = {0, 0};
+    for (int power = 1; power <= 52; power++)
+        for (int backward = 0; backward < 2; backward++)
+            for (int all_heads = 0; all_heads < 2; all_heads++) {
+                const int64_t h = all_heads ? INT64_C(1) << power : 1, d = all_heads ? 8 : INT64_C(1) << power;
+                sized_call call = {.op = {.kind = backward ? COPES_QK_NORM_ROPE_BACKWARD : COPES_QK_NORM_ROPE_FORWARD,
+                                          .qk = {.norm_over = all_heads ? COPES_QK_NORM_ALL_HEADS : COPES_QK_NORM_HEAD,
+                                                 .rotary_dim = 2}}};
+                ADD(&call, COPES_QK_Q, 16, 1, 3, h, d);
+                ADD(&call, COPES_QK_THETA, 32, 1, 1);
+                ADD(&call, COPES_QK_WQ, 32, d);
+                ADD(&call, OUT + COPES_QK_Q_OUT, 16, 1, 3, h, d);
+                if (backward)
+                    ADD(&call, COPES_QK_GRAD_Q_OUT, 16, 1, 3, h, d);
+                refused[backward] += check(&call, h * d, "qk_norm_rope");
+            }
+    ck_assert_int_gt(refused[0], 0);
+    ck_assert_int_gt(refused[1], 0);
+}
+END_TEST
+
 /* It takes no workspace, whatever the lengths that its output can have. */
 START_TEST(act_of_all_lengths)
 {
@@ -188,6 +212,7 @@ int main(void)
     tcase_add_test(tests, tpa_of_all_lengths);
     tcase_add_test(tests, tpa_of_a_large_rank);
     tcase_add_test(tests, lrpe_of_all_lengths);
+    tcase_add_test(tests, qk_of_all_lengths);
     tcase_add_test(tests, act_of_all_lengths);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
