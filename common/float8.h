@@ -11,26 +11,23 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The nearest number, ties to even. What is past 448, the largest one, becomes 448 with its sign. */
+/* The nearest number, ties to even. What is past 448, the largest one, becomes 448 with its sign. Every case is computed, so that
+ * a compiler can do it for the lanes of a vector. */
 COPES_FUNCTION uint8_t copes_float8_of(float value)
 {
     const uint32_t largest = 0x43e00000u, smallest_normal = 0x3c800000u; /* 448 and 2^-6 */
-    uint32_t bits;
+    uint32_t bits, small;
+    float magnitude;
     memcpy(&bits, &value, sizeof bits);
     const uint32_t sign = bits >> 24 & 0x80u, size = bits & 0x7fffffffu;
-    if (size > 0x7f800000u)
-        return 0x7f;
-    if (size >= largest)
-        return (uint8_t)(sign | 0x7eu);
-    if (size < smallest_normal) { /* the last bit of a sum with 2^14 is worth 2^-9, the smallest number */
-        float magnitude, sum;
-        memcpy(&magnitude, &size, sizeof magnitude);
-        sum = magnitude + 0x1p14f;
-        memcpy(&bits, &sum, sizeof bits);
-        return (uint8_t)(sign | (bits & 0xfu));
-    }
+    memcpy(&magnitude, &size, sizeof magnitude);
+    magnitude += 0x1p14f; /* the last bit of the sum is worth 2^-9, the smallest number */
+    memcpy(&small, &magnitude, sizeof small);
     const uint32_t rounded = size + 0x7ffffu + (size >> 20 & 1u); /* a carry goes on to the exponent, as it must */
-    return (uint8_t)(sign | ((rounded >> 20) - (120u << 3)));
+    const uint32_t number = size >= largest          ? 0x7eu
+                            : size < smallest_normal ? small & 0xfu
+                                                     : (rounded >> 20) - (120u << 3);
+    return (uint8_t)(size > 0x7f800000u ? 0x7fu : sign | number);
 }
 
 /* Four of them, the first in the lowest byte. */

@@ -45,12 +45,25 @@ static inline uint8_t float8_of(real value)
     return copes_float8_of(narrow);
 }
 
-/* A row of reals, in the layout's order, divided by its head's scale. */
+/* The first `count` features of a pair of vectors, divided by their head's scale. */
+static inline void store_float8(const real part[PAIR], real scale, uint8_t *to, int64_t stride, int64_t count)
+{
+    uint32_t narrow[PAIR]; /* as wide as what a vector's lanes compute it from */
+    for (int i = 0; i < PAIR; i++)
+        narrow[i] = float8_of(part[i] / scale);
+    for (int64_t i = 0; i < count; i++)
+        to[i * stride] = (uint8_t)narrow[split_place(i)];
+}
+
+/* A row of reals, in the layout's order. */
 static inline void write_float8(const row_layout *layout, const real *y, real scale, uint8_t *to, int64_t stride)
 {
-    for (int part = 0; part < layout->parts; part++)
-        for (int64_t i = layout->begin[part]; i < layout->begin[part + 1]; i++)
-            to[i * stride] = float8_of(y[layout->at[part] + split_place(i - layout->begin[part])] / scale);
+    for (int part = 0; part < layout->parts; part++) {
+        const int64_t begin = layout->begin[part], count = layout->begin[part + 1] - begin;
+        for (int64_t i = 0; i < count; i += PAIR)
+            store_float8(y + layout->at[part] + i, scale, to + (begin + i) * stride, stride,
+                         count - i < PAIR ? count - i : PAIR);
+    }
 }
 
 /* A head's values. */
@@ -61,6 +74,19 @@ static inline void copy_value(const storage *v, int64_t stride, storage *to, int
     else
         for (int64_t i = 0; i < count; i++)
             memcpy((void *)(to + i * to_stride), (const void *)(v + i * stride), sizeof *v);
+}
+
+static inline void narrow_value(const storage *v, int64_t stride, real scale, uint8_t *to, int64_t to_stride,
+                                int64_t count)
+{
+    for (int64_t i = 0; i < count; i += PAIR) {
+        const int64_t left = count - i < PAIR ? count - i : PAIR;
+        storage line[PAIR] = {0};
+        real part[PAIR];
+        gather(v + i * stride, stride, line, left);
+        store_real_pair(part, load_split(line));
+        store_float8(part, scale, to + i * to_stride, to_stride, left);
+    }
 }
 
 /* A token's values, of all heads. */
@@ -75,9 +101,7 @@ static NOINLINE void store_values(const copes_qk_problem *problem, block_place a
             copy_value(v, stride, (storage *)place.data + to, place.stride[3], problem->e);
             continue;
         }
-        const real scale = cache_scale(cache, at.h);
-        for (int64_t i = 0; i < problem->e; i++)
-            ((uint8_t *)place.data)[to + i * place.stride[3]] = float8_of(load_scalar(v + i * stride) / scale);
+        narrow_value(v, stride, cache_scale(cache, at.h), (uint8_t *)place.data + to, place.stride[3], problem->e);
     }
 }
 
