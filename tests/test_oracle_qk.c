@@ -19,15 +19,15 @@ static void shape_room(room *r, int rank, const int64_t *shape)
 {
     memset(r, 0, sizeof *r);
     r->tensor = (oracle_tensor){.rank = rank, .value = r->value, .term = r->term, .turn = r->turn, .room = r->room};
-    memcpy(r->tensor.shape, shape, (size_t)rank * sizeof *shape);
+    for (int i = 0; i < rank; i++)
+        r->tensor.shape[i] = shape[i];
     ck_assert_int_le(oracle_count(&r->tensor), ROOM);
 }
 
 static oracle_tensor *filled(room *r, int rank, const int64_t *shape, const double *values)
 {
     shape_room(r, rank, shape);
-    for (int64_t i = 0; i < oracle_count(&r->tensor); i++)
-        r->value[i] = values[i];
+    memcpy(r->value, values, (size_t)oracle_count(&r->tensor) * sizeof *values);
     return &r->tensor;
 }
 
