@@ -1,7 +1,7 @@
 /* libFuzzer target: whatever descriptor and tensors the bytes spell, copes_infer, copes_workspace_size and copes_run
  * refuse them without writing a byte, or compute within the memory that the tensors cover. Each buffer is exactly the
  * extent of its tensor, so that the address sanitizer sees a byte too far. */
-#include "tests/fuzz_op.h"
+#include "tests/fuzzed_op.h"
 
 #include <stdlib.h>
 #include <string.h>

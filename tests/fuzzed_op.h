@@ -1,6 +1,6 @@
 /* What fuzz_run.c makes calls of: numbers, descriptors and shapes that the fuzzer's bytes spell. */
-#ifndef COPES_TESTS_FUZZ_OP_H
-#define COPES_TESTS_FUZZ_OP_H
+#ifndef COPES_TESTS_FUZZED_OP_H
+#define COPES_TESTS_FUZZED_OP_H
 
 #include <copes/copes.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* Descriptors from bytes, and shapes that go together. */
-#include "tests/fuzz_op.h"
+#include "tests/fuzzed_op.h"
 
 #include "common/slots.h"
 
