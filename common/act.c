@@ -96,11 +96,8 @@ static void plan(const copes_call *call, copes_problem *out)
 {
     copes_act_problem *problem = &out->act;
     const copes_tensor *src = call->in[call->info->backward ? COPES_ACT_GRAD_O : COPES_ACT_X];
-    const copes_tensor *saved = &copes_absent, *dst = call->out[COPES_ACT_OUT];
-    if (call->info->backward && copes_present(call->in[COPES_ACT_X]))
-        saved = call->in[COPES_ACT_X];
-    else if (copes_present(call->in[COPES_ACT_O]))
-        saved = call->in[COPES_ACT_O];
+    const bool saves_x = call->info->backward && copes_present(call->in[COPES_ACT_X]);
+    const copes_tensor *saved = call->in[saves_x ? COPES_ACT_X : COPES_ACT_O], *dst = call->out[COPES_ACT_OUT];
     *problem = (copes_act_problem){.act = call->op->act.act,
                                    .backward = call->info->backward,
                                    .dtype = src->dtype,

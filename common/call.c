@@ -235,8 +235,8 @@ typedef struct planned_call {
     size_t workspace;
 } planned_call;
 
-/* The caller's workspace as kernels are given it. */
-static void *align(void *workspace)
+/* Where kernels' part of the caller's workspace begins. */
+static void *aligned(void *workspace)
 {
     const uintptr_t mask = COPES_WORKSPACE_ALIGNMENT - 1;
     return (void *)(((uintptr_t)workspace + mask) & ~mask);
@@ -250,7 +250,7 @@ static copes_status check_workspace(const copes_call *call, size_t needed, void 
     if (workspace == NULL || size < needed)
         return copes_fail(COPES_ERROR_WORKSPACE, "%s: the workspace has %zu bytes%s; it must have %zu",
                           call->info->name, size, workspace == NULL ? " at NULL" : "", needed);
-    return copes_check_workspace(call, align(workspace), needed - (COPES_WORKSPACE_ALIGNMENT - 1));
+    return copes_check_workspace(call, aligned(workspace), needed - (COPES_WORKSPACE_ALIGNMENT - 1));
 }
 
 /* The workspace of a call that is to be run. */
@@ -335,7 +335,7 @@ static copes_status run(const copes_context *context, const copes_op *op, const 
     if (planned.empty)
         return COPES_OK;
     return context->backend->run(context->state, &planned.problem, &planned.plan,
-                                 planned.workspace == 0 ? NULL : align(workspace));
+                                 planned.workspace == 0 ? NULL : aligned(workspace));
 }
 
 /* All in the library's own floating-point mode, as default scales are arithmetic, and so is how many threads a size is

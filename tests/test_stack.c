@@ -1,4 +1,4 @@
-/* Threads with little stack: the cases on a thread of 32 or 44 KiB to 8 MiB whose guard no frame can step over, with OpenMP's
+/* Threads with little stack: the cases on a thread of 32 or 40 KiB to 8 MiB whose guard no frame can step over, with OpenMP's
  * threads of the same size, at every instruction-set level and with 1, 2 and 7 of them. OMP_STACKSIZE, in KiB, says the
  * size, since OpenMP reads it before main. */
 #include "tests/suite.h"

@@ -82,9 +82,9 @@ static inline void write_gradient(const row_layout *layout, copes_act act, const
                                  layout->begin[i + 1] - layout->begin[i], stream, ahead);
 }
 
-/* A norm of rows: the factors of each, in the order of a layout but for its own. */
+/* A norm of rows: what multiplies a row, and what multiplies its features, in the order of a row_layout. */
 typedef struct row_norm {
-    const real *inverse;    /* of a row's root mean square */
+    const real *inverse;    /* 1 over each row's root mean square */
     int64_t inverse_stride; /* 0 where one is of all rows */
     const real *weight;
     int64_t weight_stride;
@@ -99,7 +99,7 @@ typedef struct encoding {
     const angles *angles;
     const row_layout *layout;
     bool stream;          /* store past the caches */
-    const row_norm *norm; /* turn and turn_to_reals: NULL for none */
+    const row_norm *norm; /* turn: NULL for none */
 } encoding;
 
 /* encode_tmpl.c, for blocks of rows. From storage to storage, with an activation or its gradient in the same pass; softmax is
@@ -111,8 +111,7 @@ void TEMPLATE(decode)(copes_act act, const encoding *e, row_block grad_o, row_bl
 void TEMPLATE(encode_reals)(const encoding *e, row_block y, row_block o);
 void TEMPLATE(decode_reals)(const encoding *e, row_block grad_o, row_block g);
 
-/* Rows are normed where the encoding has a norm, and turned: to storage, or to reals, which go elsewhere as another type. */
-void TEMPLATE(turn)(const encoding *e, row_block x, row_block o);
-void TEMPLATE(turn_to_reals)(const encoding *e, row_block x, row_block y);
+/* Rows of storage are normed where the encoding has a norm, and turned: to storage, or to reals on their way to another type. */
+void TEMPLATE(turn)(const encoding *e, bool to_reals, row_block x, row_block o);
 
 #endif

@@ -282,22 +282,13 @@ TURN(normed_to_reals, true, NORM)
 TURN(rounded_to_reals, true, NORM_ROUNDED)
 #undef TURN
 
-void TEMPLATE(turn)(const encoding *e, row_block x, row_block o)
+void TEMPLATE(turn)(const encoding *e, bool to_reals, row_block x, row_block o)
 {
-    if (e->norm == NULL)
-        encode_none(e, x, o);
-    else if (e->norm->round_between)
-        turn_rounded(e, x, o);
-    else
-        turn_normed(e, x, o);
-}
-
-void TEMPLATE(turn_to_reals)(const encoding *e, row_block x, row_block y)
-{
-    if (e->norm == NULL)
-        turn_to_reals(e, x, y);
-    else if (e->norm->round_between)
-        turn_rounded_to_reals(e, x, y);
-    else
-        turn_normed_to_reals(e, x, y);
+    static void (*const turns[][2])(const encoding *e, row_block x, row_block o) = {
+        [NO_NORM] = {encode_none, turn_to_reals},
+        [NORM] = {turn_normed, turn_normed_to_reals},
+        [NORM_ROUNDED] = {turn_rounded, turn_rounded_to_reals},
+    };
+    const norm_step step = e->norm == NULL ? NO_NORM : e->norm->round_between ? NORM_ROUNDED : NORM;
+    turns[step][to_reals](e, x, o);
 }

@@ -32,7 +32,7 @@ typedef struct token_memory {
     row_layout layout;
     int64_t stride;
     real *weight[2];
-    real *inverse;              /* of a norm, of the rows of a block */
+    real *inverse;              /* row_norm's, of a block */
     real *x, *g;                /* rows of a block, and of its gradient */
     storage *src, *saved, *dst; /* compact copies of strided rows */
 } token_memory;
@@ -140,7 +140,8 @@ static void write_block(const token_memory *memory, const head_block *block, row
 static void turn_block(const token_memory *memory, const head_block *block, row_block from, const copes_view *view,
                        int64_t at)
 {
-    TEMPLATE(turn)(&block->e, from, take_rows(view, 2, at, block->e.count, block->e.d, memory->dst, false, 0));
+    const row_block to = take_rows(view, 2, at, block->e.count, block->e.d, memory->dst, false, 0);
+    TEMPLATE(turn)(&block->e, false, from, to);
     give_rows(view, 2, at, block->e.count, block->e.d, memory->dst);
 }
 
@@ -165,7 +166,7 @@ static void forward_block(const copes_qk_problem *problem, const token_memory *m
     if (side->weight.data != NULL)
         find_inverse_roots(rows, block->e.count, block->e.d, problem->over_heads, problem->eps, memory->inverse);
     if (narrows) {
-        TEMPLATE(turn_to_reals)(&block->e, rows, turned);
+        TEMPLATE(turn)(&block->e, true, rows, turned);
         write_block_float8(&problem->k_cache, memory, block, &place);
     } else if (cached) {
         turn_block(memory, block, rows, &place, block->at.h * place.stride[2]);
