@@ -20,6 +20,7 @@
 #define GPU_PARAMETER const __grid_constant__ /* a kernel's argument that is read where it lies */
 #define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks) /* that many on a multiprocessor */
 #define DEVICE static __device__ __forceinline__
+#define OUT_OF_LINE static __device__ __noinline__       /* no part of its caller */
 #define COPES_FUNCTION static __device__ __forceinline__ /* for common/phase.h */
 #define COPES_CONSTANT static __constant__ const
 

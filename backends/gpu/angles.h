@@ -144,8 +144,8 @@ DEVICE uint64_t phase_of(const token_position &position, float theta)
 }
 
 /* The rotation of a token by angle k, times the amplitude. */
-inline __device__ __noinline__ rotation find_any_rotation(const copes_lrpe_problem &problem, int64_t b, int64_t token,
-                                                          int64_t head, int64_t k)
+[[maybe_unused]] OUT_OF_LINE rotation find_any_rotation(const copes_lrpe_problem &problem, int64_t b, int64_t token,
+                                                        int64_t head, int64_t k)
 {
     uint64_t phase = 0;
     float poison = 0;

@@ -153,12 +153,12 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
 }
 
 /* The same as calls, for rare paths: inlined many times, they would not fit the instruction cache. */
-[[maybe_unused]] static __device__ __noinline__ float activate_rarely(copes_act act, float x)
+[[maybe_unused]] OUT_OF_LINE float activate_rarely(copes_act act, float x)
 {
     return activate(act, x);
 }
 
-[[maybe_unused]] static __device__ __noinline__ float activation_gradient_rarely(copes_act act, float g, float x)
+[[maybe_unused]] OUT_OF_LINE float activation_gradient_rarely(copes_act act, float g, float x)
 {
     return activation_gradient(act, g, x);
 }

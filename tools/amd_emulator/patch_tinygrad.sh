@@ -1,6 +1,7 @@
 #!/bin/sh
 # patch_tinygrad.sh FOLDER: mends what the emulator of a checkout of tinygrad gets wrong for ordinary code, once. Accesses to
-# global memory go by bytes, as words would lose an address's low bits, and lanes that are off leave local memory alone.
+# global memory go by bytes, as words would lose an address's low bits, lanes that are off leave local memory alone, and a row's
+# lanes can all read one of them (DPP's row_share, called row_newbcast there).
 set -eu
 cd "$1"
 touch test/mockgpu/__init__.py
@@ -25,6 +26,11 @@ changes = (
     (
         "      return {'ADDR': addr, 'ADDR_BASE': addr, 'OFFSET': offset,",
         "      return {'_active': _lane_active(exec_mask, lane), 'ADDR': addr, 'ADDR_BASE': addr, 'OFFSET': offset,",
+    ),
+    (
+        "    elif op == 'row_bcast': src_lane = row_base\n",
+        "    elif op == 'row_bcast': src_lane = row_base\n"
+        "    elif op == 'row_newbcast': src_lane = row_base + _c(arg, dtypes.int)\n",
     ),
 )
 if "vmem8" not in text:

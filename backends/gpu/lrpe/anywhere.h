@@ -224,8 +224,8 @@ DEVICE bool make_rotations(const anywhere_plan &plan, const block_rotations<V> &
 
 /* The same for positions of any size. It is no part of its caller, so that it takes no registers where it is not needed. */
 template <int V>
-__device__ __noinline__ void make_any_rotations(const anywhere_plan &argument, block_rotations<V> rotations,
-                                                block_place place, int left)
+OUT_OF_LINE void make_any_rotations(const anywhere_plan &argument, block_rotations<V> rotations, block_place place,
+                                    int left)
 {
     const anywhere_plan &plan = read_again(argument);
     const block_position *positions = plan.positions_after(rotations.rotations);

@@ -48,7 +48,7 @@ template <int V> struct float_vector {
 };
 
 /* Stores a vector as float8, divided by its head's scale. It is no part of its caller, most of which have no such cache. */
-template <int V> __device__ __noinline__ void write_float8(uint8_t *to, float_vector<V> vector, float scale)
+template <int V> OUT_OF_LINE void write_float8(uint8_t *to, float_vector<V> vector, float scale)
 {
     uint32_t words[V / 4];
 #pragma unroll

@@ -172,8 +172,7 @@ DEVICE bool make_line_rotations(const row_arguments &all, const lrpe::block_rota
 
 /* The same for integers of any size on a line. It is no part of its caller, which needs no registers for it. */
 template <int V>
-__device__ __noinline__ void make_wide_rotations(const row_arguments &argument, lrpe::block_rotations<V> made,
-                                                 tile_place tile)
+OUT_OF_LINE void make_wide_rotations(const row_arguments &argument, lrpe::block_rotations<V> made, tile_place tile)
 {
     const lrpe::anywhere_plan &plan = read_again(argument.source);
     lrpe::make_share(plan, made, lrpe::rotation_share(plan), [&](int k, int token, int together, rotation *to) {
@@ -192,8 +191,7 @@ __device__ __noinline__ void make_wide_rotations(const row_arguments &argument, 
 
 /* The same for all positions and thetas, of 32 bits. */
 template <bool EXACTLY, int V>
-__device__ __noinline__ bool make_narrow_rotations(const row_arguments &argument, lrpe::block_rotations<V> made,
-                                                   tile_place tile)
+OUT_OF_LINE bool make_narrow_rotations(const row_arguments &argument, lrpe::block_rotations<V> made, tile_place tile)
 {
     return lrpe::make_rotations<EXACTLY, false>(read_again(argument.source), made, tile.place, tile.left);
 }

@@ -4,6 +4,9 @@
 
 #define COPES_CONSTANT static __constant__ const
 
+/* No call: its function would save registers in scratch memory, and could not read the kernel's argument by scalar loads. */
+#define OUT_OF_LINE DEVICE
+
 #if !__has_builtin(__builtin_amdgcn_exp2f) /* the same instruction, in older compilers' library */
 extern "C" __device__ float __ocml_native_exp2_f32(float);
 #define __builtin_amdgcn_exp2f __ocml_native_exp2_f32

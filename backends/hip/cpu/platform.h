@@ -13,8 +13,8 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
-#define __noinline__ __attribute__((noinline))
 
+#define OUT_OF_LINE static __attribute__((noinline))
 #define COPES_CONSTANT static const
 
 namespace COPES_GPU
