@@ -102,24 +102,21 @@ install_missing() {
     [ ${#missing[@]} -eq 0 ] || die "still missing after apt-get install: ${missing[*]}"
 }
 
-# The CUDA backend is built where there is a GPU, and only for it.
-gpu_options() {
-    local arch
-    arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .) || true
-    if command -v nvcc >/dev/null && [[ $arch =~ ^[0-9]+$ ]]; then
-        printf '%s\n' -Dcuda=enabled "-Dcuda-archs=$arch"
+# The CUDA backend is built where there is a GPU, and then for that alone.
+gpu_option() {
+    if command -v nvcc >/dev/null && nvidia-smi >/dev/null 2>&1; then
+        echo -Dcuda=enabled
     else
-        printf '%s\n' -Dcuda=disabled
+        echo -Dcuda=disabled
     fi
 }
 
 # build FOLDER OPTION...
 build() {
-    local folder=$root/$1 gpu
+    local folder=$root/$1
     shift
     say "building in $folder"
-    mapfile -t gpu < <(gpu_options)
-    [ -f "$folder/build.ninja" ] || meson setup "$folder" "$root" "${gpu[@]}" "$@"
+    [ -f "$folder/build.ninja" ] || meson setup "$folder" "$root" "$(gpu_option)" "$@"
     ninja -C "$folder"
 }
 
@@ -141,15 +138,14 @@ run_suite() { meson test -C "$root/build-test" --print-errorlogs | tee "$1"; }
 # The package, built from the checkout into the environment. Fails where a part of it cannot be had. It is compiled in a folder
 # beside build-test, so that a compiler cache, which Meson uses where it finds one, serves both.
 install_package() {
-    local environment=$root/build-python/env gpu
-    mapfile -t gpu < <(gpu_options)
+    local environment=$root/build-python/env
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { say 'Python is older than 3.10'; return 1; }
     [ -x "$environment/bin/pip" ] || python3 -m venv "$environment"
     "$environment/bin/pip" install --quiet --upgrade pip || return 1
     "$environment/bin/pip" install --quiet meson-python 'meson>=1.3' ninja "${COPES_TORCH:-torch==2.13.0}" numpy ml_dtypes \
         hypothesis jax matplotlib mypy pytest tqdm transformers==5.24.0 timm==1.0.31 || return 1
     PATH=$environment/bin:$PATH "$environment/bin/pip" install --quiet --no-deps --no-build-isolation --force-reinstall \
-        --config-settings=build-dir="$root/build-wheel" "${gpu[@]/#/--config-settings=setup-args=}" "$root" ||
+        --config-settings=build-dir="$root/build-wheel" --config-settings=setup-args="$(gpu_option)" "$root" ||
         die 'the Python package does not build'
 }
 

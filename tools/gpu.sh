@@ -45,15 +45,10 @@ finish() {
 
 build() {
     programs=$root/build-gpu-$device
-    local arch other=hip
-    if [ "$device" = hip ]; then
-        other=cuda
-        arch=$(rocminfo | grep -m 1 -o 'gfx[0-9a-f]*')
-    else
-        arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
-    fi
+    local options=(-Dhip=disabled)
+    [ "$device" = cuda ] || options=(-Dcuda=disabled "-Dhip-archs=$(rocminfo | grep -m 1 -o 'gfx[0-9a-f]*')")
     [ -f "$programs/build.ninja" ] || meson setup "$programs" "$root" --buildtype=release "-D$device=enabled" \
-        "-D$device-archs=$arch" "-D$other=disabled" -Dtools=enabled -Dtests=enabled -Dbench=enabled
+        "${options[@]}" -Dtools=enabled -Dtests=enabled -Dbench=enabled
     ninja -C "$programs"
     mkdir -p "$programs/gpu"
     cp "$programs/tools/copes" "$programs/bench/test_gpu_$device" "$programs"/library/libcopes.so.? "$programs/gpu"
@@ -71,7 +66,7 @@ step_of() {
 check() {
     local -x OMP_NUM_THREADS=1
     local op tool names=()
-    for op in act lrpe_rotate lrpe_cosine tpa_decode; do
+    for op in act lrpe_rotate lrpe_cosine qk_norm_rope tpa_decode; do
         names+=("check-$op")
         begin "check-$op" "$copes" check "$op" --device "$device" --large
         for tool in "$@"; do
