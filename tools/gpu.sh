@@ -79,7 +79,7 @@ check() {
     begin variants "$copes" check --device "$device" --variants --large
     finish "${names[@]}"
     grep -a -e '^variants' -e '^not met' "$out/variants.txt" || true
-    cat "$out"/check-*.txt | grep -a -e '^act ' -e '^lrpe' -e '^tpa' || true
+    cat "$out"/check-*.txt | grep -a -e '^act ' -e '^lrpe' -e '^qk' -e '^tpa' || true
 }
 
 test_gpu() {

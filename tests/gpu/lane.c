@@ -71,6 +71,45 @@ const bench_case gpu_cases[] = {
     {.op = BENCH_TPA, .batch = 2, .head = 32, .dim = 128, .ranks = {16, 1, 1}, .n = 20000, .type = CHECK_F32},
     {.op = BENCH_TPA, .batch = 1, .head = 47, .dim = 64, .ranks = {6, 2, 2}, .n = 20000, .type = CHECK_BF16},
     {.op = BENCH_TPA, .batch = 1, .head = 5, .dim = 36, .ranks = {3, 2, 1}, .n = 20000, .type = CHECK_F32},
+    {.op = BENCH_QK, .batch = 2, .head = 8, .kv_head = 2, .dim = 64, .n = 333, .type = CHECK_F32},
+    {.op = BENCH_QK,
+     .norm = BENCH_NORM_HEAD,
+     .cache = BENCH_CACHE_FLOAT8,
+     .positions = true,
+     .batch = 16,
+     .head = 32,
+     .kv_head = 8,
+     .dim = 128,
+     .n = 1,
+     .type = CHECK_BF16},
+    {.op = BENCH_QK,
+     .norm = BENCH_NORM_ALL_HEADS,
+     .cache = BENCH_CACHE_SAME,
+     .batch = 2,
+     .head = 8,
+     .kv_head = 4,
+     .dim = 128,
+     .n = 333,
+     .type = CHECK_F16},
+    {.op = BENCH_QK,
+     .norm = BENCH_NORM_HEAD,
+     .backward = true,
+     .batch = 3,
+     .head = 4,
+     .kv_head = 1,
+     .dim = 256,
+     .n = 257,
+     .type = CHECK_F32},
+    {.op = BENCH_QK,
+     .norm = BENCH_NORM_HEAD,
+     .backward = true,
+     .grad_weights = true,
+     .batch = 2,
+     .head = 8,
+     .kv_head = 2,
+     .dim = 128,
+     .n = 1000,
+     .type = CHECK_BF16},
 };
 _Static_assert(sizeof gpu_cases / sizeof gpu_cases[0] == GPU_CASES, "as many as the header says");
 
@@ -148,12 +187,15 @@ void expect_output(const lane *l, const unsigned char *wanted)
     free(got);
 }
 
-/* Every call is one launch, but of tpa_decode where the blocks of a launch cannot wait for each other. */
-static void expect_one_launch(GPU(Graph_t) graph, const bench_case *c)
+/* Every call is one launch, but of tpa_decode where the blocks of a launch cannot wait for each other, and of the gradients of
+ * qk_norm_rope's weights, whose sums a second launch adds up. */
+static void expect_few_launches(GPU(Graph_t) graph, const bench_case *c)
 {
+    const bool two = (c->op == BENCH_TPA && gpu.device_type != kDLCUDA) || c->grad_weights;
     size_t nodes = 0;
     succeed(GPU(GraphGetNodes)(graph, NULL, &nodes));
-    ck_assert_uint_eq(nodes, c->op == BENCH_TPA && gpu.device_type != kDLCUDA && nodes == 2 ? 2 : 1);
+    ck_assert_uint_ge(nodes, 1);
+    ck_assert_uint_le(nodes, two ? 2 : 1);
 }
 
 void expect_replays(const lane *l, const bench_case *c)
@@ -164,7 +206,7 @@ void expect_replays(const lane *l, const bench_case *c)
     ck_assert_int_eq(copes_context_set_stream(l->context, l->stream), COPES_OK); /* as before any call, and no work */
     run(l); /* its first: nothing is left to be loaded or allocated by a call */
     succeed(GPU(StreamEndCapture)(l->stream, &graph));
-    expect_one_launch(graph, c);
+    expect_few_launches(graph, c);
     succeed(GPU(GraphInstantiateWithFlags)(&replay, graph, 0));
     run(l);
     unsigned char *direct = take_output(l);

@@ -7,7 +7,7 @@
 
 static const DLDevice gpu = {GPU_DEVICE_TYPE, 0};
 
-enum { GPU_CASES = 17 };
+enum { GPU_CASES = 22 };
 
 extern const bench_case gpu_cases[GPU_CASES];
 
@@ -34,7 +34,7 @@ const bench_tensor *output_of(const lane *l);
 unsigned char *take_output(const lane *l);
 void expect_output(const lane *l, const unsigned char *wanted);
 
-/* Captures the call, the lane's first, in a graph of one launch, whose replays give the same bits as a call. */
+/* Captures the call, the lane's first, in a graph of one launch (some, of two), whose replays give the same bits as a call. */
 void expect_replays(const lane *l, const bench_case *c);
 
 #endif
