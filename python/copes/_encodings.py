@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from . import _frequencies
 from ._functions import Act, Pairing, lrpe_cosine, lrpe_rotate
 
-Device = torch.device | str | None
+Device: TypeAlias = "torch.device | str | None"
 
 
 def show(**parameters: object) -> str:
