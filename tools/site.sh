@@ -11,7 +11,7 @@ usage: tools/site.sh [--out FOLDER]
 
 Builds the C library into the Python package, as the pages of the Python interface and of exactness run it, in a virtual
 environment in build-site/. Doxygen and a font for formulas are installed with apt-get where they are missing, through sudo
-where that is needed. Warnings of Sphinx and Doxygen are errors, and so is a link within the pages that leads nowhere.
+where that is needed; a C compiler and Python's headers must be there, as for `pip install .`. Warnings of Sphinx and Doxygen are errors, and so is a link within the pages that leads nowhere.
 END
 }
 

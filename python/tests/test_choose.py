@@ -39,7 +39,9 @@ def test_python():
 
 def has_dlpack(compiler):
     command = [compiler, "-E", "-"]
-    return subprocess.run(command, input=b"#include <dlpack/dlpack.h>", capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(command, input=b"#include <dlpack/dlpack.h>", capture_output=True, check=False).returncode == 0
+    )
 
 
 def test_c(tmp_path):

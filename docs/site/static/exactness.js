@@ -1,7 +1,7 @@
 /* Draws the figure of exactness.html from the numbers that stand in the page. */
 "use strict";
 
-const figure = { width: 640, height: 360, left: 56, right: 12, top: 12, bottom: 40, least: -9, most: 1 };
+const figure = { width: 640, height: 360, left: 56, right: 12, top: 12, bottom: 56, least: -9, most: 1 };
 
 function make(parent, kind, attributes, text) {
     const element = document.createElementNS("http://www.w3.org/2000/svg", kind);
@@ -27,7 +27,7 @@ function drawAxes(svg, steps) {
         make(svg, "text", { x: figure.left - 6, y: y + 4, "text-anchor": "end" }, `1e${power}`);
     }
     for (let step = 0; step <= steps; step += 10) {
-        make(svg, "text", { x: across(step, steps), y: figure.height - figure.bottom + 18, "text-anchor": "middle" }, `2^${step / 2}`);
+        make(svg, "text", { x: across(step, steps), y: figure.height - figure.bottom + 26, "text-anchor": "middle" }, `2^${step / 2}`);
     }
     const middle = (figure.left + figure.width - figure.right) / 2;
     make(svg, "text", { x: middle, y: figure.height - 4, "text-anchor": "middle" }, "position");
