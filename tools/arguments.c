@@ -169,3 +169,12 @@ bool arguments_device(arguments *walk, DLDevice *device)
              walk->flag, text, names);
     return false;
 }
+
+int arguments_none(int argc, char **argv, const char *help)
+{
+    if (argc < 2)
+        return -1;
+    if (strcmp(argv[1], "--help") == 0)
+        return fputs(help, stdout) < 0;
+    return complain(EXIT_USAGE, "\"%s\": `copes %s` takes no arguments", argv[1], argv[0]);
+}

@@ -42,6 +42,9 @@ bool arguments_choice(arguments *walk, const char *choices, int32_t *index);
 /* The current flag's value as a device: "cpu", "cuda", "cuda:1". */
 bool arguments_device(arguments *walk, DLDevice *device);
 
+/* For commands that take no arguments but --help: -1 to go on, else the exit status. */
+int arguments_none(int argc, char **argv, const char *help);
+
 /* Prints "copes: ..." as one line on stderr, whatever the text holds, and returns `status`. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))

@@ -14,6 +14,7 @@ static const char help[] =
     "  sample     write a safetensors file to try run on\n"
     "  ops        list the operators with their slots, attributes and defaults\n"
     "  devices    list the backends in this build and the devices they find\n"
+    "  doctor     tell what was built, what runs here and why, for yourself or an issue\n"
     "  check      compare a device's results with float64 references\n"
     "  bench      time the operators and print tables\n"
     "  explain    tell which kernels calls take, and why\n"
@@ -47,9 +48,9 @@ static int dispatch(int argc, char **argv)
     static const struct {
         const char *name;
         int (*command)(int argc, char **argv);
-    } commands[] = {{"run", command_run},         {"sample", command_sample}, {"ops", command_ops},
-                    {"devices", command_devices}, {"check", command_check},   {"bench", command_bench},
-                    {"explain", command_explain}};
+    } commands[] = {{"run", command_run},         {"sample", command_sample},  {"ops", command_ops},
+                    {"devices", command_devices}, {"doctor", command_doctor},  {"check", command_check},
+                    {"bench", command_bench},     {"explain", command_explain}};
     if (argc < 2)
         return complain(EXIT_USAGE, "no command given; `copes --help` lists them");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)

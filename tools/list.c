@@ -6,16 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Both commands take no arguments. Returns -1 to go on, else the exit status. */
-static int read_nothing(int argc, char **argv, const char *help)
-{
-    if (argc < 2)
-        return -1;
-    if (strcmp(argv[1], "--help") == 0)
-        return fputs(help, stdout) < 0;
-    return complain(EXIT_USAGE, "\"%s\": `copes %s` takes no arguments", argv[1], argv[0]);
-}
-
 static void print_slots(const char *title, const copes_slot_info *const *slots, int capacity)
 {
     for (int i = 0; i < capacity; i++) {
@@ -43,9 +33,9 @@ static void print_attribute(const char *title, const copes_attribute_info *attri
 
 int command_ops(int argc, char **argv)
 {
-    const int status = read_nothing(argc, argv,
-                                    "usage: copes ops\n\nPrints every operator of the library: its input and output "
-                                    "slots with their shapes, its attributes and their defaults.\n");
+    const int status = arguments_none(argc, argv,
+                                      "usage: copes ops\n\nPrints every operator of the library: its input and output "
+                                      "slots with their shapes, its attributes and their defaults.\n");
     if (status >= 0)
         return status;
     for (size_t i = 0; i < copes_op_count(); i++) {
@@ -66,10 +56,10 @@ int command_ops(int argc, char **argv)
 int command_devices(int argc, char **argv)
 {
     const int status =
-        read_nothing(argc, argv,
-                     "usage: copes devices\n\nLists the backends in this build and their devices: for the "
-                     "CPU with the instruction-set level and threads in use; where a backend has no "
-                     "device, the reason.\n");
+        arguments_none(argc, argv,
+                       "usage: copes devices\n\nLists the backends in this build and their devices: for the "
+                       "CPU with the instruction-set level and threads in use; where a backend has no "
+                       "device, the reason.\n");
     if (status >= 0)
         return status;
     for (size_t i = 0; i < copes_backend_count(); i++) {
