@@ -47,7 +47,7 @@ class Refusals(CommandTest):
         usage('--act is "sil"; .*', "act", "--act", "sil")
         usage('--act is ""; .*', "act", "--act=")
         usage(r'--pairing is "third"; it must be one of half\|interleaved', "lrpe_rotate", "--pairing", "third")
-        usage(r'--layout is "nbhd"; it must be one of bnhd\|bhnd', "lrpe_rotate", "--layout", "nbhd")
+        usage(r'--layout is "nbhd"; it must be one of bnhd\|bhnd; did you mean bnhd\?', "lrpe_rotate", "--layout", "nbhd")
         for text in ("", "x", "1.5", "1e3", " 1", "1 ", "0x1", "--", "2147483648", "99999999999999999999", "1,2"):
             usage(f'--dim is "{text}"; it must be an integer from -2147483648 to 2147483647', "act", f"--dim={text}")
         for text in ("", ",", "1,", ",1", "1,,2", "1,2,3,4,5", "1;2", "9223372036854775808"):
@@ -61,6 +61,21 @@ class Refusals(CommandTest):
             usage("--theta-base is .*; it must be finite and more than 0", "lrpe_rotate", "--theta-base", text)
         for text in ("gpu", "cpu:", "cpu:x", "cpu1", "cpu:-1", "CPU"):
             usage(f'--device is "{text}"; this build has cpu.*', "act", "--device", text)
+
+    def test_did_you_mean(self):
+        for line, meant in (("bnech", "bench"), ("RUN", "run"), ("explian act", "explain"), ("run lrpe", "lrpe_rotate"),
+                            ("run tpa-decode", "tpa_decode"), ("run lrpe_rotate --rotary_dim 2", "--rotary-dim"),
+                            ("run lrpe_rotate --backward --gard-theta", "--grad-theta"), ("run act --ni x", "--in"),
+                            ("run act --act sliu", "silu"), ("run act --device cpuu", "cpu"), ("sample x --sede 2", "--seed")):
+            self.refuse(2, ".*; did you mean " + re.escape(meant) + r"\?", *line.split())
+        for line in ("walk", "x", "run attention", "run act --seed 1", "run act --act tanh", "run act --n 2", "run act --i x", "sample x --y",
+                     "run tpa_decode --" + 70 * "l", "run lrpe_rotate --backward --lse"):
+            self.assertNotIn("did you mean", copes(*line.split()).stderr)
+        for line, meant in (("check --varaints", "--variants"), ("check lrpe_cosin", "lrpe_cosine"), ("bench md_lrpe", "md_lrpe_cosine"),
+                            ("bench --quik", "--quick"), ("explain --one_theta=", "--one-theta")):
+            done = copes(*line.split())
+            if "this build has no" not in done.stderr:
+                self.assertEqual((done.returncode, done.stderr.split("; did you mean ")[-1]), (2, meant + "?\n"))
 
     def test_line_stays_one_line(self):
         self.refuse_run(2, r'--act is "a\?b\?"; .*', "act", "--act", "a\nb\x1b")

@@ -1,6 +1,9 @@
 /* Reading a command line. */
 #include "tools/arguments.h"
 
+#include "tools/suggest.h"
+#include "tools/words.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -132,7 +135,10 @@ bool arguments_choice(arguments *walk, const char *choices, int32_t *index)
             return true;
         name = end != NULL ? end + 1 : NULL;
     }
-    complain(EXIT_USAGE, "--%s is \"%s\"; it must be one of %s", walk->flag, text, choices);
+    suggestion nearest = suggest_for(text);
+    words_choices(choices, suggest_offer, &nearest);
+    complain(EXIT_USAGE, "--%s is \"%s\"; it must be one of %s%s", walk->flag, text, choices,
+             suggest_text(&nearest, ""));
     return false;
 }
 
@@ -156,6 +162,7 @@ bool arguments_device(arguments *walk, DLDevice *device)
     if (text == NULL)
         return false;
     char names[256] = "";
+    suggestion nearest = suggest_for(text);
     for (size_t i = 0, used = 0; i < copes_backend_count(); i++) {
         const copes_backend_info *backend = copes_backend_at(i);
         if (match_device(text, backend, &device->device_id)) {
@@ -164,9 +171,10 @@ bool arguments_device(arguments *walk, DLDevice *device)
         }
         if (used < sizeof names)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", backend->name);
+        suggest_offer(&nearest, backend->name);
     }
-    complain(EXIT_USAGE, "--%s is \"%s\"; this build has %s, and \":1\" after a name picks its second device",
-             walk->flag, text, names);
+    complain(EXIT_USAGE, "--%s is \"%s\"; this build has %s, and \":1\" after a name picks its second device%s",
+             walk->flag, text, names, suggest_text(&nearest, ""));
     return false;
 }
 

@@ -29,6 +29,18 @@ static const char flags[] =
     "  --quick                          one length of a few cases, in less than 20 seconds\n"
     "  --json FILE                      also write the results as JSON\n";
 
+void help_bench(FILE *stream, const char *op)
+{
+    (void)op;
+    fprintf(stream, "%s%s%s", help, bench_request_help, flags);
+}
+
+void help_explain(FILE *stream, const char *op)
+{
+    (void)op;
+    fprintf(stream, "%s%s", explain_help, bench_request_help);
+}
+
 /* What a run carries from case to case. */
 typedef struct session {
     const bench_device *device;
@@ -203,8 +215,10 @@ int command_bench(int argc, char **argv)
     bench_request r;
     if (!bench_request_read(argc, argv, &r))
         return EXIT_USAGE;
-    if (r.help)
-        return fputs(help, stdout) < 0 || fputs(bench_request_help, stdout) < 0 || fputs(flags, stdout) < 0;
+    if (r.help) {
+        help_bench(stdout, NULL);
+        return 0;
+    }
     return r.explain ? explain_request(&r) : run_request(&r);
 }
 
@@ -213,5 +227,9 @@ int command_explain(int argc, char **argv)
     bench_request r;
     if (!bench_request_read(argc, argv, &r))
         return EXIT_USAGE;
-    return r.help ? fputs(explain_help, stdout) < 0 || fputs(bench_request_help, stdout) < 0 : explain_request(&r);
+    if (r.help) {
+        help_explain(stdout, NULL);
+        return 0;
+    }
+    return explain_request(&r);
 }

@@ -2,6 +2,8 @@
 #include "tools/bench_request.h"
 
 #include "tools/arguments.h"
+#include "tools/commands.h"
+#include "tools/suggest.h"
 
 #include <string.h>
 
@@ -25,15 +27,23 @@ const char bench_request_help[] =
     "  --cache none|same|float8         keys and values go to a paged cache of the same type, or of float8\n"
     "  --grad-weights                   of the backward: the gradients of the norms' weights, too\n";
 
+void operators_of_bench(words_visitor *visit, void *to)
+{
+    for (int i = 0; i < BENCH_OPERATORS; i++)
+        visit(to, bench_operator_name((bench_operator)i));
+}
+
 static bool want(bench_wish *wish, const char *name)
 {
     for (int i = 0; i < BENCH_OPERATORS; i++)
         if (strcmp(bench_operator_name((bench_operator)i), name) == 0)
             return wish->wanted[i] = wish->any_wanted = true;
-    complain(
-        EXIT_USAGE,
-        "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine, tpa_decode or qk_norm_rope",
-        name);
+    suggestion nearest = suggest_for(name);
+    operators_of_bench(suggest_offer, &nearest);
+    complain(EXIT_USAGE,
+             "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine, tpa_decode or "
+             "qk_norm_rope%s",
+             name, suggest_text(&nearest, ""));
     return false;
 }
 
@@ -129,7 +139,10 @@ static bool read_flag(arguments *walk, bench_request *r)
                                                                 : NULL;
     if (yes != NULL)
         return *yes = arguments_no_value(walk);
-    complain(EXIT_USAGE, "--%s is not a flag of `copes bench`; `copes bench --help` lists those it has", walk->flag);
+    suggestion nearest = suggest_for(walk->flag);
+    suggest_flags(&nearest, help_bench, NULL);
+    complain(EXIT_USAGE, "--%s is not a flag of `copes bench`; `copes bench --help` lists those it has%s", walk->flag,
+             suggest_text(&nearest, "--"));
     return false;
 }
 

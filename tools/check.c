@@ -3,6 +3,7 @@
 #include "tests/harness/variants.h"
 #include "tools/arguments.h"
 #include "tools/commands.h"
+#include "tools/suggest.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,18 @@ typedef struct request {
     bool large, variants, help;
 } request;
 
+void help_check(FILE *stream, const char *op)
+{
+    (void)op;
+    fputs(help, stream);
+}
+
+void operators_of_check(words_visitor *visit, void *to)
+{
+    for (size_t i = 0; i < check_family_count; i++)
+        visit(to, check_families[i].name);
+}
+
 static bool want(request *r, const char *name)
 {
     for (size_t i = 0; i < check_family_count; i++) {
@@ -34,8 +47,11 @@ static bool want(request *r, const char *name)
             return true;
         }
     }
+    suggestion nearest = suggest_for(name);
+    operators_of_check(suggest_offer, &nearest);
     complain(EXIT_USAGE,
-             "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, tpa_decode or qk_norm_rope", name);
+             "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, tpa_decode or qk_norm_rope%s", name,
+             suggest_text(&nearest, ""));
     return false;
 }
 
@@ -61,7 +77,9 @@ static bool read_flag(request *r, arguments *walk)
         r->help = true;
         return arguments_no_value(walk);
     }
-    complain(EXIT_USAGE, "--%s is not a flag of `copes check`", walk->flag);
+    suggestion nearest = suggest_for(walk->flag);
+    suggest_flags(&nearest, help_check, NULL);
+    complain(EXIT_USAGE, "--%s is not a flag of `copes check`%s", walk->flag, suggest_text(&nearest, "--"));
     return false;
 }
 

@@ -1,6 +1,7 @@
 /* Picks the subcommand of `copes`; each has a file of its own. */
 #include "tools/arguments.h"
 #include "tools/commands.h"
+#include "tools/suggest.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -43,24 +44,31 @@ int command_explain(int argc, char **argv)
 }
 #endif
 
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {{"run", command_run},         {"sample", command_sample},  {"ops", command_ops},
+                {"devices", command_devices}, {"doctor", command_doctor},  {"check", command_check},
+                {"bench", command_bench},     {"explain", command_explain}};
+
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
 static int dispatch(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int (*command)(int argc, char **argv);
-    } commands[] = {{"run", command_run},         {"sample", command_sample},  {"ops", command_ops},
-                    {"devices", command_devices}, {"doctor", command_doctor},  {"check", command_check},
-                    {"bench", command_bench},     {"explain", command_explain}};
     if (argc < 2)
         return complain(EXIT_USAGE, "no command given; `copes --help` lists them");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return fputs(help, stdout) < 0;
     if (strcmp(argv[1], "--version") == 0)
         return printf("copes %s\n", copes_version()) < 0;
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+    suggestion nearest = suggest_for(argv[1]);
+    for (size_t i = 0; i < COMMANDS; i++) {
         if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].command(argc - 1, argv + 1);
-    return complain(EXIT_USAGE, "\"%s\" is not a command; `copes --help` lists them", argv[1]);
+            return commands[i].run(argc - 1, argv + 1);
+        suggest_offer(&nearest, commands[i].name);
+    }
+    return complain(EXIT_USAGE, "\"%s\" is not a command; `copes --help` lists them%s", argv[1],
+                    suggest_text(&nearest, ""));
 }
 
 int command_copes(int argc, char **argv)

@@ -63,16 +63,33 @@ const copes_op_info *operators_find(const char *name, bool backward, copes_op *o
     return NULL;
 }
 
-void operators_list(char *text, size_t size)
+void operators_each(words_visitor *visit, void *to)
 {
-    size_t used = 0;
-    text[0] = '\0';
     for (size_t i = 0; i < copes_op_count(); i++) {
         const copes_op_info *info = copes_op_at(i);
         char name[OPERATORS_NAME_SIZE];
-        for (int index = 0; info->backward == 0 && operators_name(info, index, name) && used < size; index++)
-            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", name);
+        for (int index = 0; info->backward == 0 && operators_name(info, index, name); index++)
+            visit(to, name);
     }
+}
+
+typedef struct list {
+    char *text;
+    size_t size;
+} list;
+
+static void append(void *to, const char *name)
+{
+    const list *all = to;
+    const size_t used = strlen(all->text);
+    snprintf(all->text + used, all->size - used, "%s%s", used > 0 ? ", " : "", name);
+}
+
+void operators_list(char *text, size_t size)
+{
+    list all = {text, size};
+    text[0] = '\0';
+    operators_each(append, &all);
 }
 
 void operators_dashes(const char *name, char flag[OPERATORS_NAME_SIZE])

@@ -3,6 +3,8 @@
 #ifndef COPES_TOOLS_OPERATORS_H
 #define COPES_TOOLS_OPERATORS_H
 
+#include "tools/words.h"
+
 #include <copes/copes.h>
 #include <stdbool.h>
 
@@ -13,6 +15,9 @@ bool operators_name(const copes_op_info *info, int index, char name[OPERATORS_NA
 
 /* The operator of this name, and its descriptor with the default attributes; NULL where there is none. */
 const copes_op_info *operators_find(const char *name, bool backward, copes_op *op);
+
+/* Each name once. */
+void operators_each(words_visitor *visit, void *to);
 
 /* All the names, with ", " between. */
 void operators_list(char *text, size_t size);

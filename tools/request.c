@@ -2,7 +2,9 @@
 #include "tools/request.h"
 
 #include "tools/arguments.h"
+#include "tools/commands.h"
 #include "tools/operators.h"
+#include "tools/suggest.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,69 +30,78 @@ static const char *value_form(const copes_attribute_info *attribute)
 }
 
 /* An attribute's line in the help: its flag with the value it takes, what it is, its default. */
-static void print_flag(const copes_attribute_info *attribute)
+static void print_flag(FILE *stream, const copes_attribute_info *attribute)
 {
     char flag[OPERATORS_NAME_SIZE], text[2 * OPERATORS_NAME_SIZE];
     if (!operators_flag(attribute, flag))
         return;
     snprintf(text, sizeof text, "--%s %s", flag, value_form(attribute));
-    printf("  %-38s %s", text, attribute->summary);
+    fprintf(stream, "  %-38s %s", text, attribute->summary);
     if (attribute->type != COPES_ATTRIBUTE_BOOL)
-        printf("; default %s", attribute->fallback);
-    putchar('\n');
+        fprintf(stream, "; default %s", attribute->fallback);
+    fputc('\n', stream);
 }
 
-static void print_slots(const char *title, const copes_slot_info *const *slots, int capacity)
+static void print_slots(FILE *stream, const char *title, const copes_slot_info *const *slots, int capacity)
 {
     for (int i = 0; i < capacity; i++)
         if (slots[i] != NULL)
-            printf("  %s %-10s %-30s %s%s\n", title, slots[i]->name, slots[i]->shape, slots[i]->summary,
-                   slots[i]->updated != 0    ? " (updated, where the file has it)"
-                   : slots[i]->optional != 0 ? " (optional)"
-                                             : "");
+            fprintf(stream, "  %s %-10s %-30s %s%s\n", title, slots[i]->name, slots[i]->shape, slots[i]->summary,
+                    slots[i]->updated != 0    ? " (updated, where the file has it)"
+                    : slots[i]->optional != 0 ? " (optional)"
+                                              : "");
 }
 
 /* The flags of outputs that are written only where they are asked for. */
-static void print_outputs(const copes_op_info *info, const char *where)
+static void print_outputs(FILE *stream, const copes_op_info *info, const char *where)
 {
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         char flag[OPERATORS_NAME_SIZE];
         if (!operators_asked_for(info->out[i]))
             continue;
         operators_dashes(info->out[i]->name, flag);
-        printf("  --%-36s also write %s%s\n", flag, info->out[i]->name, where);
+        fprintf(stream, "  --%-36s also write %s%s\n", flag, info->out[i]->name, where);
     }
 }
 
-static int print_help(const char *name)
+static void print_help(FILE *stream, const char *name)
 {
     copes_op op;
     const copes_op_info *forward = operators_find(name, false, &op), *backward = operators_find(name, true, &op);
-    printf("usage: copes run %s --in IN.safetensors --out OUT.safetensors [FLAG ...]\n\n%s\n\nTensors:\n", name,
-           forward->summary);
-    print_slots("read    ", forward->in, COPES_MAX_INPUTS);
-    print_slots("written ", forward->out, COPES_MAX_OUTPUTS);
+    fprintf(stream, "usage: copes run %s --in IN.safetensors --out OUT.safetensors [FLAG ...]\n\n%s\n\nTensors:\n",
+            name, forward->summary);
+    print_slots(stream, "read    ", forward->in, COPES_MAX_INPUTS);
+    print_slots(stream, "written ", forward->out, COPES_MAX_OUTPUTS);
     if (backward != NULL) {
-        printf("With --backward:\n");
-        print_slots("read    ", backward->in, COPES_MAX_INPUTS);
-        print_slots("written ", backward->out, COPES_MAX_OUTPUTS);
+        fprintf(stream, "With --backward:\n");
+        print_slots(stream, "read    ", backward->in, COPES_MAX_INPUTS);
+        print_slots(stream, "written ", backward->out, COPES_MAX_OUTPUTS);
     }
-    printf("Flags:\n");
+    fprintf(stream, "Flags:\n");
     for (int i = 0; i < forward->attribute_count; i++)
-        print_flag(forward->attributes[i]);
-    print_outputs(forward, backward != NULL ? ", without --backward" : "");
+        print_flag(stream, forward->attributes[i]);
+    print_outputs(stream, forward, backward != NULL ? ", without --backward" : "");
     if (backward != NULL)
-        print_outputs(backward, ", with --backward");
+        print_outputs(stream, backward, ", with --backward");
     if (operators_takes(name, "theta"))
-        printf("  %-38s where the file has no theta: X^(-i/E), as RoPE's\n", "--theta-base X");
+        fprintf(stream, "  %-38s where the file has no theta: X^(-i/E), as RoPE's\n", "--theta-base X");
     if (forward->inplace > 0) {
-        printf("  %-38s how tensors of rank 4 are stored; default bnhd\n", "--layout bnhd|bhnd");
-        printf("  %-38s compute outputs in the memory of inputs that they may be\n", "--in-place");
+        fprintf(stream, "  %-38s how tensors of rank 4 are stored; default bnhd\n", "--layout bnhd|bhnd");
+        fprintf(stream, "  %-38s compute outputs in the memory of inputs that they may be\n", "--in-place");
     }
     if (backward != NULL)
-        printf("  %-38s compute the gradient\n", "--backward");
-    printf("  %-38s cpu, cuda, hip, or cuda:1 for a second one; default cpu\n", "--device D");
-    return 0;
+        fprintf(stream, "  %-38s compute the gradient\n", "--backward");
+    fprintf(stream, "  %-38s cpu, cuda, hip, or cuda:1 for a second one; default cpu\n", "--device D");
+}
+
+void help_run(FILE *stream, const char *op)
+{
+    char names[512];
+    operators_list(names, sizeof names);
+    if (op == NULL)
+        fprintf(stream, "%s%s\n", usage, names);
+    else
+        print_help(stream, op);
 }
 
 static bool set_list(arguments *walk, const copes_attribute_info *attribute, copes_op *op)
@@ -147,6 +158,15 @@ static bool set_theta_base(arguments *walk, request *wish)
     return false;
 }
 
+static bool refuse_flag(const request *wish, const char *flag)
+{
+    suggestion nearest = suggest_for(flag);
+    suggest_flags(&nearest, help_run, wish->name);
+    complain(EXIT_USAGE, "%s has no flag --%s%s; `copes run %s --help` lists those it has%s", wish->name, flag,
+             wish->info->backward != 0 ? " with --backward" : "", wish->name, suggest_text(&nearest, "--"));
+    return false;
+}
+
 /* The flag that the walk stands on. */
 static bool read_flag(arguments *walk, request *wish)
 {
@@ -176,9 +196,7 @@ static bool read_flag(arguments *walk, request *wish)
         wish->wanted[output] = true;
         return arguments_no_value(walk);
     }
-    complain(EXIT_USAGE, "%s has no flag --%s%s; `copes run %s --help` lists those it has", wish->name, walk->flag,
-             wish->info->backward != 0 ? " with --backward" : "", wish->name);
-    return false;
+    return refuse_flag(wish, walk->flag);
 }
 
 /* Finds the operator: --backward may stand anywhere, and decides which flags there are. Where wish->info stays NULL,
@@ -194,13 +212,19 @@ static int read_operator(int argc, char **argv, request *wish)
         help = help || strcmp(argv[i], "--help") == 0;
     }
     if (argc < 2 || strncmp(argv[1], "--", 2) == 0)
-        return help ? printf("%s%s\n", usage, names) < 0
+        return help ? (help_run(stdout, NULL), 0)
                     : complain(EXIT_USAGE, "run needs an operator first: one of %s", names);
     wish->name = argv[1];
-    if (operators_find(wish->name, false, &op) == NULL)
-        return complain(EXIT_USAGE, "\"%s\" is not an operator; it must be one of %s", wish->name, names);
-    if (help)
-        return print_help(wish->name);
+    if (operators_find(wish->name, false, &op) == NULL) {
+        suggestion nearest = suggest_for(wish->name);
+        operators_each(suggest_offer, &nearest);
+        return complain(EXIT_USAGE, "\"%s\" is not an operator; it must be one of %s%s", wish->name, names,
+                        suggest_text(&nearest, ""));
+    }
+    if (help) {
+        help_run(stdout, wish->name);
+        return 0;
+    }
     wish->info = operators_find(wish->name, backward, &wish->op);
     return wish->info != NULL ? 0 : complain(EXIT_USAGE, "%s has no backward", wish->name);
 }

@@ -2,6 +2,7 @@
 #include "tools/arguments.h"
 #include "tools/commands.h"
 #include "tools/safetensors.h"
+#include "tools/suggest.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,6 +18,12 @@ static const char help[] =
     "  --dim D                     default 128\n"
     "  --dtype f64|f32|f16|bf16    of x; default bf16\n"
     "  --seed S                    the same seed gives the same file; default 0\n";
+
+void help_sample(FILE *stream, const char *op)
+{
+    (void)op;
+    fputs(help, stream);
+}
 
 enum { BATCH, N, HEAD, DIM };
 
@@ -119,7 +126,10 @@ static bool read_flag(arguments *walk, sample *wish)
         return arguments_integer(walk, INT64_MIN, INT64_MAX, &wish->seed);
     if (strcmp(walk->flag, "dtype") == 0)
         return arguments_choice(walk, "f64|f32|f16|bf16", &wish->dtype);
-    complain(EXIT_USAGE, "sample has no flag --%s; `copes sample --help` lists those it has", walk->flag);
+    suggestion nearest = suggest_for(walk->flag);
+    suggest_flags(&nearest, help_sample, NULL);
+    complain(EXIT_USAGE, "sample has no flag --%s; `copes sample --help` lists those it has%s", walk->flag,
+             suggest_text(&nearest, "--"));
     return false;
 }
 
