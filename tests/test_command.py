@@ -425,7 +425,8 @@ class Sample(CommandTest):
 
     def test_refusals(self):
         self.refuse(2, "sample needs the file to write", "sample")
-        self.refuse(2, '"b": sample takes one file', "sample", "a", "b")
+        self.refuse(2, '"b" is not an operator; it must be one of act, .*', "sample", "a", "b")
+        self.refuse(2, '"c": sample takes one file and one operator', "sample", "a", "act", "c")
         self.refuse(2, "--dim is 7; it must be even", "sample", self.input, "--dim", 7)
         self.refuse(2, '--n is "0"; it must be an integer from 1 to 2147483647', "sample", self.input, "--n", 0)
         self.refuse(2, '--dtype is "i32"; it must be one of .*', "sample", self.input, "--dtype", "i32")

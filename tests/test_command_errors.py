@@ -159,6 +159,18 @@ class Lists(CommandTest):
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertEqual(set(re.findall(r"--([a-z-]+)", done.stdout)), flags)
 
+    def test_examples_run(self):
+        names = re.findall(r"copes run (\w+)$", copes("ops").stdout, re.MULTILINE)
+        self.assertGreaterEqual(len(set(names)), 5)
+        for op in dict.fromkeys(names):
+            example = copes("run", op, "--help").stdout.split("Example:\n")[1].splitlines()
+            self.assertGreaterEqual(len(example), 2)
+            for line in example:
+                program, *words = line.split()
+                done = copes(*words, cwd=self.folder)
+                self.assertEqual((program, done.returncode, done.stdout, done.stderr), ("copes", 0, "", ""), line)
+            self.assertTrue(any((self.folder / "out.safetensors").read_bytes()[-1000:]), op)
+
     def test_help_and_version(self):
         for arguments in (("--help",), ("run", "--help"), ("ops", "--help"), ("devices", "--help"), ("sample", "--help")):
             done = copes(*arguments)

@@ -1,6 +1,9 @@
 /* The operators as the command names them. */
 #include "tools/operators.h"
 
+#include "tools/arguments.h"
+#include "tools/suggest.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -90,6 +93,16 @@ void operators_list(char *text, size_t size)
     list all = {text, size};
     text[0] = '\0';
     operators_each(append, &all);
+}
+
+int operators_refuse(const char *word)
+{
+    char names[512];
+    suggestion nearest = suggest_for(word);
+    operators_each(suggest_offer, &nearest);
+    operators_list(names, sizeof names);
+    return complain(EXIT_USAGE, "\"%s\" is not an operator; it must be one of %s%s", word, names,
+                    suggest_text(&nearest, ""));
 }
 
 void operators_dashes(const char *name, char flag[OPERATORS_NAME_SIZE])

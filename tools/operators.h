@@ -22,6 +22,9 @@ void operators_each(words_visitor *visit, void *to);
 /* All the names, with ", " between. */
 void operators_list(char *text, size_t size);
 
+/* Complains of a word that is no operator's name, and returns the exit status. */
+int operators_refuse(const char *word);
+
 /* A name as a flag has it: with '-' for '_'. */
 void operators_dashes(const char *name, char flag[OPERATORS_NAME_SIZE]);
 

@@ -64,6 +64,29 @@ static void print_outputs(FILE *stream, const copes_op_info *info, const char *w
     }
 }
 
+/* Lines that run as they stand. */
+static void print_example(FILE *stream, const char *name, bool backward)
+{
+    static const struct {
+        const char *name, *forward, *backward;
+    } examples[] = {{"act", " --act silu", " --act silu"},
+                    {"lrpe_rotate", " --act silu --offset 4096", " --act silu --offset 4096"},
+                    {"lrpe_cosine", " --act silu", " --act silu"},
+                    {"tpa_decode", " --lse", ""},
+                    {"qk_norm_rope", " --k-out", " --grad-k"}};
+    const size_t count = sizeof examples / sizeof *examples;
+    size_t i = 0;
+    while (i < count && strcmp(name, examples[i].name) != 0)
+        i++;
+    if (i == count)
+        return;
+    fprintf(stream, "Example:\n  copes sample in.safetensors %s\n", name);
+    fprintf(stream, "  copes run %s --in in.safetensors --out out.safetensors%s\n", name, examples[i].forward);
+    if (backward)
+        fprintf(stream, "  copes run %s --in in.safetensors --out grad.safetensors --backward%s\n", name,
+                examples[i].backward);
+}
+
 static void print_help(FILE *stream, const char *name)
 {
     copes_op op;
@@ -92,6 +115,7 @@ static void print_help(FILE *stream, const char *name)
     if (backward != NULL)
         fprintf(stream, "  %-38s compute the gradient\n", "--backward");
     fprintf(stream, "  %-38s cpu, cuda, hip, or cuda:1 for a second one; default cpu\n", "--device D");
+    print_example(stream, name, backward != NULL);
 }
 
 void help_run(FILE *stream, const char *op)
@@ -215,12 +239,8 @@ static int read_operator(int argc, char **argv, request *wish)
         return help ? (help_run(stdout, NULL), 0)
                     : complain(EXIT_USAGE, "run needs an operator first: one of %s", names);
     wish->name = argv[1];
-    if (operators_find(wish->name, false, &op) == NULL) {
-        suggestion nearest = suggest_for(wish->name);
-        operators_each(suggest_offer, &nearest);
-        return complain(EXIT_USAGE, "\"%s\" is not an operator; it must be one of %s%s", wish->name, names,
-                        suggest_text(&nearest, ""));
-    }
+    if (operators_find(wish->name, false, &op) == NULL)
+        return operators_refuse(wish->name);
     if (help) {
         help_run(stdout, wish->name);
         return 0;

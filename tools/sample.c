@@ -1,22 +1,25 @@
-/* copes sample: a safetensors file of random x and RoPE's theta, to try `copes run` on. */
+/* copes sample: a safetensors file of random tensors and RoPE's theta, to try `copes run` on. */
 #include "tools/arguments.h"
 #include "tools/commands.h"
+#include "tools/operators.h"
 #include "tools/safetensors.h"
 #include "tools/suggest.h"
+#include "tools/theta.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char help[] =
-    "usage: copes sample OUT.safetensors [FLAG ...]\n"
+    "usage: copes sample OUT.safetensors [OP] [FLAG ...]\n"
     "\n"
-    "Writes x (B, N, H, D) of normal random numbers, and theta (1, D / 2) of RoPE with base 10000 in float32.\n"
+    "Writes x (B, N, H, D) of normal random numbers, and theta (1, D / 2) of RoPE with base 10000 in float32. With OP it\n"
+    "writes what `copes run OP` reads, also with --backward; a cache has N tokens and a query is one.\n"
     "  --batch B                   default 2\n"
     "  --n N                       default 1024\n"
     "  --head H                    default 12\n"
     "  --dim D                     default 128\n"
-    "  --dtype f64|f32|f16|bf16    of x; default bf16\n"
+    "  --dtype f64|f32|f16|bf16    of random numbers; default bf16\n"
     "  --seed S                    the same seed gives the same file; default 0\n";
 
 void help_sample(FILE *stream, const char *op)
@@ -29,8 +32,9 @@ enum { BATCH, N, HEAD, DIM };
 
 typedef struct sample {
     const char *path;
-    int64_t shape[4]; /* BATCH, N, HEAD, DIM */
-    int32_t dtype;    /* a safetensors_dtype: the choices are in its order */
+    const char *operator; /* or NULL */
+    int64_t shape[4];     /* BATCH, N, HEAD, DIM */
+    int32_t dtype;        /* a safetensors_dtype: the choices are in its order */
     int64_t seed;
 } sample;
 
@@ -82,38 +86,102 @@ static void put(void *data, size_t index, int32_t dtype, double value)
     }
 }
 
-static int write_sample(const sample *wish, const float *theta, safetensors_tensor *x)
+/* What is in the file for an operator (NULL: for none), in order. Lengths are letters: B, N, H and D as in the help, C is 2 D,
+ * R the rank of a query. Theta is not random. */
+static const struct {
+    const char *operator, * name, *shape;
+} tensors[] = {{NULL, "x", "BNHD"},
+               {NULL, "theta", "1E"},
+               {"act", "x", "BNHD"},
+               {"act", "grad_o", "BNHD"},
+               {"lrpe_rotate", "x", "BNHD"},
+               {"lrpe_rotate", "theta", "1E"},
+               {"lrpe_rotate", "grad_o", "BNHD"},
+               {"lrpe_cosine", "x", "BNHD"},
+               {"lrpe_cosine", "theta", "1D"},
+               {"lrpe_cosine", "grad_o", "BNHC"},
+               {"tpa_decode", "aq", "B1HR"},
+               {"tpa_decode", "bq", "B1RD"},
+               {"tpa_decode", "ak", "BNH"},
+               {"tpa_decode", "bk", "BND"},
+               {"tpa_decode", "av", "BNH"},
+               {"tpa_decode", "bv", "BND"},
+               {"qk_norm_rope", "q", "BNHD"},
+               {"qk_norm_rope", "k", "BNHD"},
+               {"qk_norm_rope", "theta", "1E"},
+               {"qk_norm_rope", "wq", "D"},
+               {"qk_norm_rope", "wk", "D"},
+               {"qk_norm_rope", "grad_q_out", "BNHD"},
+               {"qk_norm_rope", "grad_k_out", "BNHD"}};
+
+enum { TENSORS = sizeof tensors / sizeof *tensors, MOST = 8, RANK = 16 };
+
+static int64_t length_of(const sample *wish, char letter)
 {
-    char reason[SAFETENSORS_REASON];
-    uint64_t state = (uint64_t)wish->seed;
-    void *data = malloc(x->size + 1);
-    if (data == NULL)
-        return complain(EXIT_FAILED, "no memory for the %zu bytes of x", x->size);
-    for (size_t i = 0; i < x->size / safetensors_dtype_size(x->dtype); i++)
-        put(data, i, wish->dtype, next_normal(&state));
-    x->data = data;
-    const safetensors_tensor tensors[] =
-        {*x, {.name = "theta", .dtype = SAFETENSORS_F32, .rank = 2, .shape = {1, wish->shape[DIM] / 2}, .data = theta}};
-    const bool ok = safetensors_save(wish->path, tensors, 2, reason);
-    free(data);
-    return ok ? 0 : complain(EXIT_FAILED, "%s: %s", wish->path, reason);
+    switch (letter) {
+    case 'B': return wish->shape[BATCH];
+    case 'N': return wish->shape[N];
+    case 'H': return wish->shape[HEAD];
+    case 'C': return 2 * wish->shape[DIM];
+    case 'D': return wish->shape[DIM];
+    case 'E': return wish->shape[DIM] / 2;
+    case 'R': return RANK;
+    default: return 1;
+    }
+}
+
+/* The tensor's numbers, or NULL with the complaint printed. */
+static void *make_data(const sample *wish, const safetensors_tensor *tensor, uint64_t *state)
+{
+    const bool theta = strcmp(tensor->name, "theta") == 0;
+    void *data = theta ? theta_make(tensor->shape[1], 10000) : malloc(tensor->size + 1);
+    if (data == NULL) {
+        complain(EXIT_FAILED, "no memory for the %zu bytes of %s", tensor->size, tensor->name);
+        return NULL;
+    }
+    for (size_t i = 0; !theta && i < tensor->size / safetensors_dtype_size(tensor->dtype); i++)
+        put(data, i, wish->dtype, next_normal(state));
+    return data;
+}
+
+static int make_tensor(const sample *wish, const char *name, const char *shape, uint64_t *state,
+                       safetensors_tensor *tensor)
+{
+    *tensor = (safetensors_tensor){.name = name, .dtype = (safetensors_dtype)wish->dtype, .rank = (int)strlen(shape)};
+    if (strcmp(name, "theta") == 0)
+        tensor->dtype = SAFETENSORS_F32;
+    for (int i = 0; i < tensor->rank; i++)
+        tensor->shape[i] = length_of(wish, shape[i]);
+    if (!safetensors_size(tensor, &tensor->size) || tensor->size == SIZE_MAX)
+        return complain(EXIT_USAGE, "the size of %s in bytes does not fit 63 bits", name);
+    tensor->data = make_data(wish, tensor, state);
+    return tensor->data != NULL ? 0 : EXIT_FAILED;
 }
 
 static int make_sample(const sample *wish)
 {
-    safetensors_tensor x = {.name = "x", .dtype = (safetensors_dtype)wish->dtype, .rank = 4};
-    memcpy(x.shape, wish->shape, sizeof wish->shape);
-    if (!safetensors_size(&x, &x.size) || x.size == SIZE_MAX)
-        return complain(EXIT_USAGE, "the size of x in bytes does not fit 63 bits");
-    const int64_t angles = wish->shape[DIM] / 2;
-    float *theta = malloc((size_t)angles * sizeof *theta + 1);
-    if (theta == NULL)
-        return complain(EXIT_FAILED, "no memory for a theta of %lld angles", (long long)angles);
-    for (int64_t i = 0; i < angles; i++)
-        theta[i] = (float)pow(10000, -(double)i / (double)angles);
-    const int status = write_sample(wish, theta, &x);
-    free(theta);
+    safetensors_tensor made[MOST];
+    char reason[SAFETENSORS_REASON];
+    uint64_t state = (uint64_t)wish->seed;
+    size_t count = 0;
+    int status = 0;
+    for (size_t i = 0; i < TENSORS && status == 0; i++)
+        if (wish->operator == NULL ? tensors[i].operator == NULL
+                                   : tensors[i].operator != NULL && strcmp(tensors[i].operator, wish->operator) == 0)
+            status = make_tensor(wish, tensors[i].name, tensors[i].shape, &state, &made[count++]);
+    if (status == 0 && !safetensors_save(wish->path, made, count, reason))
+        status = complain(EXIT_FAILED, "%s: %s", wish->path, reason);
+    for (size_t i = 0; i < count; i++)
+        free((void *)(uintptr_t)made[i].data);
     return status;
+}
+
+/* The second word. */
+static bool read_operator(const char *word, sample *wish)
+{
+    copes_op op;
+    wish->operator= word;
+    return operators_find(word, false, &op) != NULL || operators_refuse(word) == 0;
 }
 
 static bool read_flag(arguments *walk, sample *wish)
@@ -140,11 +208,11 @@ int command_sample(int argc, char **argv)
     for (arguments_kind kind = arguments_next(&walk); kind != ARGUMENTS_END; kind = arguments_next(&walk)) {
         if (kind == ARGUMENTS_FLAG && strcmp(walk.flag, "help") == 0)
             return fputs(help, stdout) < 0;
-        if (kind == ARGUMENTS_WORD && wish.path != NULL)
-            return complain(EXIT_USAGE, "\"%s\": sample takes one file", walk.word);
-        if (kind == ARGUMENTS_WORD)
+        if (kind == ARGUMENTS_WORD && wish.operator!= NULL)
+            return complain(EXIT_USAGE, "\"%s\": sample takes one file and one operator", walk.word);
+        if (kind == ARGUMENTS_WORD && wish.path == NULL)
             wish.path = walk.word;
-        else if (!read_flag(&walk, &wish))
+        else if (kind == ARGUMENTS_WORD ? !read_operator(walk.word, &wish) : !read_flag(&walk, &wish))
             return EXIT_USAGE;
     }
     if (wish.path == NULL)
