@@ -235,7 +235,7 @@ class Bench(CommandTest):
     def test_progress_on_a_terminal(self):
         leader, follower = pty.openpty()
         done = subprocess.run([*COPES, "bench", "act", "--act", "relu", *TINY], stdout=subprocess.PIPE, stderr=follower,
-                              check=False)
+                              check=False, env={**os.environ, "TERM": "xterm"})
         os.close(follower)
         shown = os.read(leader, 4096).decode()
         os.close(leader)

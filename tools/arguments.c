@@ -2,6 +2,7 @@
 #include "tools/arguments.h"
 
 #include "tools/suggest.h"
+#include "tools/terminal.h"
 #include "tools/words.h"
 
 #include <errno.h>
@@ -20,7 +21,8 @@ int complain(int status, const char *format, ...)
     for (char *c = line; *c != '\0'; c++) /* paths and names may hold anything */
         if ((unsigned char)*c < ' ' || *c == 0x7f)
             *c = '?';
-    fprintf(stderr, "copes: %s\n", line);
+    fprintf(stderr, "%scopes:%s %s\n", terminal_style(stderr, TERMINAL_RED), terminal_style(stderr, TERMINAL_PLAIN),
+            line);
     return status;
 }
 

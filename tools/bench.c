@@ -4,10 +4,10 @@
 #include "tools/arguments.h"
 #include "tools/bench_request.h"
 #include "tools/commands.h"
+#include "tools/terminal.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char help[] =
     "usage: copes bench [OP ...] [FLAG ...]\n"
@@ -52,21 +52,12 @@ typedef struct session {
     bench_json *json;
 } session;
 
-/* On a terminal: which case is being measured, until its row is printed. */
-static void show_progress(const bench_case *c, size_t index, size_t count)
+static void show_progress(progress *bar, const bench_case *c, size_t index)
 {
-    char name[BENCH_NAME];
-    if (!isatty(STDERR_FILENO))
-        return;
+    char name[BENCH_NAME], what[BENCH_NAME + 24];
     bench_case_name(c, name);
-    fprintf(stderr, "\r\033[K%zu of %zu: %s %lld", index + 1, count, name, (long long)c->n);
-    fflush(stderr);
-}
-
-static void clear_progress(void)
-{
-    if (isatty(STDERR_FILENO))
-        fputs("\r\033[K", stderr);
+    snprintf(what, sizeof what, "%s %lld", name, (long long)c->n);
+    progress_step(bar, index, what);
 }
 
 static int measure_calls(const session *s, const bench_case *c, int count, bench_result *result)
@@ -108,12 +99,13 @@ static int measure_all(const session *s, const bench_list *list)
 {
     char table[BENCH_NAME] = "", name[BENCH_NAME], why[160];
     int row = 0;
+    progress bar = progress_begin(list->count);
     for (size_t i = 0; i < list->count; i++) {
         const bench_case *c = &list->cases[i];
         bench_result result;
-        show_progress(c, i, list->count);
+        show_progress(&bar, c, i);
         const int status = measure_case(s, c, why, sizeof why, &result);
-        clear_progress();
+        progress_clear(&bar);
         if (status != 0)
             return status;
         bench_case_name(c, name);

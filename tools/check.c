@@ -4,6 +4,7 @@
 #include "tools/arguments.h"
 #include "tools/commands.h"
 #include "tools/suggest.h"
+#include "tools/terminal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -109,15 +110,26 @@ typedef struct session {
     bool runs[CHECK_TYPES]; /* storage types that the device's backend has */
     check_report report;
     check_variants variants;
+    progress bar;
+    size_t done;
 } session;
+
+static bool is_wanted(const session *s, size_t family)
+{
+    return !s->wish->any_wanted || s->wish->wanted[family];
+}
 
 static void check_one(session *s, const check_case *c)
 {
     check_problem problem;
     check_values values = {{NULL}}, from_cpu = {{NULL}};
     check_result result = {.failed = true, .message = "no memory for the oracle"};
+    char name[CHECK_CASE_TEXT];
+    progress_step(&s->bar, s->done++, check_case_text(c, name));
     if (check_prepare(&problem, c) == 0)
         result = check_execute_keeping(&problem, s->context, s->wish->device, &values);
+    if (result.failed)
+        progress_clear(&s->bar);
     check_report_add(&s->report, c, &result, stdout);
     if (!result.failed)
         check_variants_meet(&s->variants, result.variant);
@@ -218,15 +230,32 @@ static int open_session(session *s)
     return 0;
 }
 
+/* Without --variants, which stops when each kernel has met a case. */
+static size_t count_cases(const session *s)
+{
+    size_t count = 0;
+    for (size_t f = 0; f < check_family_count && !s->wish->variants; f++) {
+        case_list list = {.cases = NULL};
+        if (is_wanted(s, f))
+            list_cases(s, &check_families[f], s->wish->cases, &list);
+        for (size_t i = 0; i < list.count; i += (size_t)s->wish->every)
+            count += wants(s, &list.cases[i]);
+        case_list_free(&list);
+    }
+    return count;
+}
+
 static int check_all(session *s)
 {
     const int status = open_session(s);
     if (status != 0)
         return status;
+    s->bar = progress_begin(count_cases(s));
     for (size_t i = 0; i < check_family_count; i++)
-        if (!s->wish->variants && (!s->wish->any_wanted || s->wish->wanted[i]))
+        if (!s->wish->variants && is_wanted(s, i))
             check_family_on(s, &check_families[i]);
     const int forced = s->wish->variants ? check_all_variants(s) : 0;
+    progress_clear(&s->bar);
     check_report_print(&s->report, s->cpu != NULL, stdout);
     const size_t lacking = s->wish->variants ? check_variants_print(&s->variants, stdout) : 0;
     const int64_t failed = s->report.failed;

@@ -4,6 +4,7 @@
 #include "tools/arguments.h"
 #include "tools/build_facts.h"
 #include "tools/commands.h"
+#include "tools/terminal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +74,9 @@ static void print_device(const copes_backend_info *backend, DLDevice device, bac
     printf("%-9s %s\n", device.device_id == 0 ? backend->name : "", summary);
     if (device.device_type == kDLCPU)
         print_cpu(summary);
-    printf("          %s%s\n", problem == NULL ? "computes" : "FAILS: ", problem == NULL ? "" : problem);
+    printf("          %s%s%s%s\n", terminal_style(stdout, problem == NULL ? TERMINAL_GREEN : TERMINAL_RED),
+           problem == NULL ? "computes" : "FAILS: ", problem == NULL ? "" : problem,
+           terminal_style(stdout, TERMINAL_PLAIN));
     state->failed |= problem != NULL;
     if (used < DOCTOR_TEXT / 2)
         snprintf(state->devices + used, sizeof state->devices - used, "%s%s%s", used > 0 ? ", " : "",
@@ -90,7 +93,8 @@ static void print_backend(const copes_backend_info *backend, backend_state *stat
     if (devices == 0) {
         if (copes_device_summary((DLDevice){backend->device_type, 0}, text, sizeof text) != COPES_OK)
             snprintf(text, sizeof text, "%s", copes_last_error());
-        printf("%-9s no device: %s\n", backend->name, text);
+        printf("%-9s %sno device%s: %s\n", backend->name, terminal_style(stdout, TERMINAL_YELLOW),
+               terminal_style(stdout, TERMINAL_PLAIN), text);
         snprintf(state->devices, sizeof state->devices, "no device (%.200s)", text);
     }
     for (size_t i = 0; i < sizeof gpu_builds / sizeof *gpu_builds; i++)

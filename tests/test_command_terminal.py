@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""What the command shows on a terminal alone: colours, a bar with the time left. Pipes get bytes without either."""
+import os
+import pty
+import re
+import subprocess
+import threading
+import unittest
+
+from command_case import COPES, CommandTest, copes
+
+CHECK = ("check", "act", "--cases", "1", "--every", "40")
+
+
+def on_terminal(*arguments, stdout=subprocess.PIPE, **variables):
+    """The exit status, what came on stdout, and what a terminal as stderr was sent."""
+    leader, follower = pty.openpty()
+    shown = []
+
+    def read():
+        try:
+            while part := os.read(leader, 4096):
+                shown.append(part)
+        except OSError:  # the last writer has gone
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    done = subprocess.run([*COPES, *map(str, arguments)], stdout=follower if stdout is None else stdout, stderr=follower, check=False,
+                          env={**environment, "TERM": "xterm", **variables}, timeout=300)
+    os.close(follower)
+    reader.join()
+    os.close(leader)
+    return done.returncode, (done.stdout or b"").decode(), b"".join(shown).decode()
+
+
+class Terminal(CommandTest):
+    def test_complaints_are_red(self):
+        self.assertEqual(on_terminal("walk")[2], "\033[31mcopes:\033[0m \"walk\" is not a command; `copes --help` lists them\r\n")
+        for variables in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            self.assertEqual(on_terminal("walk", **variables)[2][:12], 'copes: "walk')
+        self.assertEqual(copes("walk").stderr[:12], 'copes: "walk')
+
+    def test_doctor_is_coloured(self):
+        self.assertIn("\033[32mcomputes\033[0m", on_terminal("doctor", stdout=None)[2])
+        self.assertNotIn("\033", copes("doctor").stdout + on_terminal("doctor", stdout=None, NO_COLOR="1")[2])
+
+    def test_bar_of_check(self):
+        silent = copes(*CHECK)
+        if "this build has no check" in silent.stderr:
+            self.skipTest("a build without check")
+        self.assertEqual((silent.returncode, silent.stderr), (0, ""))
+        status, out, shown = on_terminal(*CHECK)
+        self.assertEqual((status, out), (0, silent.stdout))
+        self.assertRegex(shown, r"\A\r\033\[K\033\[32m\033\[0m\.{20} 1 of \d+: act ")
+        self.assertTrue(shown.endswith("\r\033[K"))
+        self.assertEqual(on_terminal(*CHECK, TERM="dumb")[2], "")
+        self.assertNotIn("\033[3", on_terminal(*CHECK, NO_COLOR="1")[2])
+
+    def test_time_left(self):
+        if "this build has no check" in copes(*CHECK).stderr:
+            self.skipTest("a build without check")
+        shown = on_terminal("check", "lrpe_rotate", "--cases", 0, "--every", 20)[2]
+        self.assertRegex(shown, r"\.+ \d+ (s|min) left, \d+ of \d+: lrpe_rotate ")
+        bars = [len(bar) for bar in re.findall(r"\033\[32m(#*)\033", shown)]
+        self.assertEqual(bars, sorted(bars))
+
+
+if __name__ == "__main__":
+    unittest.main()
