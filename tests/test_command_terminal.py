@@ -58,6 +58,17 @@ class Terminal(CommandTest):
         self.assertEqual(on_terminal(*CHECK, TERM="dumb")[2], "")
         self.assertNotIn("\033[3", on_terminal(*CHECK, NO_COLOR="1")[2])
 
+    def test_bench_says_how_long_it_takes(self):
+        tiny = ("bench", "act", "--act", "relu", "--n", "4", "--batch", "1", "--head", "2", "--dim", "4", "--mode", "forward")
+        status, out, shown = on_terminal(*tiny)
+        if "this build has no bench" in shown:
+            self.skipTest("a build without bench")
+        self.assertEqual(status, 0)
+        self.assertRegex(shown, r"\AThis takes about \d+ s for 1 case\. Less: --quick, ")
+        self.assertNotIn("takes about", out)
+        self.assertNotIn("--quick", on_terminal(*tiny, "--quick")[2])
+        self.assertEqual(copes(*tiny, "--quick").stderr, "")
+
     def test_time_left(self):
         if "this build has no check" in copes(*CHECK).stderr:
             self.skipTest("a build without check")

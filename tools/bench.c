@@ -2,6 +2,7 @@
 #include "tools/bench.h"
 #include "bench/print.h"
 #include "tools/arguments.h"
+#include "tools/bench_estimate.h"
 #include "tools/bench_request.h"
 #include "tools/commands.h"
 #include "tools/terminal.h"
@@ -43,12 +44,7 @@ void help_explain(FILE *stream, const char *op)
 
 /* What a run carries from case to case. */
 typedef struct session {
-    const bench_device *device;
-    void *state;
-    copes_context *context;
-    DLDevice id;
-    double budget_ms;
-    bool replay;
+    bench_plan plan;
     bench_json *json;
 } session;
 
@@ -62,11 +58,11 @@ static void show_progress(progress *bar, const bench_case *c, size_t index)
 
 static int measure_calls(const session *s, const bench_case *c, int count, bench_result *result)
 {
-    const bench_calls calls = {calloc((size_t)count, sizeof *calls.calls), count, s->replay};
+    const bench_calls calls = {calloc((size_t)count, sizeof *calls.calls), count, s->plan.replay};
     bool done = calls.calls != NULL;
     for (int i = 0; i < count && done; i++)
-        done = bench_call_plan(&calls.calls[i], c, s->context, s->id) == COPES_OK;
-    done = done && bench_measure(s->device, s->state, &calls, s->budget_ms, result) == 0;
+        done = bench_call_plan(&calls.calls[i], c, s->plan.context, s->plan.id) == COPES_OK;
+    done = done && bench_measure(s->plan.device, s->plan.state, &calls, s->plan.budget_ms, result) == 0;
     free(calls.calls);
     return done ? 0 : complain(EXIT_FAILED, "the device failed or its memory ran out");
 }
@@ -75,16 +71,16 @@ static int measure_case(const session *s, const bench_case *c, char *why, size_t
 {
     bench_call call;
     *result = (bench_result){.skipped = NULL};
-    const copes_status status = bench_call_plan(&call, c, s->context, s->id);
+    const copes_status status = bench_call_plan(&call, c, s->plan.context, s->plan.id);
     if (status == COPES_ERROR_SIZE) {
         result->skipped = "it has too many bytes to count";
         return 0;
     }
     if (status != COPES_OK)
         return complain(EXIT_FAILED, "%s", copes_last_error());
-    const int count = s->replay ? bench_replays(&call) : 1;
+    const int count = s->plan.replay ? bench_replays(&call) : 1;
     const double needed = (double)count * (double)bench_measure_memory(&call);
-    const double limit = 0.6 * (double)s->device->free_memory(s->state);
+    const double limit = 0.6 * (double)s->plan.device->free_memory(s->plan.state);
     result->mebibytes = (double)bench_call_memory(&call) / 0x1p20;
     if (needed > limit) {
         snprintf(why, why_size, "with the copy it takes %.1f GiB; 60 %% of the free memory are %.1f GiB",
@@ -122,6 +118,18 @@ static int measure_all(const session *s, const bench_list *list)
     return 0;
 }
 
+/* On a terminal: how long it takes, and how to ask for less. */
+static void announce(const session *s, const bench_request *r, const bench_list *list)
+{
+    char duration[32];
+    const double seconds = terminal_shows(stderr) ? bench_estimate(&s->plan, list) : -1;
+    if (seconds < 0)
+        return;
+    terminal_duration(seconds, duration, sizeof duration);
+    fprintf(stderr, "This takes about %s for %zu %s. Less: %sone OP, --mode forward, or one length by --n 1024.\n",
+            duration, list->count, list->count == 1 ? "case" : "cases", r->wish.quick ? "" : "--quick, ");
+}
+
 static int measure_list(session *s, const bench_request *r, const bench_list *list)
 {
     char summary[256];
@@ -130,6 +138,7 @@ static int measure_list(session *s, const bench_request *r, const bench_list *li
     s->json = r->json != NULL ? bench_json_create(summary) : NULL;
     if (r->json != NULL && s->json == NULL)
         return complain(EXIT_FAILED, "no memory for the results");
+    announce(s, r, list);
     printf("%s\n\n", summary);
     int status = measure_all(s, list);
     if (status == 0 && s->json != NULL)
@@ -173,32 +182,32 @@ static int explain_request(const bench_request *r)
 
 static int run_request(const bench_request *r)
 {
-    session s = {.device = bench_device_of(r->device.device_type),
-                 .id = r->device,
-                 .budget_ms = r->wish.quick ? 100 : 500,
-                 .replay = r->replay};
+    session s = {.plan = {.device = bench_device_of(r->device.device_type),
+                          .id = r->device,
+                          .budget_ms = r->wish.quick ? 100 : 500,
+                          .replay = r->replay}};
     copes_context_options options = {.threads = 0};
     bench_list list;
-    if (s.device == NULL || device_memory_of(r->device.device_type) == NULL)
+    if (s.plan.device == NULL || device_memory_of(r->device.device_type) == NULL)
         return complain(EXIT_FAILED, "this build cannot time that device");
-    if (r->replay && !s.device->replays)
+    if (r->replay && !s.plan.device->replays)
         return complain(EXIT_USAGE, "--replay is for GPUs; that device has nothing to record a call with");
     if (r->json != NULL && bench_json_try(r->json) != 0)
         return EXIT_FAILED;
-    s.state = s.device->open(r->device.device_id, &options);
-    if (s.state == NULL)
+    s.plan.state = s.plan.device->open(r->device.device_id, &options);
+    if (s.plan.state == NULL)
         return complain(EXIT_FAILED, "the device could not be opened");
     int status;
     bench_list_make(&list, &r->wish);
     if (list.failed)
         status = complain(EXIT_FAILED, "no memory for the list of cases");
-    else if (copes_context_create(r->device, &options, &s.context) != COPES_OK)
+    else if (copes_context_create(r->device, &options, &s.plan.context) != COPES_OK)
         status = complain(EXIT_FAILED, "%s", copes_last_error());
     else
         status = measure_list(&s, r, &list);
-    copes_context_destroy(s.context);
+    copes_context_destroy(s.plan.context);
     bench_list_free(&list);
-    s.device->close(s.state);
+    s.plan.device->close(s.plan.state);
     return status;
 }
 
