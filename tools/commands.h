@@ -17,6 +17,7 @@ int command_doctor(int argc, char **argv);
 int command_check(int argc, char **argv); /* builds with tests only */
 int command_bench(int argc, char **argv); /* builds with bench only */
 int command_explain(int argc, char **argv);
+int command_complete(int argc, char **argv);
 
 /* What each prints for --help. `op` is run's operator, or NULL. */
 void help_run(FILE *stream, const char *op);
@@ -28,5 +29,15 @@ void help_explain(FILE *stream, const char *op);
 /* The operators' names that a command takes. */
 void operators_of_check(words_visitor *visit, void *to);
 void operators_of_bench(words_visitor *visit, void *to);
+
+typedef struct command_entry {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    void (*help)(FILE *stream, const char *op);        /* NULL where there are no flags */
+    void (*operators)(words_visitor *visit, void *to); /* NULL where there is no help */
+} command_entry;
+
+/* All that `copes --help` lists; the last one has no name. */
+extern const command_entry commands[];
 
 #endif

@@ -1,6 +1,7 @@
 /* Picks the subcommand of `copes`; each has a file of its own. */
 #include "tools/arguments.h"
 #include "tools/commands.h"
+#include "tools/operators.h"
 #include "tools/suggest.h"
 
 #include <errno.h>
@@ -44,14 +45,28 @@ int command_explain(int argc, char **argv)
 }
 #endif
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-} commands[] = {{"run", command_run},         {"sample", command_sample},  {"ops", command_ops},
-                {"devices", command_devices}, {"doctor", command_doctor},  {"check", command_check},
-                {"bench", command_bench},     {"explain", command_explain}};
+#if COPES_TOOLS_CHECK
+#define CHECK_WORDS help_check, operators_of_check
+#else
+#define CHECK_WORDS NULL, NULL
+#endif
+#if COPES_TOOLS_BENCH
+#define BENCH_WORDS help_bench, operators_of_bench
+#define EXPLAIN_WORDS help_explain, operators_of_bench
+#else
+#define BENCH_WORDS NULL, NULL
+#define EXPLAIN_WORDS NULL, NULL
+#endif
 
-enum { COMMANDS = sizeof commands / sizeof *commands };
+const command_entry commands[] = {{"run", command_run, help_run, operators_each},
+                                  {"sample", command_sample, help_sample, operators_each},
+                                  {"ops", command_ops, NULL, NULL},
+                                  {"devices", command_devices, NULL, NULL},
+                                  {"doctor", command_doctor, NULL, NULL},
+                                  {"check", command_check, CHECK_WORDS},
+                                  {"bench", command_bench, BENCH_WORDS},
+                                  {"explain", command_explain, EXPLAIN_WORDS},
+                                  {NULL, NULL, NULL, NULL}};
 
 static int dispatch(int argc, char **argv)
 {
@@ -61,11 +76,13 @@ static int dispatch(int argc, char **argv)
         return fputs(help, stdout) < 0;
     if (strcmp(argv[1], "--version") == 0)
         return printf("copes %s\n", copes_version()) < 0;
+    if (strcmp(argv[1], "complete") == 0)
+        return command_complete(argc - 1, argv + 1);
     suggestion nearest = suggest_for(argv[1]);
-    for (size_t i = 0; i < COMMANDS; i++) {
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-        suggest_offer(&nearest, commands[i].name);
+    for (const command_entry *entry = commands; entry->name != NULL; entry++) {
+        if (strcmp(argv[1], entry->name) == 0)
+            return entry->run(argc - 1, argv + 1);
+        suggest_offer(&nearest, entry->name);
     }
     return complain(EXIT_USAGE, "\"%s\" is not a command; `copes --help` lists them%s", argv[1],
                     suggest_text(&nearest, ""));

@@ -14,7 +14,7 @@ static const char help[] =
     "usage: copes sample OUT.safetensors [OP] [FLAG ...]\n"
     "\n"
     "Writes x (B, N, H, D) of normal random numbers, and theta (1, D / 2) of RoPE with base 10000 in float32. With OP it\n"
-    "writes what `copes run OP` reads, also with --backward; a cache has N tokens and a query is one.\n"
+    "writes what `copes run OP` reads, the gradients of its backward, too; a cache has N tokens and a query is one.\n"
     "  --batch B                   default 2\n"
     "  --n N                       default 1024\n"
     "  --head H                    default 12\n"
