@@ -65,7 +65,7 @@ class Refusals(CommandTest):
     def test_did_you_mean(self):
         for line, meant in (("bnech", "bench"), ("RUN", "run"), ("explian act", "explain"), ("run lrpe", "lrpe_rotate"),
                             ("run tpa-decode", "tpa_decode"), ("run lrpe_rotate --rotary_dim 2", "--rotary-dim"),
-                            ("run lrpe_rotate --backward --gard-theta", "--grad-theta"), ("run act --ni x", "--in"),
+                            ("run lrpe_rotate --backward --gard-theta", "--grad-theta"), ("run act --ni x", "--in"), ("sample --hlep", "--help"),
                             ("run act --act sliu", "silu"), ("run act --device cpuu", "cpu"), ("sample x --sede 2", "--seed")):
             self.refuse(2, ".*; did you mean " + re.escape(meant) + r"\?", *line.split())
         for line in ("walk", "x", "run attention", "run act --seed 1", "run act --act tanh", "run act --n 2", "run act --i x", "sample x --y",

@@ -14,7 +14,7 @@ int command_sample(int argc, char **argv);
 int command_ops(int argc, char **argv);
 int command_devices(int argc, char **argv);
 int command_doctor(int argc, char **argv);
-int command_check(int argc, char **argv); /* builds with tests only */
+int command_check(int argc, char **argv); /* builds with tests or bench only */
 int command_bench(int argc, char **argv); /* builds with bench only */
 int command_explain(int argc, char **argv);
 int command_complete(int argc, char **argv);

@@ -27,7 +27,7 @@ static const char help[] =
 int command_check(int argc, char **argv)
 {
     (void)argc, (void)argv;
-    return complain(EXIT_FAILED, "this build has no check (-Dtests=disabled)");
+    return complain(EXIT_FAILED, "this build has no check (-Dtests=disabled -Dbench=disabled)");
 }
 #endif
 

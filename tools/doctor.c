@@ -34,7 +34,7 @@ static void print_build(void)
 {
     printf("copes     %s\n", copes_version());
     printf("built     by %s for %s, %s\n", BUILD_COMPILER, BUILD_SYSTEM, BUILD_TYPE);
-    printf("          commands: check %s, bench and explain %s\n", COPES_TOOLS_CHECK ? "yes" : "no (-Dtests=disabled)",
+    printf("          commands: check %s, bench and explain %s\n", COPES_TOOLS_CHECK ? "yes" : "no (-Dtests=disabled -Dbench=disabled)",
            COPES_TOOLS_BENCH ? "yes" : "no (-Dbench=disabled)");
 }
 

@@ -71,6 +71,7 @@ void suggest_flags(suggestion *s, void (*print)(FILE *stream, const char *op), c
     char *help = words_help(print, op);
     if (help != NULL)
         words_flags(help, suggest_offer, s);
+    suggest_offer(s, "help");
     free(help);
 }
 

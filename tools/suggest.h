@@ -19,7 +19,7 @@ suggestion suggest_for(const char *word);
 /* A words_visitor (tools/words.h), `to` being the suggestion: a word that is right. */
 void suggest_offer(void *to, const char *candidate);
 
-/* Offers every flag of a command's help (tools/commands.h). */
+/* Offers every flag of a command's help (tools/commands.h), and --help. */
 void suggest_flags(suggestion *s, void (*print)(FILE *stream, const char *op), const char *op);
 
 /* For the end of a complaint: "; did you mean PREFIXword?", or "" where no candidate is near. Lives as long as the suggestion. */

@@ -1,4 +1,4 @@
-"""copes.nn, the examples and the command."""
+"""copes.nn and the examples."""
 
 import copy
 import importlib.util
@@ -386,13 +386,3 @@ def test_example_transformer():
 def test_example_tpa_decode():
     outputs, expected = example("tpa_decode").decode(tokens=20)
     torch.testing.assert_close(outputs, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_command():
-    command = [sys.executable, "-m", "copes"]
-    if not hasattr(copes._copes, "command"):
-        pytest.skip("built without the command")
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"copes {copes.__version__}\n"
-    wrong = subprocess.run([*command, "frobnicate"], capture_output=True, text=True)
-    assert wrong.returncode == 2 and "frobnicate" in wrong.stderr
