@@ -30,11 +30,15 @@ typedef struct backend_state {
     int failed;
 } backend_state;
 
-static void print_build(void)
+/* `host`: the program that the command is a part of, with its version, or NULL. */
+static void print_build(const char *host)
 {
     printf("copes     %s\n", copes_version());
+    if (host != NULL)
+        printf("in        %s\n", host);
     printf("built     by %s for %s, %s\n", BUILD_COMPILER, BUILD_SYSTEM, BUILD_TYPE);
-    printf("          commands: check %s, bench and explain %s\n", COPES_TOOLS_CHECK ? "yes" : "no (-Dtests=disabled -Dbench=disabled)",
+    printf("          commands: check %s, bench and explain %s\n",
+           COPES_TOOLS_CHECK ? "yes" : "no (-Dtests=disabled -Dbench=disabled)",
            COPES_TOOLS_BENCH ? "yes" : "no (-Dbench=disabled)");
 }
 
@@ -127,10 +131,12 @@ static int print_environment(const char *separator)
     return set;
 }
 
-static void print_line(const backend_state *states, size_t count)
+static void print_line(const char *host, const backend_state *states, size_t count)
 {
     printf("\nTo paste into an issue:\ncopes %s, %s, %s, %s", copes_version(), BUILD_SYSTEM, BUILD_COMPILER,
            BUILD_TYPE);
+    if (host != NULL)
+        printf(", %s", host);
     for (size_t i = 0; i < count; i++)
         printf("; %s: %s", copes_backend_at(i)->name, states[i].devices);
     printf("; levels: %s", BUILD_CPU_LEVELS);
@@ -144,10 +150,12 @@ int command_doctor(int argc, char **argv)
     backend_state states[BACKENDS] = {{.failed = 0}};
     const size_t count = copes_backend_count() < BACKENDS ? copes_backend_count() : BACKENDS;
     int failed = 0;
-    const int status = arguments_none(argc, argv, help);
+    /* Python's package says by a flag of its own what it is. */
+    const char *host = argc == 3 && strcmp(argv[1], "--host") == 0 ? argv[2] : NULL;
+    const int status = host != NULL ? -1 : arguments_none(argc, argv, help);
     if (status >= 0)
         return status;
-    print_build();
+    print_build(host);
     for (size_t i = 0; i < count; i++) {
         print_backend(copes_backend_at(i), &states[i]);
         failed |= states[i].failed;
@@ -155,6 +163,6 @@ int command_doctor(int argc, char **argv)
     print_absent();
     printf("variables");
     puts(print_environment(" ") == 0 ? " none that change what runs" : "");
-    print_line(states, count);
+    print_line(host, states, count);
     return failed != 0 ? complain(EXIT_FAILED, "a device does not compute") : 0;
 }
