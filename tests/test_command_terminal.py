@@ -4,7 +4,6 @@ import os
 import pty
 import re
 import subprocess
-import threading
 import unittest
 
 from command_case import COPES, CommandTest, copes
@@ -12,27 +11,24 @@ from command_case import COPES, CommandTest, copes
 CHECK = ("check", "act", "--cases", "1", "--every", "40")
 
 
-def on_terminal(*arguments, stdout=subprocess.PIPE, **variables):
-    """The exit status, what came on stdout, and what a terminal as stderr was sent."""
+def on_terminal(*arguments, stdout=subprocess.PIPE, until=None, **variables):
+    """The exit status, what came on stdout, and what a terminal as stderr was sent; ended when that has the pattern `until`."""
     leader, follower = pty.openpty()
-    shown = []
-
-    def read():
-        try:
-            while part := os.read(leader, 4096):
-                shown.append(part)
-        except OSError:  # the last writer has gone
-            pass
-
-    reader = threading.Thread(target=read)
-    reader.start()
     environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
-    done = subprocess.run([*COPES, *map(str, arguments)], stdout=follower if stdout is None else stdout, stderr=follower, check=False,
-                          env={**environment, "TERM": "xterm", **variables}, timeout=300)
+    process = subprocess.Popen([*COPES, *map(str, arguments)], stdout=stdout or follower, stderr=follower,
+                               env={**environment, "TERM": "xterm", **variables})
     os.close(follower)
-    reader.join()
+    shown = b""
+    try:
+        while part := os.read(leader, 4096):
+            shown += part
+            if until is not None and re.search(until, shown.decode(errors="replace")):
+                process.terminate()
+    except OSError:  # the last writer has gone
+        pass
     os.close(leader)
-    return done.returncode, (done.stdout or b"").decode(), b"".join(shown).decode()
+    out = process.communicate(timeout=60)[0]
+    return process.returncode, (out or b"").decode(), shown.decode()
 
 
 class Terminal(CommandTest):
@@ -72,8 +68,9 @@ class Terminal(CommandTest):
     def test_time_left(self):
         if "this build has no check" in copes(*CHECK).stderr:
             self.skipTest("a build without check")
-        shown = on_terminal("check", "lrpe_rotate", "--cases", 0, "--every", 20)[2]
-        self.assertRegex(shown, r"\.+ \d+ (s|min) left, \d+ of \d+: lrpe_rotate ")
+        left = r"\.+ \d+ (s|min) left, \d+ of \d+: lrpe_rotate "
+        shown = on_terminal("check", "lrpe_rotate", until=left)[2]
+        self.assertRegex(shown, left)
         bars = [len(bar) for bar in re.findall(r"\033\[32m(#*)\033", shown)]
         self.assertEqual(bars, sorted(bars))
 

@@ -104,7 +104,7 @@ static void print_backend(const copes_backend_info *backend, backend_state *stat
     for (size_t i = 0; i < sizeof gpu_builds / sizeof *gpu_builds; i++)
         if (strcmp(backend->name, gpu_builds[i].name) == 0)
             printf("          architectures in the build: %s\n", gpu_builds[i].architectures);
-    doctor_driver(backend->name, text);
+    doctor_driver(backend->name, devices > 0, text);
     if (text[0] != '\0')
         printf("          %s\n", text);
 }

@@ -17,8 +17,8 @@ int doctor_processors(void);
 /* The file names of the OpenMP runtimes in this process, with ", " between; "" where none was found. */
 void doctor_openmp(char text[DOCTOR_TEXT]);
 
-/* What the system has of a backend's driver, or what of it lacks; "" where there is nothing to say. */
-void doctor_driver(const char *backend, char text[DOCTOR_TEXT]);
+/* The version of a backend's driver or, where no device was `found`, what of it lacks; "" where there is nothing to say. */
+void doctor_driver(const char *backend, bool found, char text[DOCTOR_TEXT]);
 
 /* Computes relu of a few numbers on the device. NULL where the result is right, else what went wrong. */
 const char *doctor_try(DLDevice device);

@@ -60,17 +60,17 @@ void doctor_openmp(char text[DOCTOR_TEXT])
         fclose(file);
 }
 
-void doctor_driver(const char *backend, char text[DOCTOR_TEXT])
+void doctor_driver(const char *backend, bool found, char text[DOCTOR_TEXT])
 {
     const bool cuda = strcmp(backend, "cuda") == 0;
     const char *node = cuda ? "/dev/nvidiactl" : "/dev/kfd";
     text[0] = '\0';
     if (!cuda && strcmp(backend, "hip") != 0)
         return;
-    if (access(node, F_OK) != 0)
+    if (!found && access(node, F_OK) != 0)
         snprintf(text, DOCTOR_TEXT, "there is no %s: no driver is loaded, or a container was not given its device",
                  node);
-    else if (access(node, R_OK | W_OK) != 0)
+    else if (!found && access(node, R_OK | W_OK) != 0)
         snprintf(text, DOCTOR_TEXT, "%s is not open to this user", node);
     FILE *file = cuda && text[0] == '\0' ? fopen("/proc/driver/nvidia/version", "r") : NULL;
     if (file == NULL)
