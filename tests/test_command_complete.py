@@ -38,7 +38,8 @@ class Complete(CommandTest):
         self.assertEqual(words("run", "act", "--device"), [line.split()[0] for line in copes("devices").stdout.splitlines()])
         self.assertEqual(words("run", "act", "--in"), [])  # a file
         self.assertIn("--dim", words("run", "act", "--in", "x"))
-        self.assertIn("--in", words("run", "act", "--backward"))
+        for line in (("act", "--backward"), ("act", "--in-place"), ("tpa_decode", "--causal")):  # flags without a value
+            self.assertIn("--in", words("run", *line))
         self.assertIn("tpa_decode", words("sample", "x"))
         for line in (("walk",), ("run", "attention"), ("ops", "x")):
             self.assertEqual(words(*line), [])
