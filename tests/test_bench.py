@@ -186,7 +186,7 @@ class Bench(CommandTest):
         for flag in ("batch", "head", "dim"):
             usage(f'--{flag} is "0"; it must be an integer from 1 to 2147483647', f"--{flag}", "0")
         usage('--prefix is "-1"; .*', "--prefix=-1")
-        usage(r'--dtype is "i32"; it must be one of f64\|f32\|f16\|bf16', "--dtype", "i32")
+        usage(r'--dtype is "i32"; it must be one of f64\|f32\|f16\|bf16; did you mean f32\?', "--dtype", "i32")
         usage(r'--act is "gelu"; .*', "--act", "gelu")
         usage("--grid multiplies to more than 2147483647 positions", "--grid", "65536,32768")
         usage("--grid and --n exclude each other", "--grid", "4", "--n", "4")
