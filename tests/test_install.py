@@ -89,14 +89,16 @@ def try_subproject(folder):
 
 
 def try_exports(folder):
-    """Only copes_ names leave the shared library, and its soname has the version's series: 0.2, or 1 from 1.0 on."""
+    """Only the header's names and, one for each kind, tvm-ffi's leave the shared library, and its soname has the version's
+    series: 0.2, or 1 from 1.0 on."""
     library = install(folder)[1] / 'libcopes.so'
     names = [line.split()[-1].split('@')[0] for line in run('nm', '-D', '--defined-only', library).splitlines()]
-    strays = [name for name in names if not name.startswith('copes_')]
-    assert names and not strays, strays
     header = pathlib.Path(source, 'include', 'copes', 'copes.h').read_text()
     declared = {part.split('(')[0].split()[-1].lstrip('*') for part in header.split('COPES_API')[1:] if '(' in part}
     declared = {name for name in declared if name.startswith('copes_')}
+    assert declared
+    kinds = re.findall(r'COPES_(\w+)', header.split('typedef enum copes_kind {')[1].split('}')[0])
+    declared |= {f'__tvm_ffi_{name}' for name in ['workspace_size', *map(str.lower, kinds)]}
     assert set(names) == declared, set(names) ^ declared
     major, minor = (re.search(rf'COPES_VERSION_{part} (\d+)', header).group(1) for part in ('MAJOR', 'MINOR'))
     series = f'0.{minor}' if major == '0' else major

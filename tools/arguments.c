@@ -1,6 +1,7 @@
 /* Reading a command line. */
 #include "tools/arguments.h"
 
+#include "bindings/choice.h"
 #include "tools/suggest.h"
 #include "tools/terminal.h"
 #include "tools/words.h"
@@ -129,14 +130,9 @@ bool arguments_choice(arguments *walk, const char *choices, int32_t *index)
     const char *text = arguments_value(walk);
     if (text == NULL)
         return false;
-    const size_t length = strlen(text);
-    *index = 0;
-    for (const char *name = choices; name != NULL; ++*index) {
-        const char *end = strchr(name, '|');
-        if ((end != NULL ? (size_t)(end - name) : strlen(name)) == length && memcmp(name, text, length) == 0)
-            return true;
-        name = end != NULL ? end + 1 : NULL;
-    }
+    *index = choice_index(choices, text, strlen(text));
+    if (*index >= 0)
+        return true;
     suggestion nearest = suggest_for(text);
     words_choices(choices, suggest_offer, &nearest);
     complain(EXIT_USAGE, "--%s is \"%s\"; it must be one of %s%s", walk->flag, text, choices,

@@ -1,6 +1,8 @@
 /* An operator's attributes, read as the library's table describes them. */
 #include "python/ext/attributes.h"
 
+#include "bindings/choice.h"
+
 #include <string.h>
 
 static int set_enum(const copes_attribute_info *info, PyObject *value, void *to)
@@ -11,15 +13,10 @@ static int set_enum(const copes_attribute_info *info, PyObject *value, void *to)
         PyErr_Format(PyExc_TypeError, "%s is %R; it must be a string, one of %s", info->name, value, info->choices);
         return -1;
     }
-    int32_t index = 0;
-    for (const char *choice = info->choices; choice != NULL; index++) {
-        const char *end = strchr(choice, '|');
-        const size_t length = end != NULL ? (size_t)(end - choice) : strlen(choice);
-        if (length == (size_t)size && memcmp(choice, name, length) == 0) {
-            memcpy(to, &index, sizeof index);
-            return 0;
-        }
-        choice = end != NULL ? end + 1 : NULL;
+    const int32_t index = choice_index(info->choices, name, (size_t)size);
+    if (index >= 0) {
+        memcpy(to, &index, sizeof index);
+        return 0;
     }
     PyErr_Format(PyExc_ValueError, "%s is %R; it must be one of %s", info->name, value, info->choices);
     return -1;

@@ -3,10 +3,11 @@
  * there needs nothing here. */
 #include "python/ext/call.h"
 
+#include "bindings/contexts.h"
+#include "bindings/error_class.h"
 #include "python/ext/array.h"
 #include "python/ext/attributes.h"
 #include "python/ext/buffer.h"
-#include "python/ext/contexts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,17 +28,14 @@ typedef struct invocation {
 
 static int raise_status(copes_status status)
 {
-    PyObject *type = PyExc_ValueError;
-    switch (status) {
-    case COPES_OK: return 0;
-    case COPES_ERROR_NULL:
-    case COPES_ERROR_DTYPE: type = PyExc_TypeError; break;
-    case COPES_ERROR_MEMORY: PyErr_NoMemory(); return -1;
-    case COPES_ERROR_OP:
-    case COPES_ERROR_WORKSPACE:
-    case COPES_ERROR_UNSUPPORTED:
-    case COPES_ERROR_BACKEND: type = PyExc_RuntimeError; break;
-    default: break;
+    if (status == COPES_OK)
+        return 0;
+    PyObject *type = NULL;
+    switch (error_class_of(status)) {
+    case ERROR_VALUE: type = PyExc_ValueError; break;
+    case ERROR_TYPE: type = PyExc_TypeError; break;
+    case ERROR_RUNTIME: type = PyExc_RuntimeError; break;
+    case ERROR_MEMORY: PyErr_NoMemory(); return -1;
     }
     PyErr_SetString(type, copes_last_error());
     return -1;

@@ -1,7 +1,6 @@
 /* The extension module copes._copes: running operators, the library's table, its devices, and the command. */
 #include "python/ext/buffer.h"
 #include "python/ext/call.h"
-#include "python/ext/contexts.h"
 #include "tools/commands.h"
 #include <copes/copes.h>
 
@@ -110,9 +109,7 @@ PyMODINIT_FUNC PyInit__copes(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (contexts_start() != 0)
-        PyErr_SetString(PyExc_ImportError, "the system has no room for a thread's contexts");
-    else if (PyModule_AddStringConstant(module, "version", copes_version()) == 0 && buffer_start(module) == 0)
+    if (PyModule_AddStringConstant(module, "version", copes_version()) == 0 && buffer_start(module) == 0)
         return module;
     Py_DECREF(module);
     return NULL;

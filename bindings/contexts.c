@@ -1,8 +1,9 @@
 /* The contexts of the calling thread. A context serves one thread at a time, so each thread has its own; the system
  * closes them when the thread ends. */
-#include "python/ext/contexts.h"
+#include "bindings/contexts.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 typedef struct entry {
@@ -11,7 +12,9 @@ typedef struct entry {
     struct entry *next;
 } entry;
 
+static pthread_once_t started = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
+static bool has_key;
 
 static void close_all(void *first)
 {
@@ -22,13 +25,22 @@ static void close_all(void *first)
     }
 }
 
-int contexts_start(void)
+static void start(void)
 {
-    return pthread_key_create(&key, close_all) == 0 ? 0 : -1;
+    has_key = pthread_key_create(&key, close_all) == 0;
+}
+
+/* A library that is unloaded leaves contexts behind, but no thread must call close_all any more. */
+__attribute__((destructor)) static void stop(void)
+{
+    if (has_key)
+        pthread_key_delete(key);
 }
 
 copes_status contexts_get(DLDevice device, copes_context **context)
 {
+    if (pthread_once(&started, start) != 0 || !has_key)
+        return COPES_ERROR_MEMORY;
     entry *first = pthread_getspecific(key);
     for (entry *each = first; each != NULL; each = each->next)
         if (each->device.device_type == device.device_type && each->device.device_id == device.device_id) {
