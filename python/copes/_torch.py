@@ -17,7 +17,7 @@ from . import _torch_operators as operators
 from . import _torch_qk as qk
 from ._copes import run
 from ._operators import ACT_FORWARD, LRPE_FORWARD, QK_FORWARD, TPA_DECODE
-from ._torch_library import is_plain, refuse_outs, requires_grad
+from ._torch_library import OPERATORS, is_plain, refuse_outs, requires_grad
 
 _OPTIONAL = {"positions", "offsets", "kv_len", "out", *qk.OPTIONAL}
 
@@ -42,10 +42,10 @@ def act(x, act, dim, out):
         if is_plain(x, out) and not out.is_neg():
             return _run_to(out, (x,), ACT_FORWARD, x, out, act, dim)
         _refuse_other_arrays((), (), out)
-        torch.ops.copes.act.out(x, act, dim, out=out)
+        OPERATORS.act.out(x, act, dim, out=out)
         return out
     if not is_plain(x):
-        return torch.ops.copes.act.default(x, act, dim)
+        return OPERATORS.act.default(x, act, dim)
     if x.requires_grad and torch.is_grad_enabled():
         return operators.act_with_grad(operators.compute_act, x, act, dim)
     return run(ACT_FORWARD, x, None, act, dim)
@@ -59,7 +59,7 @@ def lrpe(inputs, attributes, out):
     if out is not None:
         if plain and not out.is_neg():
             return _run_to(out, inputs, LRPE_FORWARD, *inputs, out, None, *attributes)
-        torch.ops.copes.lrpe.out(*inputs, *operators.explicit(*attributes), out=out)
+        OPERATORS.lrpe.out(*inputs, *operators.explicit(*attributes), out=out)
         return out
     grad = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     if plain and not grad:
@@ -73,8 +73,8 @@ def lrpe(inputs, attributes, out):
         return operators.lrpe_with_grad(operators.compute_lrpe, *inputs, *attributes)
     attributes = operators.explicit(*attributes)
     if keeps_lse:
-        return torch.ops.copes.lrpe_lse.default(*inputs, *attributes)[0]
-    return torch.ops.copes.lrpe.default(*inputs, *attributes)
+        return OPERATORS.lrpe_lse.default(*inputs, *attributes)[0]
+    return OPERATORS.lrpe.default(*inputs, *attributes)
 
 
 def tpa_decode(inputs, attributes, return_lse, out):
@@ -93,11 +93,11 @@ def tpa_decode(inputs, attributes, return_lse, out):
             return _run_to(out, inputs, TPA_DECODE, *inputs, out, return_lse, *attributes)
         return run(TPA_DECODE, *inputs, None, return_lse, *attributes)
     if out is None:
-        decode = torch.ops.copes.tpa_decode_lse if return_lse else torch.ops.copes.tpa_decode
+        decode = OPERATORS.tpa_decode_lse if return_lse else OPERATORS.tpa_decode
         return decode.default(*inputs, *attributes)
     if return_lse:
-        return out, torch.ops.copes.tpa_decode_lse.out(*inputs, *attributes, out=out)
-    torch.ops.copes.tpa_decode.out(*inputs, *attributes, out=out)
+        return out, OPERATORS.tpa_decode_lse.out(*inputs, *attributes, out=out)
+    OPERATORS.tpa_decode.out(*inputs, *attributes, out=out)
     return out
 
 
@@ -122,11 +122,11 @@ def qk_norm_rope(inputs, outs, attributes):
 def _registered_qk(inputs, written, keys, attributes):
     out, k_out, *caches = written.values()
     if out is not None:
-        torch.ops.copes.qk_norm_rope.out(*inputs, *attributes, **written)
+        OPERATORS.qk_norm_rope.out(*inputs, *attributes, **written)
         return out if k_out is None else (out, k_out)
     if operators.given(*inputs[qk.PURE :], *caches):
         caches = dict(zip(qk.CACHES, caches))
-        made = torch.ops.copes.qk_norm_rope_cache.default(*inputs, keys, *attributes, **caches)
+        made = OPERATORS.qk_norm_rope_cache.default(*inputs, keys, *attributes, **caches)
     else:
-        made = torch.ops.copes.qk_norm_rope.default(*inputs[: qk.PURE], *attributes)
+        made = OPERATORS.qk_norm_rope.default(*inputs[: qk.PURE], *attributes)
     return made if keys else made[0]

@@ -19,8 +19,12 @@ from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 from torch.nn import Parameter
 
-_LIBRARY = torch.library.Library("copes", "DEF")
+# PyTorch's operators are torch.ops.copes.*. Where a loader imports this package by another name, beside an installed one
+# perhaps, theirs goes with it.
+NAMESPACE = __package__.replace(".", "_")
+OPERATORS = getattr(torch.ops, NAMESPACE)
 
+_LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 
 _PLAIN = frozenset((Tensor, Parameter))
 
@@ -53,15 +57,15 @@ def define(name: str, arguments: str, results: str, compute, fake, *, autograd=N
     for key in ("CPU", "CUDA"):
         _LIBRARY.impl(name, compute, key)
     base, _, overload = name.partition(".")
-    operator = getattr(getattr(torch.ops.copes, base), overload or "default")
-    torch.library.register_fake(f"copes::{name}", _fake_of_out(fake) if overload == "out" else fake, lib=_LIBRARY)
+    operator = getattr(getattr(OPERATORS, base), overload or "default")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", _fake_of_out(fake) if overload == "out" else fake, lib=_LIBRARY)
     kernel = _autograd_of_out(operator) if overload == "out" else autograd(operator)
     _LIBRARY.impl(name, kernel, "Autograd", with_keyset=True)
     if operator._schema.is_mutable:
         _LIBRARY.impl(name, _write_to_outs(operator), "ADInplaceOrView", with_keyset=True)
         _LIBRARY.impl(name, _resolve_negative(operator), "Negative")
     if batched is not None:
-        torch.library.register_vmap(f"copes::{name}", batched, lib=_LIBRARY)
+        torch.library.register_vmap(f"{NAMESPACE}::{name}", batched, lib=_LIBRARY)
 
 
 # ---- derivatives -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from torch import Tensor
 from . import _torch_vmap
 from ._copes import run
 from ._operators import ACT_BACKWARD, ACT_FORWARD, LRPE_BACKWARD, LRPE_FORWARD, TPA_DECODE
-from ._torch_library import define, function, is_plain, without_derivatives
+from ._torch_library import OPERATORS, define, function, is_plain, without_derivatives
 
 SEQUENCE = (1, -3)
 _LINEAR = ("none", "relu")  # what has a second derivative: none
@@ -56,7 +56,7 @@ def _setup_act(ctx, inputs, output):
 def _backward_act(ctx, grad_o):
     x, o = ctx.saved_tensors
     straight = not torch.is_grad_enabled() and is_plain(grad_o, *given(x, o))
-    backward = _act_backward if straight else torch.ops.copes.act_backward.default
+    backward = _act_backward if straight else OPERATORS.act_backward.default
     return backward(x, grad_o, o, ctx.act, ctx.dim), None, None
 
 
@@ -69,7 +69,7 @@ def _act_tangent(x, o, tangent, act, dim):
     """The Jacobian of o = act(x) by the tangent. It is symmetric, for softmax too."""
     softmax = act == "softmax"
     x = None if softmax or act == "none" else x
-    return torch.ops.copes.act_backward.default(x, tangent, o if softmax else None, act, dim)
+    return OPERATORS.act_backward.default(x, tangent, o if softmax else None, act, dim)
 
 
 act_with_grad, _autograd_act = function(_setup_act, _backward_act, _jvp_act)
@@ -93,7 +93,7 @@ def _backward_act_backward(ctx, grad):
     _, needs_x, _, needs_o, *_ = ctx.needs_input_grad
     _refuse_second_derivative(ctx.act, needs_x, needs_o)
     x, o = ctx.saved_tensors
-    return None, torch.ops.copes.act_backward.default(x, grad, o, ctx.act, ctx.dim), None, None, None
+    return None, OPERATORS.act_backward.default(x, grad, o, ctx.act, ctx.dim), None, None, None
 
 
 def _jvp_act_backward(ctx, kept, x_tangent, tangent, o_tangent, *_):
@@ -101,7 +101,7 @@ def _jvp_act_backward(ctx, kept, x_tangent, tangent, o_tangent, *_):
     x, grad_o, o, *_ = kept
     if tangent is None:
         return torch.zeros_like(grad_o)
-    return torch.ops.copes.act_backward.default(x, tangent, o, ctx.act, ctx.dim)
+    return OPERATORS.act_backward.default(x, tangent, o, ctx.act, ctx.dim)
 
 
 def _fake_act(x, act, dim):
@@ -213,9 +213,9 @@ def _backward_lrpe(ctx, grad_o, grad_lse=None):
     arguments = (*inputs, grad_o, lse, *(ctx.attributes if straight else explicit(*ctx.attributes)))
     none = (None,) * (2 + len(ctx.attributes))
     if not needs_theta:
-        backward = _lrpe_backward if straight else torch.ops.copes.lrpe_backward.default
+        backward = _lrpe_backward if straight else OPERATORS.lrpe_backward.default
         return backward(*arguments), None, *none
-    backward = _lrpe_backward_theta if straight else torch.ops.copes.lrpe_backward_theta.default
+    backward = _lrpe_backward_theta if straight else OPERATORS.lrpe_backward_theta.default
     return *backward(*arguments), *none
 
 
@@ -235,9 +235,9 @@ def _lrpe_tangent(inputs, tangent, attributes):
     variant, pairing, act, dim, *others = attributes
     if act != "none":
         dim = 1 if dim in SEQUENCE else -1
-        o = torch.ops.copes.act.default(x, act, dim) if act == "softmax" else None
+        o = OPERATORS.act.default(x, act, dim) if act == "softmax" else None
         tangent = _act_tangent(x, o, tangent, act, dim)
-    return torch.ops.copes.lrpe.default(tangent, *angles, *explicit(variant, pairing, "none", None, *others))
+    return OPERATORS.lrpe.default(tangent, *angles, *explicit(variant, pairing, "none", None, *others))
 
 
 lrpe_with_grad, _autograd_lrpe = function(_setup_lrpe, _backward_lrpe, _jvp_lrpe, refuse_positions)
@@ -264,7 +264,7 @@ def _jvp_lrpe_backward(ctx, kept, x_tangent, _theta, _positions, _offsets, tange
     lse, grad_x = kept[5], kept[-1]
     if tangent is None:
         return torch.zeros_like(grad_x)
-    return torch.ops.copes.lrpe_backward.default(*kept[:4], tangent, lse, *ctx.attributes)
+    return OPERATORS.lrpe_backward.default(*kept[:4], tangent, lse, *ctx.attributes)
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:

@@ -9,7 +9,7 @@ import torch
 from . import _torch_operators, _torch_vmap
 from ._copes import run
 from ._operators import QK_BACKWARD, QK_FORWARD
-from ._torch_library import define, function, is_plain
+from ._torch_library import OPERATORS, define, function, is_plain
 from ._torch_operators import ANGLES, ROTATION, check_devices, explicit_rotation, given, wide
 
 NAMES = ("q", "k", "theta", "positions", "offsets", "wq", "wk", "v", "slots", "k_scale", "v_scale")
@@ -90,7 +90,7 @@ def _backward_qk(ctx, grad_q_out, grad_k_out=None):
         k = wk = None
     inputs = (q, k, *angles, wq, wk, grad_q_out, grad_k_out)
     straight = not torch.is_grad_enabled() and is_plain(grad_q_out, *given(*inputs))
-    backward = _qk_backward if straight else torch.ops.copes.qk_norm_rope_backward.default
+    backward = _qk_backward if straight else OPERATORS.qk_norm_rope_backward.default
     attributes = ctx.attributes if straight else explicit(*ctx.attributes)
     grads = backward(*inputs, needs_wq or needs_wk, *attributes)
     grad_q, grad_k, grad_wq, grad_wk = (
@@ -103,7 +103,7 @@ def _backward_qk(ctx, grad_q_out, grad_k_out=None):
 def _turned(q, k, shape, angles, attributes):
     """Without a norm it is linear: its own tangent, and the derivative of its backward. None is zero; `shape` is q's."""
     q = k.new_zeros(shape) if q is None else q
-    q_out, k_out = torch.ops.copes.qk_norm_rope.default(q, k, *angles, None, None, *explicit(*attributes))
+    q_out, k_out = OPERATORS.qk_norm_rope.default(q, k, *angles, None, None, *explicit(*attributes))
     return q_out, None if k is None else k_out
 
 
@@ -160,7 +160,7 @@ def _jvp_qk_backward(ctx, kept, *tangents):
     q_tangent, k_tangent = tangents[PURE:_GRADIENTS]
     q_tangent = torch.zeros_like(grad_q_out) if q_tangent is None else q_tangent
     inputs = (None, None, *angles, None, None, q_tangent, k_tangent)
-    made = torch.ops.copes.qk_norm_rope_backward.default(*inputs, False, *explicit(*ctx.attributes))
+    made = OPERATORS.qk_norm_rope_backward.default(*inputs, False, *explicit(*ctx.attributes))
     return made[0], None if k_tangent is None else made[1], None, None
 
 

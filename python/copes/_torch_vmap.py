@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import torch
 
+from ._torch_library import OPERATORS
+
 
 def _operator(name):
-    return getattr(torch.ops.copes, name).default
+    return getattr(OPERATORS, name).default
 
 
 def _mapped(info, in_dims, tensors):

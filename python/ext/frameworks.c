@@ -9,6 +9,9 @@
  * there twice, which does no harm. */
 static _Atomic(framework *) known;
 
+/* The name of the module that tells of types: _frameworks.py, beside the extension. */
+static PyObject *describer;
+
 /* The newest table of the chain that this file's layout fits; NULL without an exception where there is none. */
 static const exchange_api *find_api(PyTypeObject *type)
 {
@@ -25,7 +28,7 @@ static const exchange_api *find_api(PyTypeObject *type)
     return api != NULL && api->view != NULL ? api : NULL;
 }
 
-/* The answer of copes._frameworks.describe for a type of arrays. */
+/* The answer of describe in copes/_frameworks.py for a type of arrays. */
 static framework *make(PyTypeObject *type, PyObject *answer)
 {
     framework *made = calloc(1, sizeof *made);
@@ -56,11 +59,22 @@ static framework *make(PyTypeObject *type, PyObject *answer)
     return made;
 }
 
+int frameworks_start(PyObject *module)
+{
+    PyObject *name = PyModule_GetNameObject(module);
+    PyObject *parts = name != NULL ? PyObject_CallMethod(name, "rpartition", "s", ".") : NULL;
+    PyObject *package = parts != NULL ? PyTuple_GetItem(parts, 0) : NULL;
+    describer = package != NULL ? PyUnicode_FromFormat("%U._frameworks", package) : NULL;
+    Py_XDECREF(parts);
+    Py_XDECREF(name);
+    return describer != NULL ? 0 : -1;
+}
+
 /* Asks what the type is; of one that is no array's, or whose arrays are more than their numbers, the answer is a string
  * that says so. */
 static const framework *learn(PyTypeObject *type, const char *slot)
 {
-    PyObject *module = PyImport_ImportModule("copes._frameworks");
+    PyObject *module = PyImport_Import(describer);
     PyObject *answer = module != NULL ? PyObject_CallMethod(module, "describe", "O", type) : NULL;
     framework *made = NULL;
     if (answer != NULL && PyUnicode_Check(answer))

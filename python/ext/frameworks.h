@@ -22,6 +22,9 @@ typedef struct framework {
     struct framework *next;
 } framework;
 
+/* Finds the package that the module is in, which need not be called copes. Returns -1 with an exception set. */
+int frameworks_start(PyObject *module);
+
 /* The framework of the object's type; NULL with an exception set where its type is no array's. */
 const framework *framework_of(PyObject *object, const char *slot);
 

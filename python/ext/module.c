@@ -1,6 +1,7 @@
 /* The extension module copes._copes: running operators, the library's table, its devices, and the command. */
 #include "python/ext/buffer.h"
 #include "python/ext/call.h"
+#include "python/ext/frameworks.h"
 #include "tools/commands.h"
 #include <copes/copes.h>
 
@@ -99,7 +100,8 @@ static PyMethodDef methods[] =
 #endif
      {0}};
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "copes._copes",
+/* A name without a package gets that of the package which imports it. */
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "_copes",
                                         .m_doc = "The library, seen from Python.", .m_size = -1, .m_methods = methods};
 
 PyMODINIT_FUNC PyInit__copes(void);
@@ -109,7 +111,8 @@ PyMODINIT_FUNC PyInit__copes(void)
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL)
         return NULL;
-    if (PyModule_AddStringConstant(module, "version", copes_version()) == 0 && buffer_start(module) == 0)
+    if (PyModule_AddStringConstant(module, "version", copes_version()) == 0 && buffer_start(module) == 0 &&
+        frameworks_start(module) == 0)
         return module;
     Py_DECREF(module);
     return NULL;

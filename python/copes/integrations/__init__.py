@@ -11,5 +11,5 @@ else:
 
     def __getattr__(name):
         if name == "transformers":
-            return importlib.import_module("copes.integrations.transformers")
+            return importlib.import_module(".transformers", __name__)
         raise AttributeError(f"module 'copes.integrations' has no attribute {name!r}")
