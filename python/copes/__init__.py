@@ -33,13 +33,14 @@ from ._qk import qk_norm_rope
 
 if TYPE_CHECKING:
     from . import integrations as integrations
+    from . import layers as layers
     from . import nn as nn
 else:
 
     def __getattr__(name):
         """What needs PyTorch, loaded when it is first asked for."""
-        if name in ("integrations", "nn"):
-            return importlib.import_module(f"copes.{name}")
+        if name in ("integrations", "layers", "nn"):
+            return importlib.import_module(f".{name}", __name__)
         raise AttributeError(f"module 'copes' has no attribute {name!r}")
 
 

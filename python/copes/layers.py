@@ -1,0 +1,33 @@
+"""Layers for Hugging Face's package kernels, which puts their forward in place of another layer's: those of the names ReLU,
+Sigmoid and SiLU, such as transformers' SiLUActivation. They hold nothing, as that package demands. docs/hf_kernels.md has more;
+layers for models of your own are in copes.nn."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from . import _torch  # noqa: F401 - registers the operators
+from ._functions import act
+
+__all__ = ["ReLU", "Sigmoid", "SiLU"]
+
+
+class ReLU(nn.Module):
+    can_torch_compile = True
+
+    def forward(self, input: Tensor) -> Tensor:
+        return act(input, "relu")
+
+
+class Sigmoid(nn.Module):
+    can_torch_compile = True
+
+    def forward(self, input: Tensor) -> Tensor:
+        return act(input, "sigmoid")
+
+
+class SiLU(nn.Module):
+    can_torch_compile = True
+
+    def forward(self, input: Tensor) -> Tensor:
+        return act(input, "silu")

@@ -1,0 +1,131 @@
+"""The folder that tools/hf_kernels.sh writes, loaded by Hugging Face's package kernels, beside the installed package."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import copes
+import pytest
+import torch
+from torch import nn
+
+kernels = pytest.importorskip("kernels")
+SCRIPT = pathlib.Path(__file__).parents[2] / "tools" / "hf_kernels.sh"
+PATH = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]  # an environment need not be activated
+if any(shutil.which(program, path=PATH) is None for program in ("meson", "ninja", "readelf")):
+    pytest.skip("the folder needs Meson, Ninja and readelf to be built", allow_module_level=True)
+
+
+def run(*words):
+    environment = {**os.environ, "PATH": PATH}
+    return subprocess.run(
+        words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kernels")
+    written = run(SCRIPT, "--out", folder, "-Dcpu-isa=baseline")
+    assert written.returncode == 0, written.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def variant(folder):
+    (variant,) = (folder / "build").iterdir()
+    return variant
+
+
+@pytest.fixture(scope="module")
+def kernel(folder):
+    return kernels.get_local_kernel(folder, backend="cpu")
+
+
+def test_variant(variant, kernel):
+    assert variant.name.startswith("torch-stable-abi210-cpu-")
+    assert (variant / "copes" / "_copes.abi3.so").exists()
+    assert pathlib.Path(kernel.__file__).is_relative_to(variant) and kernel.__version__ == copes.__version__
+
+
+def test_beside_the_installed_package(kernel):
+    """Both have operators of their own in PyTorch."""
+    assert kernel is not copes and kernel.__name__.startswith("copes_cpu_")
+    x = torch.randn(2, 8, 4, 16, requires_grad=True)
+    theta = 10000 ** (-torch.arange(0, 16, 2) / 16)[None]
+    results = []
+    for package in (copes, kernel):
+        o = package.lrpe_rotate(x, theta, offset=4096, act="silu")
+        (gradient,) = torch.autograd.grad(o.square().sum(), x)
+        results.append((o, gradient, package.nn.RotaryEmbedding(16)(x)))
+    assert all(map(torch.equal, *results))
+    assert hasattr(torch.ops, kernel.__name__) and hasattr(getattr(torch.ops, kernel.__name__), "lrpe")
+
+
+def test_alone(folder):
+    """It needs no installed package."""
+    program = f"""
+import pathlib, sys
+sys.modules["copes"] = None
+import kernels, torch
+kernel = kernels.get_local_kernel(pathlib.Path({str(folder)!r}), backend="cpu")
+print(kernel.act(torch.ones(2), "relu").tolist())
+print(kernel.layers.SiLU(), kernel.integrations.transformers.__name__.partition(".")[2])
+"""
+    ran = run(sys.executable, "-c", program)
+    assert ran.stdout.endswith("[1.0, 1.0]\nSiLU() integrations.transformers\n"), ran.stdout
+
+
+def test_compile(kernel):
+    x = torch.randn(3, 5)
+    layer = torch.compile(kernel.layers.SiLU(), fullgraph=True, backend="eager")
+    assert torch.equal(layer(x), copes.act(x, "silu"))
+
+
+@pytest.mark.parametrize("name, layer", [("ReLU", nn.ReLU), ("Sigmoid", nn.Sigmoid), ("SiLU", nn.SiLU)])
+def test_layers(variant, name, layer):
+    """They take the place of a layer in a model, in training and in a graph of torch.compile too."""
+
+    @kernels.use_kernel_forward_from_hub(name)
+    class Layer(layer):
+        def forward(self, input):
+            return super().forward(input)
+
+    model = nn.Sequential(nn.Linear(8, 8), Layer())
+    plain = nn.Sequential(model[0], layer())
+    mapping = {name: {"cpu": kernels.LocalLayerRepository(variant, layer_name=name)}}
+    with kernels.use_kernel_mapping(mapping):
+        model = kernels.kernelize(model, mode=kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE, device="cpu")
+    assert "copes_cpu_" in model[1].forward.__func__.__module__
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(model(x), plain(x))
+    gradients = [torch.autograd.grad(each(x).square().sum(), model[0].weight)[0] for each in (model, plain)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_transformers(variant):
+    """transformers marks its class so itself, where the versions of the two packages suit each other."""
+    activations = pytest.importorskip("transformers.activations")
+    marked = kernels.use_kernel_forward_from_hub("SiLU")(type("Marked", (activations.SiLUActivation,), {}))
+    layer = marked()
+    with kernels.use_kernel_mapping({"SiLU": {"cpu": kernels.LocalLayerRepository(variant, layer_name="SiLU")}}):
+        layer = kernels.kernelize(layer, mode=kernels.Mode.INFERENCE, device="cpu")
+    assert "copes_cpu_" in layer.forward.__func__.__module__
+    x = torch.randn(4, 8)
+    assert torch.equal(layer(x), copes.act(x, "silu"))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ((), "which folder? --out FOLDER"),
+        (("--out",), "--out needs a value"),
+        (("--out", "x", "--cuda", "twelve"), "--cuda is twelve; it must be MAJOR.MINOR, such as 12.8"),
+        (("--speed",), "--speed is no option; --help lists them"),
+    ],
+)
+def test_errors(options, message):
+    refused = run(SCRIPT, *options)
+    assert refused.returncode == 1 and refused.stdout == f"hf_kernels.sh: {message}\n"
