@@ -143,7 +143,8 @@ install_package() {
     [ -x "$environment/bin/pip" ] || python3 -m venv "$environment"
     "$environment/bin/pip" install --quiet --upgrade pip || return 1
     "$environment/bin/pip" install --quiet meson-python 'meson>=1.3' ninja "${COPES_TORCH:-torch==2.13.0}" numpy ml_dtypes \
-        hypothesis jax matplotlib mypy pytest tqdm transformers==5.24.0 timm==1.0.31 apache-tvm-ffi==0.1.15.post2 kernels==0.17.2 || return 1
+        hypothesis jax matplotlib mypy pytest pytest-xdist tqdm transformers==5.24.0 timm==1.0.31 \
+        apache-tvm-ffi==0.1.15.post2 kernels==0.17.2 || return 1
     PATH=$environment/bin:$PATH "$environment/bin/pip" install --quiet --no-deps --no-build-isolation --force-reinstall \
         --config-settings=build-dir="$root/build-wheel" --config-settings=setup-args="$(gpu_option)" "$root" ||
         die 'the Python package does not build'
@@ -152,7 +153,10 @@ install_package() {
 run_python() {
     say "building the Python package in $root/build-wheel, for $root/build-python/env"
     if install_package; then
-        (cd "$root" && COPES_LIBRARY=build-test/library/libcopes.so build-python/env/bin/python -m pytest -q python/tests) | tee "$1"
+        local workers
+        workers=$(nproc)
+        (cd "$root" && COPES_LIBRARY=build-test/library/libcopes.so build-python/env/bin/python -m pytest -q \
+            -n $((workers < 4 ? workers : 4)) python/tests) | tee "$1"
     else
         say "SKIPPED: the Python tests, as they need Python 3.10, ${COPES_TORCH:-torch==2.13.0} and what else pip names above"
         echo '1 skipped in 0s' >"$1"
