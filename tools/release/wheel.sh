@@ -1,0 +1,90 @@
+# Wheels for manylinux_2_28. Sourced by tools/release.sh.
+#
+# gcc compiles, as everywhere. What makes the binary run with glibc 2.28 is what it is linked with: stubs of that glibc's
+# libraries, which zig generates, and a libgomp made for shared libraries, with no symbol of it visible. The compiler's own
+# libgomp.a is for programs alone, and its libgomp.so.1 needs the newest glibc.
+
+glibc=2.28
+
+# make_stubs MACHINE FOLDER: libc, libm and so on to link with.
+make_stubs() {
+    local cache=$work/zig-$1 name library
+    mkdir -p "$2"
+    echo 'int copes_stub;' >"$2/stub.c"
+    (cd "$2" && ZIG_GLOBAL_CACHE_DIR=$cache ZIG_LOCAL_CACHE_DIR=$cache python -m ziglang build-lib -dynamic -lc \
+        -fno-compiler-rt -fno-ubsan-rt -OReleaseSmall -target "$1-linux-gnu.$glibc" stub.c -femit-bin="$cache/stub.so")
+    find "$cache/o" -name 'lib*.so.*' -exec cp {} "$2" \;
+    find "$cache/o" -name 'libc_nonshared.a' -exec cp {} "$2" \;
+    for name in m pthread dl rt; do
+        library=$(cd "$2" && echo lib$name.so.*)
+        ln -s "$library" "$2/lib$name.so"
+    done
+    echo 'GROUP ( libc.so.6 libc_nonshared.a )' >"$2/libc.so"
+}
+
+# make_libgomp COMPILER FOLDER: FOLDER/libgomp.a, from the sources of that very compiler.
+make_libgomp() {
+    local major unpacked=$work/gcc build=$2/build log=$2/libgomp.log
+    major=$("$1" -dumpversion)
+    if [ ! -d "$unpacked" ]; then
+        need "gcc-$major-source"
+        mkdir -p "$unpacked"
+        tar xf /usr/src/gcc-"$major"/gcc-"$major"*.tar.xz -C "$unpacked" --strip-components=1 --wildcards \
+            'gcc-*/libgomp' 'gcc-*/config' 'gcc-*/include' 'gcc-*/gcc/BASE-VER' 'gcc-*/gcc/DEV-PHASE' 'gcc-*/config.*' \
+            'gcc-*/config-ml.in' 'gcc-*/install-sh' 'gcc-*/ltmain.sh' 'gcc-*/missing' 'gcc-*/depcomp' \
+            'gcc-*/mkinstalldirs' --exclude='libgomp.*-*'
+    fi
+    mkdir -p "$build"
+    (cd "$build" && "$unpacked/libgomp/configure" --host="$("$1" -dumpmachine)" --disable-multilib --disable-shared \
+        --with-pic CC="$1" CFLAGS="-O2 -ffile-prefix-map=$work=." && make -j"$(nproc)" libgomp.la) >"$log" 2>&1 ||
+        { tail -n 30 "$log"; return 1; }
+    cp "$build/.libs/libgomp.a" "$2/"
+    echo 'GROUP ( libgomp.a libdl.so.2 libpthread.so.0 )' >"$2/libgomp.so" # what a static library cannot say it needs
+}
+
+# build_wheel MACHINE COMPILER PIP-SETTING...: made/copes-*.whl. -s: nothing of the build's folder is left in the binary.
+build_wheel() {
+    local machine=$1 libraries=$work/$1 raw=$work/raw-$1
+    make_stubs "$machine" "$libraries"
+    make_libgomp "$2" "$libraries"
+    LDFLAGS="-L$libraries -s" _PYTHON_HOST_PLATFORM=linux-$machine python -m build --no-isolation --wheel --outdir "$raw" -Csetup-args=-Dopenmp=enabled -Csetup-args=-Dtools=enabled -Csetup-args=-Dhip=disabled -Csetup-args=-Dbench=disabled \
+        -Cbuild-dir="$source/build-wheel-$machine" "${@:3}" "$source" >"$libraries/build.log" 2>&1 ||
+        { tail -n 30 "$libraries/build.log"; return 1; }
+    # The extension is for the stable interface of 3.10, whatever Python made it.
+    python -m wheel tags --remove --python-tag cp310 "$raw"/*.whl >/dev/null
+    LD_LIBRARY_PATH=/usr/lib/$machine-linux-gnu python -m auditwheel repair --plat "manylinux_${glibc/./_}_$machine" \
+        --only-plat -w "$work/repaired-$machine" "$raw"/*.whl >"$libraries/audit.log" 2>&1 || { cat "$libraries/audit.log"; return 1; }
+    cp "$work/repaired-$machine"/*.whl "$made/"
+    wheel=$(basename "$work/repaired-$machine"/*.whl)
+}
+
+test_wheel() {
+    environment "$work/env-${wheel%%-*}" numpy "$made/$wheel"
+    (cd "$work" && "env-${wheel%%-*}/bin/python" "$source/tools/release/smoke.py")
+}
+
+make_wheel() {
+    need libcjson-dev libdlpack-dev
+    build_wheel x86_64 gcc -Csetup-args=-Dcuda=disabled
+    test_wheel
+}
+
+make_wheel_aarch64() {
+    dpkg --print-foreign-architectures | grep -qx arm64 || as_root dpkg --add-architecture arm64
+    need gcc-aarch64-linux-gnu libc6-dev-arm64-cross libcjson-dev:arm64 libdlpack-dev
+    build_wheel aarch64 aarch64-linux-gnu-gcc -Csetup-args=-Dcuda=disabled \
+        -Csetup-args=--cross-file="$source/tools/cross/aarch64.ini"
+}
+
+# A project of its own, by CUDA's major version, as an index has one wheel of a name and platform. What tests it here is that
+# it goes on without a driver.
+make_wheel_cuda() {
+    need libcjson-dev libdlpack-dev
+    local cuda
+    cuda=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+    sed -i "s/^name = \"copes\"$/name = \"copes-cuda$cuda\"/" "$source/pyproject.toml"
+    build_wheel x86_64 gcc -Csetup-args=-Dcuda=enabled
+    git -C "$source" checkout -q pyproject.toml
+    [ "$(stat -c %s "$made/$wheel")" -lt 100000000 ] || die "$wheel is over the index's 100 MB"
+    test_wheel
+}
