@@ -43,7 +43,7 @@ done
 
 # The package uses no C++ of PyTorch's: one build serves every PyTorch from 2.10 on.
 if [ -n "$cuda" ]; then
-    backend=cuda build=cu${cuda/./} feature=enabled
+    backend=cuda build=cu${cuda/./} feature=enabled options=(-Dcuda-archs=all "${options[@]}")
 else
     backend=cpu build=cpu feature=disabled
 fi

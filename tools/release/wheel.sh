@@ -47,7 +47,8 @@ build_wheel() {
     local machine=$1 libraries=$work/$1 raw=$work/raw-$1
     make_stubs "$machine" "$libraries"
     make_libgomp "$2" "$libraries"
-    LDFLAGS="-L$libraries -s" _PYTHON_HOST_PLATFORM=linux-$machine python -m build --no-isolation --wheel --outdir "$raw" -Csetup-args=-Dopenmp=enabled -Csetup-args=-Dtools=enabled -Csetup-args=-Dhip=disabled -Csetup-args=-Dbench=disabled \
+    LDFLAGS="-L$libraries -s" _PYTHON_HOST_PLATFORM=linux-$machine python -m build --no-isolation --wheel --outdir "$raw" \
+        -Csetup-args=-Dopenmp=enabled -Csetup-args=-Dtools=enabled -Csetup-args=-Dbench=enabled -Csetup-args=-Dhip=disabled \
         -Cbuild-dir="$source/build-wheel-$machine" "${@:3}" "$source" >"$libraries/build.log" 2>&1 ||
         { tail -n 30 "$libraries/build.log"; return 1; }
     # The extension is for the stable interface of 3.10, whatever Python made it.
@@ -83,7 +84,7 @@ make_wheel_cuda() {
     local cuda
     cuda=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
     sed -i "s/^name = \"copes\"$/name = \"copes-cuda$cuda\"/" "$source/pyproject.toml"
-    build_wheel x86_64 gcc -Csetup-args=-Dcuda=enabled
+    build_wheel x86_64 gcc -Csetup-args=-Dcuda=enabled -Csetup-args=-Dcuda-archs=all
     git -C "$source" checkout -q pyproject.toml
     [ "$(stat -c %s "$made/$wheel")" -lt 100000000 ] || die "$wheel is over the index's 100 MB"
     test_wheel
