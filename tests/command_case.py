@@ -13,7 +13,7 @@ import command_reference as reference
 from command_reference import Tensor, read
 
 # The command as words: a build for another architecture runs it through an emulator, which Meson names.
-COPES = [*shlex.split(os.environ.get("MESON_EXE_WRAPPER", "")), sys.argv.pop(1) if len(sys.argv) > 1 else "copes"]
+COPES = [*shlex.split(os.environ.get("MESON_EXE_WRAPPER", "")), os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "copes"]
 
 
 def copes(*arguments, **options):
