@@ -7,6 +7,8 @@
 #include "backends/openmp/template.h"
 #include "backends/openmp/theta_gradient.h"
 
+#include <stdlib.h>
+
 /* How the rows of a block lie: along the heads of a token, or along the tokens of a head where those are closer in
  * memory. Rows far apart, by a power of two often, meet in the caches' sets, and each brings its own page. */
 typedef struct block_shape {
