@@ -80,7 +80,7 @@ static int measure_case(const session *s, const bench_case *c, char *why, size_t
         return complain(EXIT_FAILED, "%s", copes_last_error());
     const int count = s->plan.replay ? bench_replays(&call) : 1;
     const double needed = (double)count * (double)bench_measure_memory(&call);
-    const double limit = 0.6 * (double)s->plan.device->free_memory(s->plan.state);
+    const double limit = bench_memory_limit(&s->plan);
     result->mebibytes = (double)bench_call_memory(&call) / 0x1p20;
     if (needed > limit) {
         snprintf(why, why_size, "with the copy it takes %.1f GiB; 60 %% of the free memory are %.1f GiB",

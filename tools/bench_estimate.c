@@ -64,7 +64,7 @@ static double estimate_case(const bench_plan *plan, const rates *rate, const ben
     if (bench_call_plan(&call, c, plan->context, plan->id) != COPES_OK)
         return 0;
     const double count = plan->replay ? bench_replays(&call) : 1, needed = count * (double)bench_measure_memory(&call);
-    if (needed > 0.6 * (double)plan->device->free_memory(plan->state))
+    if (needed > bench_memory_limit(plan))
         return 0;
     const double copied = count * (double)call.moved / 2; /* a copy reads a byte for each it writes */
     const double runs = RUNS * (CALL_COPIES + plan->device->copies) * copied * rate->copy;

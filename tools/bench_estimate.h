@@ -14,6 +14,12 @@ typedef struct bench_plan {
     bool replay;
 } bench_plan;
 
+/* The bytes that a case may take: 60 % of the free memory. */
+static inline double bench_memory_limit(const bench_plan *plan)
+{
+    return 0.6 * (double)plan->device->free_memory(plan->state);
+}
+
 /* Seconds, from each case's bytes and the time in which the device fills and copies some. Below 0 where that failed. */
 double bench_estimate(const bench_plan *plan, const bench_list *list);
 
