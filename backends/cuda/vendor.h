@@ -90,6 +90,12 @@ DEVICE bool any_of_block(bool value)
     return __syncthreads_or(value) != 0;
 }
 
+/* Has a value computed by here, and not again later: what it was computed from needs no registers any more. */
+DEVICE void settle(float &value)
+{
+    asm volatile("" : "+f"(value));
+}
+
 /* 2^x to 2 ulp for x <= 0; results below the normal range may be 0. */
 DEVICE float exp2_term(float x)
 {
@@ -104,6 +110,12 @@ DEVICE float reciprocal(float x)
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
+}
+
+/* 1 / sqrt(x) to 2 ulp. */
+DEVICE float reciprocal_root(float x)
+{
+    return rsqrtf(x);
 }
 
 /* Brings the line of a place to the L2 cache. */

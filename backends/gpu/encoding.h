@@ -49,14 +49,20 @@ DEVICE places_of<Index> find_places(Index d, Index k, Index begin, Index unit, b
     return at;
 }
 
+/* The features of pair i of a unit, counted over both vectors. */
+template <encoding E, int V> DEVICE constexpr int pair_of(int i, int second)
+{
+    return E == encoding::half ? i + second * V : 2 * i + second;
+}
+
 /* Rotates the unit's pairs, forward with sign 1 and back with sign -1. The order of operations lets a pair stay in its
  * registers, so that a unit that passes through needs no moves. */
 template <encoding E, int V> DEVICE void rotate(float (&x)[2][V], const rotation (&rotations)[V], float sign)
 {
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        constexpr bool half = E == encoding::half;
-        float &a = half ? x[0][i] : x[2 * i / V][2 * i % V], &b = half ? x[1][i] : x[2 * i / V][2 * i % V + 1];
+        const int first = pair_of<E, V>(i, 0), second = pair_of<E, V>(i, 1);
+        float &a = x[first / V][first % V], &b = x[second / V][second % V];
         const float sine = sign * rotations[i].sine, across = b * sine, along = b * rotations[i].cosine;
         b = fmaf(a, sine, along);
         a = fmaf(a, rotations[i].cosine, -across);

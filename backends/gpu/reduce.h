@@ -30,6 +30,35 @@ template <typename Combine> DEVICE float reduce_lanes(float value, int lanes, Co
     return value;
 }
 
+/* Sums of COUNT numbers each, whose shuffles do not wait for each other. */
+template <int LANES, int COUNT> DEVICE void sums_of_lanes(float (&value)[COUNT])
+{
+#pragma unroll
+    for (int mask = LANES / 2; mask > 0; mask /= 2) {
+        float other[COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            other[i] = shuffle_xor(value[i], mask);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            value[i] += other[i];
+    }
+}
+
+template <int COUNT> DEVICE void sums_of_lanes(float (&value)[COUNT], int lanes)
+{
+    if (lanes == 8)
+        return sums_of_lanes<8>(value);
+    if (lanes == 16)
+        return sums_of_lanes<16>(value);
+    if (lanes == 32)
+        return sums_of_lanes<32>(value);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        for (int mask = lanes / 2; mask > 0; mask /= 2)
+            value[i] += shuffle_xor(value[i], mask);
+}
+
 DEVICE float sum_of_lanes(float value, int lanes)
 {
     return reduce_lanes(value, lanes, [](float a, float b) { return a + b; });

@@ -129,6 +129,19 @@ void run(const lane *l)
     ck_assert_msg(status_of_run(l) == COPES_OK, "%s", copes_last_error());
 }
 
+const bench_tensor *output_of(const lane *l)
+{
+    return &l->call.tensors[l->call.count - 1];
+}
+
+/* A call writes no more of a cache than its tokens. */
+static void poison_output(const lane *l)
+{
+    const bench_tensor *output = output_of(l);
+    succeed(GPU(Memset)(output->view.data, 0x5a, output->bytes));
+    succeed(GPU(DeviceSynchronize)());
+}
+
 void open_lane_on(GPU(Stream_t) stream, lane *l, const bench_case *c)
 {
     const copes_context_options options = {.stream = stream};
@@ -136,6 +149,7 @@ void open_lane_on(GPU(Stream_t) stream, lane *l, const bench_case *c)
     ck_assert_msg(copes_context_create(gpu, &options, &l->context) == COPES_OK, "%s", copes_last_error());
     ck_assert_msg(bench_call_plan(&l->call, c, l->context, gpu) == COPES_OK, "%s", copes_last_error());
     ck_assert_int_eq(bench_call_allocate(&l->call, device_memory_of(gpu.device_type)), 0);
+    poison_output(l);
 }
 
 void open_lane(lane *l, const bench_case *c)
@@ -158,11 +172,6 @@ void close_lane(lane *l)
     succeed(GPU(StreamDestroy)(l->stream));
 }
 
-const bench_tensor *output_of(const lane *l)
-{
-    return &l->call.tensors[l->call.count - 1];
-}
-
 unsigned char *take_output(const lane *l)
 {
     const bench_tensor *output = output_of(l);
@@ -170,8 +179,7 @@ unsigned char *take_output(const lane *l)
     ck_assert_ptr_nonnull(bytes);
     succeed(GPU(StreamSynchronize)(l->stream));
     succeed(GPU(Memcpy)(bytes, output->view.data, output->bytes, GPU(MemcpyDeviceToHost)));
-    succeed(GPU(Memset)(output->view.data, 0x5a, output->bytes));
-    succeed(GPU(DeviceSynchronize)());
+    poison_output(l);
     return bytes;
 }
 

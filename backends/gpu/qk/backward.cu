@@ -1,150 +1,170 @@
 /* The backward of qk_norm_rope in whole vectors, bound by memory: gradients turn back, then through the norm. For the gradients of
- * weights a thread keeps one row of a token's, and goes from token to token: what its unit gives to the weights stays in
- * registers. Blocks leave their sums in the workspace, and a second kernel adds them up (weights.cu). All orders are fixed. */
+ * weights a block goes from tile to tile, and what its threads' units give to the weights stays in shared memory. Blocks leave
+ * their sums in the workspace, and a second kernel adds them up (weights.cu). All orders are fixed. */
 #include "backends/gpu/qk/plan_rows.h"
 #include "backends/gpu/qk/weights.h"
+#include "launch.h"
 
 namespace COPES_GPU::qk
 {
 
-/* A thread's rows, in steps that the whole block takes together. SHARE: rows of a thread. */
-template <typename T, encoding E, norm NORM, int SHARE> struct backward_rows {
-    static constexpr int V = vector_length<T>;
-    lrpe::raw_vectors<T, 2> g[SHARE];
-    lrpe::raw_vectors<T, NORM != norm::none ? 2 : 0> x[SHARE];
+/* A row of what a thread reads ahead is a unit of a head's gradient and, with a norm, of the forward's input. */
+template <norm NORM, bool WEIGHTS> using reader = read_ahead<NORM == norm::none ? 2 : 4, WEIGHTS ? 2 : 4>;
 
-    __device__ __forceinline__ void read(const row_arguments &all, const tile_place &tile, const lrpe::unit_places &at)
+/* A thread, on its way over its heads. */
+template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads {
+    static constexpr int V = vector_length<T>;
+    head_group group;
+    lrpe::unit_places at;
+    head_units<const T> g, x;
+    unit_weights<T> weights;
+    reader<NORM, WEIGHTS> ahead;
+
+    __device__ __forceinline__ backward_heads(const row_arguments &all, const tile_place &tile)
+        : group(all, tile), at(find_unit<E, V>(all, group)),
+          g(choose_rows(all, group.which, &side_rows::src), group, at),
+          x(choose_rows(all, group.which, &side_rows::x), group, at), weights(all, group, at),
+          ahead(dynamic_shared() + all.ahead)
     {
-#pragma unroll
-        for (int i = 0; i < SHARE; i++) {
-            if (!has_share(all, tile, i))
-                continue;
-            const row_place row(all, tile, i);
-            const side_rows side = side_of(read_again(all), row.keys);
-            g[i].read(lrpe::first_row<const T>(side.src, row.place), 0, at.plain);
-            if (NORM != norm::none && side.weights.data != nullptr)
-                x[i].read(lrpe::first_row<const T>(side.x, row.place), 0, at.plain);
-        }
     }
-    /* The gradient of a row's normed features. */
-    __device__ __forceinline__ void turn_back(const row_place &row, const lrpe::unit_places &at,
-                                              const lrpe::block_rotations<V> &made, int i, float (&back)[2][V]) const
+    __device__ __forceinline__ void start(int i)
     {
-        rotation rotations[V];
-        g[i].unpack(back);
-        made.read((unsigned)row.token, at.there ? threadIdx.x : 0, rotations);
-        decode<E>(back, rotations, at.rotated);
-    }
-    /* The sums of x^2 and of g w x behind each row, of which `back` is g. */
-    __device__ __forceinline__ void sum(const row_arguments &all, const tile_place &tile, const lrpe::unit_places &at,
-                                        const float *weights, const row_sums<2> &sums, const float (&back)[SHARE][2][V],
-                                        float (&sum)[SHARE][2]) const
-    {
-#pragma unroll
-        for (int i = 0; i < SHARE; i++) {
-            const row_arguments &now = read_again(all);
-            float w[2][V], value[2][V];
-            if (!has_share(now, tile, i))
-                continue;
-            const row_place row(now, tile, i);
-            find_weights<T>(now, row, at, weights, w);
-            x[i].unpack(value);
-#pragma unroll
-            for (int j = 0; j < 2 * V; j++)
-                w[j / V][j % V] *= back[i][j / V][j % V];
-            sum[i][0] = sum_of_unit(at, value, value);
-            sum[i][1] = sum_of_unit(at, w, value);
-            sum_lanes<NORM>(sums, i, sum[i]);
+        if (i < group.count) {
+            g.start(at, i, 0, &ahead);
+            g.move();
+            if (NORM != norm::none && weights.any) {
+                x.start(at, i, 2, &ahead);
+                x.move();
+            }
         }
-        if (NORM != norm::block)
+        ahead.end_row();
+    }
+    /* Turns the gradient of head i back, and weighs it. `plain`: before it is weighed. */
+    __device__ __forceinline__ void turn_back(const row_arguments &all, int i, unit_turn<T, E, NORM> *turn,
+                                              float (&g)[2][V], float (&plain)[2][V]) const
+    {
+        if (NORM != norm::none && turn->weighted) {
+            turn->turn_back_and_weigh(g);
             return;
-        __syncthreads();
+        }
+        decode<E>(g, turn->of[0], at.rotated);
+        if (NORM == norm::none || !weights.any)
+            return;
+        weights.renew(all, group, at, i, turn);
 #pragma unroll
-        for (int i = 0; i < SHARE; i++)
-            if (has_share(read_again(all), tile, i))
-                sums.get(read_again(all), row_place(read_again(all), tile, i), i, sum[i]);
+        for (int j = 0; j < 2 * V; j++)
+            plain[j / V][j % V] = g[j / V][j % V];
+        turn->weigh(g);
+    }
+    /* A unit's part of the sums of x^2 and of x times its weighed gradient, which are behind a norm. */
+    __device__ __forceinline__ void sum_unit(const float (&x)[2][V], const float (&g)[2][V], float (&sum)[2]) const
+    {
+        sum[0] = sum_of_unit(at, x, x);
+        sum[1] = sum_of_unit(at, g, x);
+    }
+    /* The sums behind a norm over all heads, whose units are at `gradients` and `inputs`. */
+    __device__ __forceinline__ void sum_heads(const row_arguments &all, head_units<const T> gradients,
+                                              head_units<const T> inputs, unit_turn<T, E, NORM> *turn,
+                                              float (&total)[2]) const
+    {
+        total[0] = total[1] = 0;
+        for (int i = 0; i < group.count && weights.any; i++, gradients.move(), inputs.move()) {
+            float g[2][V], x[2][V], plain[2][V], own[2];
+            gradients.read(at, g);
+            inputs.read(at, x);
+            turn_back(all, i, turn, g, plain);
+            sum_unit(x, g, own);
+            total[0] += own[0];
+            total[1] += own[1];
+        }
+        group_sums<2>(all).meet(all, group, total);
+    }
+    /* From the weighed gradient g of a head's normed features to that of its features. Adds what they give to the gradient of
+     * their weights to `terms`. */
+    __device__ __forceinline__ void pass_norm(const row_arguments &all, const float (&sum)[2], const float (&x)[2][V],
+                                              const float (&plain)[2][V], float (&g)[2][V], float (&terms)[2][V]) const
+    {
+        const float length = inverse_length(all, group), factor = norm_factor(all, length, sum[0]);
+        const float mean = factor * sum[1] * length;
+#pragma unroll
+        for (int j = 0; j < 2 * V; j++) {
+            const float normed = x[j / V][j % V] * factor;
+            if (WEIGHTS)
+                terms[j / V][j % V] = fmaf(plain[j / V][j % V], normed, terms[j / V][j % V]);
+            g[j / V][j % V] = factor * fmaf(-normed, mean, g[j / V][j % V]);
+        }
     }
 };
 
-/* From the gradient g of a row's normed features to that of the features; terms become those of the weights' gradient. */
-template <typename T, int V>
-DEVICE void pass_norm(const row_arguments &all, const row_place &row, const lrpe::unit_places &at, const float *weights,
-                      const float (&x)[2][V], const float (&sum)[2], float (&g)[2][V], float (&terms)[2][V])
-{
-    const side_rows side = side_of(all, row.keys);
-    const float factor = norm_factor(all, side, sum[0]), mean = factor * sum[1] * side.inverse_length;
-    float w[2][V];
-    find_weights<T>(all, row, at, weights, w);
-#pragma unroll
-    for (int i = 0; i < 2 * V; i++) {
-        float &gradient = g[i / V][i % V];
-        const float normed = x[i / V][i % V] * factor;
-        terms[i / V][i % V] = gradient * normed;
-        gradient = factor * (gradient * w[i / V][i % V] - normed * mean);
-    }
-}
-
-/* Does all for the tokens of a tile. Parts of the argument are read again and again, as AMD's scalar registers do not hold all of
- * it through the loop. Adds to `learned` what the only row of a thread gives to its weights' gradients. */
-template <typename T, encoding E, norm NORM, bool ON_LINE, int SHARE, bool WEIGHTS>
-DEVICE void run_tile(const row_arguments &all, const tile_place &tile, const lrpe::unit_places &at,
-                     const lrpe::block_rotations<vector_length<T>> &made, const float *weights, const row_sums<2> &sums,
-                     unit_learning<vector_length<T>> &learned)
+/* Does all for the tokens of a tile. `terms` become what a thread's heads give to their weights' gradients. */
+template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE>
+DEVICE void run_tile(const row_arguments &all, const tile_place &tile, float (&terms)[2][vector_length<T>])
 {
     constexpr int V = vector_length<T>;
-    backward_rows<T, E, NORM, SHARE> rows;
-    float back[SHARE][2][V], sum[SHARE][2];
-    make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile, [&] { rows.read(read_again(all), tile, at); });
+    const lrpe::block_rotations<V> made(all.source, dynamic_shared());
+    backward_heads<T, E, NORM, WEIGHTS> heads(all, tile);
+    const head_group &group = heads.group;
+    const lrpe::unit_places &at = heads.at;
+    const head_units<const T> first_g = heads.g, first_x = heads.x;
 #pragma unroll
-    for (int i = 0; i < SHARE; i++)
-        if (has_share(read_again(all), tile, i))
-            rows.turn_back(row_place(read_again(all), tile, i), at, made, i, back[i]);
-    if constexpr (NORM != norm::none)
-        rows.sum(read_again(all), tile, at, weights, sums, back, sum);
-#pragma unroll
-    for (int i = 0; i < SHARE; i++) {
-        const row_arguments &now = read_again(all);
-        if (!has_share(now, tile, i))
-            continue;
-        const row_place row(now, tile, i);
-        const side_rows side = side_of(now, row.keys);
-        if constexpr (NORM != norm::none) {
-            float x[2][V], terms[2][V];
-            rows.x[i].unpack(x);
-            if (side.weights.data != nullptr)
-                pass_norm<T>(now, row, at, weights, x, sum[i], back[i], terms);
-            if (WEIGHTS && row.live && side.weights.data != nullptr)
-                learned.add(terms);
+    for (int i = 0; i < heads.ahead.DEPTH; i++)
+        heads.start(i);
+    make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile);
+    float sum[2];
+    unit_turn<T, E, NORM> turn(read_again(all), group, at, heads.weights, !WEIGHTS);
+    if (NORM == norm::block)
+        heads.sum_heads(read_again(all), first_g, first_x, &turn, sum);
+    head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group, at);
+#pragma unroll 1
+    for (int i = 0; i < read_again(all).heads; i++) {
+        float g[2][V], x[2][V], plain[2][V];
+        heads.ahead.wait();
+        take_unit<T>(heads.ahead, i, 0, g);
+        if constexpr (NORM != norm::none)
+            take_unit<T>(heads.ahead, i, 2, x);
+        heads.start(i + heads.ahead.DEPTH);
+        if (WEIGHTS) /* again, as registers are few */
+            turn = unit_turn<T, E, NORM>(read_again(all), group, at, heads.weights, false);
+        heads.turn_back(read_again(all), i, &turn, g, plain);
+        if (NORM == norm::warp) {
+            heads.sum_unit(x, g, sum);
+            sums_of_lanes(sum, (int)blockDim.x);
         }
-        if (row.live && at.there)
-            lrpe::write_row<E, true>(at, back[i], lrpe::first_row<T>(side.dst, row.place), 0);
+        if (i >= group.count || !at.there)
+            continue;
+        if (NORM != norm::none && heads.weights.any)
+            heads.pass_norm(read_again(all), sum, x, plain, g, terms);
+        dst.write(at, g);
+        dst.move();
     }
 }
 
 template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE>
-__global__ void LAUNCH_BOUNDS(MOST_THREADS, 1) qk_backward(GPU_PARAMETER learning_arguments argument)
+__global__ void LAUNCH_BOUNDS(WEIGHTS ? (int)MOST_THREADS_ON_EACH : (int)MOST_THREADS,
+                              WEIGHTS || NORM == norm::block ? 1 : 2)
+    qk_backward(GPU_PARAMETER learning_arguments argument)
 {
-    constexpr int V = vector_length<T>, SHARE = WEIGHTS ? 1 : shares<NORM>;
+    constexpr int V = vector_length<T>;
     const learning_arguments &learning = first_argument(argument);
     const row_arguments &all = learning.rows;
-    const lrpe::unit_places at =
-        lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x);
-    const lrpe::block_rotations<V> made(all.source, dynamic_shared());
-    float *const weights = reinterpret_cast<float *>(dynamic_shared() + all.rotation_bytes);
-    const row_sums<2> sums = {weights + 2 * all.d, ((int)blockDim.x + 31) / 32};
-    unit_learning<V> learned;
+    const unit_learning<V> learned(learning);
     if (NORM != norm::none)
-        read_shared_weights<T>(all, weights);
+        read_shared_weights<T>(all);
+    if (WEIGHTS)
+        learned.clear();
 #pragma unroll 1
     for (uint32_t block = blockIdx.x; block < read_again(all).blocks; block += gridDim.x) {
-        run_tile<T, E, NORM, ON_LINE, SHARE, WEIGHTS>(read_again(all), tile_place(read_again(all), block), at, made,
-                                                      weights, sums, learned);
+        float terms[2][V] = {};
+        run_tile<T, E, NORM, WEIGHTS, ON_LINE>(read_again(all), tile_place(read_again(all), block), terms);
         if (!WEIGHTS)
             return;
+        learned.add(terms);
         __syncthreads();
     }
-    if constexpr (WEIGHTS)
-        leave_sums(read_again(learning), at, learned, reinterpret_cast<float *>(dynamic_shared()));
+    if (WEIGHTS)
+        leave_sums(read_again(learning),
+                   lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x),
+                   learned);
 }
 
 inline constexpr variant_word backward_name = "qk_backward", gradient_names[] = {"weights fixed", "weights learn"};
@@ -159,8 +179,8 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
 {
     learning_arguments all = tiling_of<learning_arguments>(plan);
     place_partials(all.side, workspace);
-    COPES_TRY(launch(queue, qk_backward<T, E, NORM, WEIGHTS, ON_LINE>, grid_of(plan), block_of(plan),
-                     (size_t)plan.shared, all));
+    COPES_TRY(launch_ex(queue, {}, qk_backward<T, E, NORM, WEIGHTS, ON_LINE>, grid_of(plan), block_of(plan),
+                        (size_t)plan.shared, all));
     return WEIGHTS ? add_up_weights(queue, problem.qk, all.side) : COPES_OK;
 }
 
@@ -179,25 +199,35 @@ static bool take_kernel(const row_cut &cut, copes_plan *plan)
     }
 }
 
+/* A thread's bytes of what it reads ahead. */
+template <bool WEIGHTS> static int ahead_bytes(norm sum)
+{
+    return sum == norm::none ? reader<norm::none, WEIGHTS>::BYTES : reader<norm::warp, WEIGHTS>::BYTES;
+}
+
 template <typename T, encoding E, bool WEIGHTS>
 static bool take_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     constexpr int V = vector_length<T>;
     learning_arguments all = {};
-    row_cut cut = {WEIGHTS, ENOUGH_BLOCKS * device.multiprocessors, 0, norm::none, {}, 0};
+    row_cut cut = {device.multiprocessors,
+                   has_learning_heads(problem) ? 1 : MOST_HEADS,
+                   WEIGHTS ? (int)SPLIT_TO_LEARN : (int)MOST_SPLIT,
+                   norm::none,
+                   {}};
     if (const char *why = cut_rows<T, E>(problem, &all.rows, &cut))
         return refuse(plan, backward_name, why);
-    const int64_t units = WEIGHTS ? (int64_t)cut.threads.x * cut.threads.y * 2 * V : 0;
-    const int64_t floats = cut.sum == norm::none ? 0 : 2 * (int64_t)all.rows.d + 2 * cut.sums;
-    const int64_t shared =
-        std::max((int64_t)all.rows.rotation_bytes + floats * (int64_t)sizeof(float), units * (int64_t)sizeof(float));
-    if (shared > MOST_BYTES)
-        return refuse(plan, backward_name, "the rotations and sums of a block do not fit its shared memory");
+    all.rows.ahead = all.rows.rotation_bytes + (uint32_t)norm_bytes(cut, all.rows.d, 2);
     const int threads = (int)(cut.threads.x * cut.threads.y), splits = (int)all.rows.splits.divisor;
+    all.begin = all.rows.ahead + (uint32_t)(threads * ahead_bytes<WEIGHTS>(cut.sum));
+    const int64_t shared = (int64_t)all.begin + (WEIGHTS ? learning_bytes<V>(cut.threads) : 0);
+    if (shared > (WEIGHTS ? device.shared_memory : (int)MOST_BYTES))
+        return refuse(plan, backward_name, "what a block keeps does not fit its shared memory");
     const int on_each = std::max(MOST_THREADS_ON_EACH / threads, 1);
     const uint32_t slots =
         std::min(all.rows.blocks / splits, (uint32_t)lrpe::times(on_each * device.multiprocessors, splits));
-    set_launch(plan, WEIGHTS ? slots * splits : all.rows.blocks, cut.threads, shared);
+    set_launch(plan, WEIGHTS ? slots * splits : all.rows.blocks, cut.threads,
+               shared_of(device, cut, all.rows.blocks, ahead_bytes<WEIGHTS>(cut.sum), shared));
     plan->workspace = WEIGHTS ? count_partials(problem, slots, splits, all.side) : 0;
     set_tiling(plan, all);
     if (is_on_line(problem.side[0].rotate))

@@ -1,156 +1,165 @@
 /* qk_norm_rope in whole vectors: one pass, bound by memory or, of few tokens, by latency. A row's norm needs its sum of squares,
  * which the lanes of a row shuffle; where a row is wider than a warp, or the mean is over all heads, sums meet in shared
- * memory. Values pass to the cache beside it. */
+ * memory, and a thread reads its heads a second time, from the caches. Values pass to the paged cache beside the keys. */
 #include "backends/gpu/qk/plan_rows.h"
 
 namespace COPES_GPU::qk
 {
 
-/* What a thread has of its rows while they are on their way. */
-template <typename T, int SHARES> struct forward_rows {
-    lrpe::raw_vectors<T, 2> words[SHARES];
-    int slot[SHARES];
+typedef read_ahead<2, 4> reader; /* a row is a unit of a head */
 
-    __device__ __forceinline__ void read(const row_arguments &all, const tile_place &tile, const lrpe::unit_places &at)
+/* A thread's unit in its heads of a slot of the cache. It goes from head to head. */
+template <typename T> struct cached_units {
+    static constexpr int V = vector_length<T>;
+    char *first; /* the unit's first vector in the next head; nullptr: there is no slot */
+    int64_t step;
+
+    __device__ __forceinline__ cached_units(const row_arguments &all, const head_group &group,
+                                            const lrpe::unit_places &at, int slot)
+        : first(nullptr)
     {
-#pragma unroll
-        for (int i = 0; i < SHARES; i++) {
-            if (!has_share(all, tile, i))
-                continue;
-            const row_place row(all, tile, i);
-            words[i].read(lrpe::first_row<const T>(side_of(all, row.keys).src, row.place), 0, at.plain);
-        }
+        const cache_rows cache = choose_cache(group.which == VALUES, all.side[KEYS].cache, all.side[VALUES].cache);
+        const int64_t size = all.cache.float8 ? 1 : (int)sizeof(T);
+        step = group.step * cache.head * size;
+        if (slot >= 0 && group.which != QUERIES && cache.data != nullptr)
+            first = static_cast<char *>(cache.data) +
+                    (find_cached(all.cache, cache, slot) + group.place.head * cache.head + at.plain[0]) * size;
     }
-    __device__ __forceinline__ void read_slots(const row_arguments &all, const tile_place &tile)
+    /* Writes the unit in the thread's head i. */
+    __device__ __forceinline__ void write(const row_arguments &all, const head_group &group,
+                                          const lrpe::unit_places &at, int i, const float (&y)[2][V]) const
     {
-#pragma unroll
-        for (int i = 0; i < SHARES; i++) {
-            slot[i] = -1;
-            if (all.cache.keys.data == nullptr || !has_share(all, tile, i))
-                continue;
-            const row_place row(all, tile, i);
-            if (row.keys && row.live)
-                slot[i] = find_slot(all.cache, row.place);
-        }
+        const float scale = find_scale(all, group, i);
+        const int apart = (at.plain[1] - at.plain[0]) * (all.cache.float8 ? 1 : (int)sizeof(T));
+        write_cached<T>(all.cache, first, scale, y[0]);
+        if (at.second)
+            write_cached<T>(all.cache, first + apart, scale, y[1]);
+    }
+    __device__ __forceinline__ void move()
+    {
+        first += step;
+    }
+
+  private:
+    DEVICE float find_scale(const row_arguments &all, const head_group &group, int i)
+    {
+        const cache_rows &cache = group.which == KEYS ? all.side[KEYS].cache : all.side[VALUES].cache;
+        return !all.cache.float8 || cache.scale == nullptr
+                   ? 1
+                   : cache.scale[(group.place.head + i * group.step) * cache.scale_step];
     }
 };
 
-/* The sum of squares behind each of a thread's rows. Every thread of the block must call this. */
-template <norm NORM, typename T, int SHARES>
-DEVICE void sum_squares(const row_arguments &all, const tile_place &tile, const lrpe::unit_places &at,
-                        const forward_rows<T, SHARES> &rows, const row_sums<1> &sums, float (&squares)[SHARES][1])
-{
-#pragma unroll
-    for (int i = 0; i < SHARES; i++) {
-        float x[2][vector_length<T>];
-        if (!has_share(read_again(all), tile, i))
-            continue;
-        rows.words[i].unpack(x);
-        squares[i][0] = sum_of_unit(at, x, x);
-        sum_lanes<NORM>(sums, i, squares[i]);
-    }
-    if (NORM != norm::block)
-        return;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < SHARES; i++)
-        if (has_share(read_again(all), tile, i))
-            sums.get(read_again(all), row_place(read_again(all), tile, i), i, squares[i]);
-}
+/* A thread, on its way over its heads. */
+template <typename T, encoding E, norm NORM> struct forward_heads {
+    static constexpr int V = vector_length<T>;
+    head_group group;
+    lrpe::unit_places at;
+    head_units<const T> src;
+    unit_weights<T> weights;
+    reader ahead;
 
-/* Norms a unit. */
-template <typename T, int V>
-DEVICE void normalize(const row_arguments &all, const row_place &row, const lrpe::unit_places &at, float squares,
-                      const float *weights, float (&y)[2][V])
-{
-    const float factor = norm_factor(all, side_of(all, row.keys), squares);
-    float w[2][V];
-    find_weights<T>(all, row, at, weights, w);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-#pragma unroll
-        for (int j = 0; j < V; j++)
-            y[i][j] = y[i][j] * factor * w[i][j];
-        if (all.round_between)
-            raw<T, V>::pack(y[i]).unpack(y[i]);
-    }
-}
-
-/* A thread's vectors of v. The first is on its way while rotations are made. */
-template <typename T> struct value_copy {
-    uint32_t index;
-    cached_vector<T> first;
-
-    __device__ __forceinline__ value_copy(const row_arguments &all, const tile_place &tile)
-        : index((blockIdx.x % all.splits.divisor * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x)
+    __device__ __forceinline__ forward_heads(const row_arguments &all, const tile_place &tile)
+        : group(all, tile), at(find_unit<E, V>(all, group)),
+          src(choose_rows(all, group.which, &side_rows::src), group, at), weights(all, group, at),
+          ahead(dynamic_shared() + all.ahead)
     {
-        first.slot = -1;
-        if (all.cache.values.data != nullptr)
-            first = cached_vector<T>::read(all.cache, tile.place, tile.left, index);
     }
-    __device__ __forceinline__ void write(const row_arguments &all, const tile_place &tile)
+    __device__ __forceinline__ void start(int i)
     {
-        if (all.cache.values.data == nullptr)
+        if (i < group.count) {
+            src.start(at, i, 0, &ahead);
+            src.move();
+        }
+        ahead.end_row();
+    }
+    /* The sum of the squares of all heads, which a norm is over. */
+    __device__ __forceinline__ float sum_heads(const row_arguments &all, head_units<const T> from) const
+    {
+        float sum[1] = {0};
+        for (int i = 0; i < group.count; i++, from.move()) {
+            float x[2][V];
+            from.read(at, x);
+            sum[0] += sum_of_unit(at, x, x);
+        }
+        group_sums<1>(all).meet(all, group, sum);
+        return sum[0];
+    }
+    /* Norms and turns head i, whose squares or those behind its norm have the sum `squares`. */
+    __device__ __forceinline__ void transform(const row_arguments &all, int i, float squares,
+                                              unit_turn<T, E, NORM> *turn, float (&y)[2][V]) const
+    {
+        const float factor = NORM == norm::none ? 1 : norm_factor(all, inverse_length(all, group), squares);
+        if (NORM != norm::none && turn->weighted) {
+            scale(factor, y); /* first: what is subnormal becomes normal */
+            turn->weigh_and_turn(y);
             return;
-        first.write(all.cache);
-        const uint32_t step = blockDim.x * blockDim.y * all.splits.divisor;
-        const uint32_t end = (uint32_t)(tile.left + 1) * all.cache.heads.divisor * all.cache.vectors.divisor;
-        for (uint32_t next = index + step; next < end; next += step)
-            cached_vector<T>::read(all.cache, tile.place, tile.left, next).write(all.cache);
+        }
+        if (NORM != norm::none && weights.any) {
+            weights.renew(all, group, at, i, turn);
+            scale(factor, y);
+            turn->weigh(y);
+            if (all.round_between)
+#pragma unroll
+                for (int j = 0; j < 2; j++)
+                    raw<T, V>::pack(y[j]).unpack(y[j]);
+        }
+        encode<E>(y, turn->of[0], at.rotated);
+    }
+
+  private:
+    DEVICE void scale(float factor, float (&y)[2][V])
+    {
+#pragma unroll
+        for (int j = 0; j < 2 * V; j++)
+            y[j / V][j % V] *= factor;
     }
 };
-
-/* Norms and turns a row, and writes it wherever it is wanted. */
-template <typename T, encoding E, norm NORM>
-DEVICE void turn_row(const row_arguments &all, const row_place &row, const lrpe::unit_places &at,
-                     const lrpe::raw_vectors<T, 2> &words, float squares, const float *weights,
-                     const lrpe::block_rotations<vector_length<T>> &made, int slot)
-{
-    constexpr int V = vector_length<T>;
-    const side_rows side = side_of(all, row.keys);
-    float y[2][V];
-    rotation rotations[V];
-    words.unpack(y);
-    if (NORM != norm::none && side.weights.data != nullptr)
-        normalize<T>(all, row, at, squares, weights, y);
-    made.read((unsigned)row.token, at.there ? threadIdx.x : 0, rotations);
-    encode<E>(y, rotations, at.rotated);
-    if (!row.live || !at.there)
-        return;
-    if (side.dst.data != nullptr)
-        lrpe::write_row<E, false>(at, y, lrpe::first_row<T>(side.dst, row.place), 0);
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        if (slot >= 0 && (i == 0 || at.second))
-            write_cached<T>(all.cache, all.cache.keys, slot, row.place.head, at.plain[i], y[i]);
-}
 
 template <typename T, encoding E, norm NORM, bool ON_LINE>
-__global__ void LAUNCH_BOUNDS(MOST_THREADS, 1) qk_forward(GPU_PARAMETER row_arguments argument)
+__global__ void LAUNCH_BOUNDS(MOST_THREADS, 2) qk_forward(GPU_PARAMETER row_arguments argument)
 {
-    constexpr int V = vector_length<T>, SHARES = shares<NORM>;
+    constexpr int V = vector_length<T>;
     const row_arguments &all = first_argument(argument);
     const tile_place tile(all, blockIdx.x);
-    const lrpe::unit_places at =
-        lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x);
     const lrpe::block_rotations<V> made(all.source, dynamic_shared());
-    float *const weights = reinterpret_cast<float *>(dynamic_shared() + all.rotation_bytes);
-    const row_sums<1> sums = {weights + 2 * all.d, ((int)blockDim.x + 31) / 32};
-    forward_rows<T, SHARES> rows;
-    float squares[SHARES][1];
-    rows.read_slots(all, tile);
-    if (NORM != norm::none)
-        read_shared_weights<T>(all, weights);
-    value_copy<T> values(all, tile);
-    make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile, [&] { rows.read(read_again(all), tile, at); });
-    values.write(read_again(all), tile);
-    if (NORM != norm::none)
-        sum_squares<NORM>(read_again(all), tile, at, rows, sums, squares);
+    forward_heads<T, E, NORM> heads(all, tile);
+    const head_group &group = heads.group;
+    const lrpe::unit_places &at = heads.at;
+    const head_units<const T> first = heads.src;
+    const int slot = find_slot(read_again(all).cache, group.place);
 #pragma unroll
-    for (int i = 0; i < SHARES; i++)
-        if (has_share(read_again(all), tile, i))
-            turn_row<T, E, NORM>(read_again(all), row_place(read_again(all), tile, i), at, rows.words[i], squares[i][0],
-                                 weights, made, rows.slot[i]);
+    for (int i = 0; i < reader::DEPTH; i++)
+        heads.start(i);
+    if (NORM != norm::none)
+        read_shared_weights<T>(read_again(all));
+    make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile);
+    float squares[1];
+    if (NORM == norm::block)
+        squares[0] = heads.sum_heads(read_again(all), first);
+    unit_turn<T, E, NORM> turn(read_again(all), group, at, heads.weights, !read_again(all).round_between);
+    head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group, at);
+    cached_units<T> cached(read_again(all), group, at, slot);
+#pragma unroll 1
+    for (int i = 0; i < read_again(all).heads; i++) {
+        float y[2][V];
+        heads.ahead.wait();
+        take_unit<T>(heads.ahead, i, 0, y);
+        heads.start(i + reader::DEPTH);
+        if (NORM == norm::warp)
+            squares[0] = sum_of_lanes(sum_of_unit(at, y, y), (int)blockDim.x);
+        if (i >= group.count || !at.there)
+            continue;
+        heads.transform(read_again(all), i, squares[0], &turn, y);
+        if (dst.first != nullptr) {
+            dst.write(at, y);
+            dst.move();
+        }
+        if (cached.first != nullptr) {
+            cached.write(read_again(all), group, at, i, y);
+            cached.move();
+        }
+    }
 }
 
 inline constexpr variant_word forward_name = "qk_forward";
@@ -179,16 +188,17 @@ template <typename T, encoding E>
 bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     row_arguments all = {};
-    row_cut cut = {false, ENOUGH_BLOCKS * device.multiprocessors, 0, norm::none, {}, 0};
+    row_cut cut = {device.multiprocessors, MOST_HEADS, MOST_SPLIT, norm::none, {}};
     if (!is_allowed(device, forward_name, plan))
         return false;
     if (const char *why = cut_rows<T, E>(problem, &all, &cut))
         return refuse(plan, forward_name, why);
-    const int64_t floats = cut.sum == norm::none ? 0 : 2 * (int64_t)all.d + cut.sums;
-    const int64_t shared = (int64_t)all.rotation_bytes + floats * (int64_t)sizeof(float);
+    all.ahead = all.rotation_bytes + (uint32_t)norm_bytes(cut, all.d, 1);
+    const int threads = (int)(cut.threads.x * cut.threads.y);
+    const int64_t shared = (int64_t)all.ahead + threads * reader::BYTES;
     if (shared > MOST_BYTES)
-        return refuse(plan, forward_name, "the rotations and weights of a block do not fit its shared memory");
-    set_launch(plan, all.blocks, cut.threads, shared);
+        return refuse(plan, forward_name, "what a block keeps does not fit its shared memory");
+    set_launch(plan, all.blocks, cut.threads, shared_of(device, cut, all.blocks, reader::BYTES, shared));
     set_tiling(plan, all);
     return is_on_line(problem.side[0].rotate) ? take_forward<T, E, true>(cut, plan)
                                               : take_forward<T, E, false>(cut, plan);

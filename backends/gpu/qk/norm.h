@@ -8,20 +8,8 @@
 namespace COPES_GPU::qk
 {
 
-/* Reads weights that all heads have, of q and then of k, into shared memory. */
-template <typename T> DEVICE void read_shared_weights(const row_arguments &all, float *to)
-{
-    const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
-    for (int i = thread; i < 2 * all.d; i += threads) {
-        const int keys = i >= all.d;
-        const norm_weights weights = side_of(read_again(all), keys).weights;
-        if (weights.data == nullptr || weights.row != 0)
-            continue;
-        const int at = i - (keys != 0 ? all.d : 0);
-        to[i] = all.weight_offset + (weights.narrow ? read_scalar(static_cast<const T *>(weights.data) + at)
-                                                    : static_cast<const float *>(weights.data)[at]);
-    }
-}
+/* How a norm's sums of squares meet: in a warp, or, of wide rows and of all heads, in shared memory. */
+enum class norm { none, warp, block };
 
 template <int V> DEVICE void read_floats(const float *from, float (&to)[V])
 {
@@ -30,58 +18,199 @@ template <int V> DEVICE void read_floats(const float *from, float (&to)[V])
         raw<f32, 4>::read(from + i).unpack(reinterpret_cast<float(&)[4]>(to[i]));
 }
 
-/* The weights of a unit's features, which are in shared memory where all heads have the same. */
-template <typename T, int V>
-DEVICE void find_weights(const row_arguments &all, const row_place &row, const lrpe::unit_places &at,
-                         const float *shared, float (&w)[2][V])
+DEVICE float inverse_length(const row_arguments &all, const head_group &group)
 {
-    const norm_weights weights = side_of(all, row.keys).weights;
+    return group.which == KEYS ? all.side[KEYS].inverse_length : all.side[QUERIES].inverse_length;
+}
+
+/* Reads a vector of weights. */
+template <typename T, int V>
+DEVICE void read_weights(const norm_weights &weights, int place, float offset, float (&w)[V])
+{
+    if (weights.narrow)
+        raw<T, V>::read(static_cast<const T *>(weights.data) + place).unpack(w);
+    else
+        read_floats(static_cast<const float *>(weights.data) + place, w);
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int place = row.place.head * weights.row + at.plain[i];
-        if (weights.row == 0) {
-            read_floats(shared + (row.keys ? all.d : 0) + at.plain[i], w[i]);
-            continue;
-        }
-        if (weights.narrow)
-            raw<T, V>::read(static_cast<const T *>(weights.data) + place).unpack(w[i]);
-        else
-            read_floats(static_cast<const float *>(weights.data) + place, w[i]);
+    for (int j = 0; j < V; j++)
+        w[j] += offset;
+}
+
+/* Reads the weights of q's heads, or of k's, into shared memory, where all heads have the same. */
+template <typename T> DEVICE void read_shared_weights(const row_arguments &all, const norm_weights &weights, float *to)
+{
+    constexpr int V = vector_length<T>;
+    const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
+    if (weights.data == nullptr || weights.row != 0)
+        return;
+    for (int i = thread * V; i < all.d; i += threads * V) {
+        float w[V];
+        read_weights<T>(weights, i, all.weight_offset, w);
 #pragma unroll
-        for (int j = 0; j < V; j++)
-            w[i][j] += all.weight_offset;
+        for (int j = 0; j < V; j += 4)
+            *reinterpret_cast<float4 *>(to + i + j) = make_float4(w[j], w[j + 1], w[j + 2], w[j + 3]);
     }
 }
+
+template <typename T> DEVICE void read_shared_weights(const row_arguments &all)
+{
+    float *const to = reinterpret_cast<float *>(dynamic_shared() + all.rotation_bytes);
+    read_shared_weights<T>(all, all.side[QUERIES].weights, to);
+    read_shared_weights<T>(all, all.side[KEYS].weights, to + all.d);
+}
+
+/* The weights of a thread's heads. */
+template <typename T> struct unit_weights {
+    static constexpr int V = vector_length<T>;
+    const float *shared; /* of the unit, where all heads have the same */
+    bool any, own;       /* own: each head has its own */
+
+    __device__ __forceinline__ unit_weights(const row_arguments &all, const head_group &group,
+                                            const lrpe::unit_places &at)
+    {
+        const norm_weights &q = all.side[QUERIES].weights, &k = all.side[KEYS].weights;
+        shared = reinterpret_cast<const float *>(dynamic_shared() + all.rotation_bytes) +
+                 (group.which == KEYS ? all.d : 0) + at.plain[0];
+        any = choose(group.which, q.data, k.data, (const void *)nullptr) != nullptr;
+        own = choose(group.which, q.row, k.row, 0) != 0;
+    }
+    __device__ __forceinline__ void read_shared(const lrpe::unit_places &at, float (&w)[2][V]) const
+    {
+        read_floats(shared, w[0]);
+        read_floats(shared + (at.plain[1] - at.plain[0]), w[1]);
+    }
+    /* Gives `turn` those of head i, where it has its own. */
+    template <typename Turn>
+    __device__ __forceinline__ void renew(const row_arguments &all, const head_group &group,
+                                          const lrpe::unit_places &at, int i, Turn *turn) const
+    {
+        if (!own)
+            return;
+        float w[2][V];
+        const norm_weights &weights = group.which == KEYS ? all.side[KEYS].weights : all.side[QUERIES].weights;
+        const int row = (group.place.head + i * group.step) * weights.row;
+        read_weights<T>(weights, row + at.plain[0], all.weight_offset, w[0]);
+        read_weights<T>(weights, row + at.plain[1], all.weight_offset, w[1]);
+        turn->hold(w);
+    }
+};
+
+/* What weighs and turns a thread's unit in all of its heads. Mostly these are rotations times the weights of their pairs' first and
+ * second features, so that a norm costs a head no more than its factor. Else, in the same registers, they are rotations and
+ * weights for themselves. */
+template <typename T, encoding E, norm NORM> struct unit_turn {
+    static constexpr int V = vector_length<T>, SETS = NORM == norm::none ? 1 : 2;
+    rotation of[SETS][V];
+    bool weighted;
+
+    /* Once the block's rotations and weights are there. */
+    __device__ __forceinline__ unit_turn(const row_arguments &all, const head_group &group, const lrpe::unit_places &at,
+                                         const unit_weights<T> &weights, bool may_weigh)
+        : weighted(may_weigh && at.rotated && weights.any && !weights.own)
+    {
+        const lrpe::block_rotations<V> made(all.source, dynamic_shared());
+        made.read((unsigned)group.token, (unsigned)min((int)threadIdx.x, all.units - 1), of[0]);
+        if constexpr (NORM != norm::none) {
+            float w[2][V];
+            weights.read_shared(at, w);
+            hold(w);
+#pragma unroll
+            for (int i = 0; i < 2 * V; i++) /* a product with a rotation must not be subnormal */
+                weighted = weighted && (fabsf(w[i / V][i % V]) > 0x1p-80f || w[i / V][i % V] == 0);
+#pragma unroll
+            for (int i = 0; i < V; i++) {
+                if (!weighted)
+                    continue;
+                const rotation turn = of[0][i], pair = of[1][i];
+                of[0][i] = {pair.cosine * turn.cosine, pair.cosine * turn.sine};
+                of[1][i] = {pair.sine * turn.cosine, pair.sine * turn.sine};
+            }
+        }
+    }
+    /* Takes weights, a pair's in the place of a rotation. */
+    __device__ __forceinline__ void hold(const float (&w)[2][V])
+    {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            const int first = pair_of<E, V>(i, 0), second = pair_of<E, V>(i, 1);
+            of[SETS - 1][i] = {w[first / V][first % V], w[second / V][second % V]};
+        }
+    }
+    /* Multiplies by the weights that it holds. */
+    __device__ __forceinline__ void weigh(float (&x)[2][V]) const
+    {
+        for_pairs(x, [](float &a, float &b, const rotation &, const rotation &pair) {
+            a *= pair.cosine;
+            b *= pair.sine;
+        });
+    }
+    __device__ __forceinline__ void weigh_and_turn(float (&x)[2][V]) const
+    {
+        for_pairs(x, [](float &a, float &b, const rotation &first, const rotation &second) {
+            const float across = b * second.sine, along = b * second.cosine;
+            b = fmaf(a, first.sine, along);
+            a = fmaf(a, first.cosine, -across);
+        });
+    }
+    /* The transpose, for a gradient. */
+    __device__ __forceinline__ void turn_back_and_weigh(float (&g)[2][V]) const
+    {
+        for_pairs(g, [](float &a, float &b, const rotation &first, const rotation &second) {
+            const float across = b * first.sine, along = b * second.cosine;
+            b = fmaf(-a, second.sine, along);
+            a = fmaf(a, first.cosine, across);
+        });
+    }
+
+  private:
+    template <typename Body> __device__ __forceinline__ void for_pairs(float (&x)[2][V], const Body &body) const
+    {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            const int first = pair_of<E, V>(i, 0), second = pair_of<E, V>(i, 1);
+            body(x[first / V][first % V], x[second / V][second % V], of[0][i], of[SETS - 1][i]);
+        }
+    }
+};
 
 /* The sum of a unit's products a b, of features that there are. */
 template <int V> DEVICE float sum_of_unit(const lrpe::unit_places &at, const float (&a)[2][V], const float (&b)[2][V])
 {
-    float sum = 0;
+    float sum[2] = {0, 0};
 #pragma unroll
-    for (int i = 0; i < 2 * V; i++)
-        sum = at.there && (i < V || at.second) ? fmaf(a[i / V][i % V], b[i / V][i % V], sum) : sum;
-    return sum;
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            sum[i] = fmaf(a[i][j], b[i][j], sum[i]);
+    return (at.there ? sum[0] : 0) + (at.second ? sum[1] : 0);
 }
 
-/* Sums over rows that meet in shared memory: COUNT numbers for each row of the block and each warp of a row. */
-template <int COUNT> struct row_sums {
+/* Sums that meet in shared memory: COUNT numbers of each group of heads in the block and each of its warps. */
+template <int COUNT> struct group_sums {
     float *memory;
-    int parts; /* warps of a row */
+    int parts; /* warps of a group */
 
-    __device__ __forceinline__ void put(int row, int part, const float (&sum)[COUNT]) const
+    __device__ __forceinline__ explicit group_sums(const row_arguments &all)
+        : memory(reinterpret_cast<float *>(dynamic_shared() + all.rotation_bytes) + 2 * all.d),
+          parts(((int)blockDim.x + 31) / 32)
     {
-        for (int i = 0; i < COUNT; i++)
-            memory[(row * parts + part) * COUNT + i] = sum[i];
     }
-    /* The sums behind a row: its own, or those of all heads of its side and token. */
-    __device__ __forceinline__ void get(const row_arguments &all, const row_place &row, int share,
-                                        float (&sum)[COUNT]) const
+    /* From the thread's sums to those behind the norm of its heads: over all its lanes, or those of all heads of a side.
+     * Every thread of the block must call this. */
+    __device__ __forceinline__ void meet(const row_arguments &all, const head_group &group, float (&sum)[COUNT]) const
     {
-        const int own = (int)threadIdx.y + share * (int)blockDim.y;
-        const int first = !all.over_heads ? own : row.token * all.rows + (row.keys ? all.side[0].heads : 0);
-        const int count = !all.over_heads ? 1 : side_of(all, row.keys).heads;
+        const int own = (int)threadIdx.y * parts;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            sum[i] = sum_of_lanes(sum[i], min((int)blockDim.x, 32));
+            if (threadIdx.x % 32 == 0)
+                memory[(own + (int)threadIdx.x / 32) * COUNT + i] = sum[i];
+        }
+        __syncthreads();
+        const int side = group.token * all.groups + (group.which == KEYS ? all.side[QUERIES].groups : 0);
+#pragma unroll
         for (int i = 0; i < COUNT; i++)
-            sum[i] = sum_of((row.live ? first : 0) * parts, count * parts, i);
+            sum[i] = all.over_heads ? sum_of(side * parts, group.step * parts, i) : sum_of(own, parts, i);
     }
 
   private:
@@ -98,20 +227,10 @@ template <int COUNT> struct row_sums {
     }
 };
 
-/* Sums over a row, of which this thread has `sum`: of all of its lanes or, in shared memory, of those of a warp. */
-template <norm NORM, int COUNT> DEVICE void sum_lanes(const row_sums<COUNT> &sums, int share, float (&sum)[COUNT])
+/* RMSNorm's factor of features whose squares have this sum. */
+DEVICE float norm_factor(const row_arguments &all, float inverse_length, float squares)
 {
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        sum[i] = sum_of_lanes(sum[i], min((int)blockDim.x, 32));
-    if (NORM == norm::block && threadIdx.x % 32 == 0)
-        sums.put((int)threadIdx.y + share * (int)blockDim.y, (int)threadIdx.x / 32, sum);
-}
-
-/* RMSNorm's factor of a row whose squares have this sum. */
-DEVICE float norm_factor(const row_arguments &all, const side_rows &side, float squares)
-{
-    return 1 / sqrtf(fmaf(squares, side.inverse_length, all.eps));
+    return reciprocal_root(fmaf(squares, inverse_length, all.eps));
 }
 
 } // namespace COPES_GPU::qk

@@ -11,21 +11,30 @@
 namespace COPES_GPU::qk
 {
 
-enum { WANTED_THREADS = 320, WANTED_TO_LEARN = 160 }; /* of a block: the fewer, the more registers they take */
-enum { ENOUGH_BLOCKS = 4 };                           /* on a multiprocessor */
+enum { FEWEST_THREADS = 64, USUAL_THREADS = 160 }; /* of a block */
+enum { FEW_HEADS = 5, MOST_HEADS = 8 };            /* of a thread, without a norm and with one */
+enum { MOST_SPLIT = 320 };                         /* threads of a block that shares its token's heads with others */
+enum { ENOUGH_BLOCKS = 2, MOST_AT_ONCE = 640 };    /* blocks, and threads, on a multiprocessor */
 
 inline constexpr variant_word norm_names[] = {"no norm", "norm by warp", "norm by block"};
 inline constexpr variant_word place_names[] = {"anywhere", "on a line"};
 
 /* What limits blocks, and how they came out. */
 struct row_cut {
-    bool learns; /* a thread keeps to one row */
-    int enough;  /* with fewer blocks, they become smaller */
-    int share;   /* rows of a thread */
+    int multiprocessors;
+    int most;  /* heads of a thread */
+    int split; /* threads of a block that shares its token's heads with others */
     norm sum;
     dim3 threads;
-    int64_t sums; /* numbers that meet in shared memory, of one kind */
 };
+
+/* The bytes of a norm in a block's shared memory: both sides' weights, and the sums that meet, `kinds` of them. */
+inline int64_t norm_bytes(const row_cut &cut, int d, int kinds)
+{
+    const int64_t sums = (int64_t)cut.threads.y * lrpe::times((int)cut.threads.x, 32) * kinds;
+    const int64_t floats = cut.sum == norm::none ? 0 : 2 * (int64_t)d + (cut.sum == norm::block ? sums : 0);
+    return divide_up(floats * (int64_t)sizeof(float), 16) * 16;
+}
 
 /* Can the rows of a norm's weights be read in whole vectors, by places of 32 bits? */
 template <typename T> bool fits_weights(const copes_qk_side &side, int64_t d)
@@ -99,17 +108,6 @@ inline bool is_on_line(const copes_lrpe_problem &problem)
             (whole && reinterpret_cast<uintptr_t>(problem.positions.data) % (uintptr_t)size == 0));
 }
 
-inline side_rows describe_side(const copes_qk_problem &problem, const copes_qk_side &side)
-{
-    const double length = (double)side.rotate.d * (problem.over_heads ? (double)side.rotate.h : 1);
-    return {lrpe::tensor_rows(side.rotate.src),
-            lrpe::tensor_rows(side.rotate.x),
-            lrpe::tensor_rows(side.rotate.dst),
-            {side.weight.data, side.weight_rows == 1 ? 0 : (int)side.weight.stride[0], side.weight_dtype != COPES_F32},
-            (int)side.rotate.h,
-            (float)(1 / length)};
-}
-
 inline cache_rows describe_cache(const copes_qk_cache &cache)
 {
     return {cache.data.data,
@@ -120,7 +118,35 @@ inline cache_rows describe_cache(const copes_qk_cache &cache)
             cache.scale.stride[0]};
 }
 
-inline cache_arguments describe_caches(const copes_qk_problem &problem, int v)
+inline side_rows describe_side(const copes_qk_problem &problem, const copes_qk_side &side, const copes_qk_cache &cache)
+{
+    const double length = (double)side.rotate.d * (problem.over_heads ? (double)side.rotate.h : 1);
+    return {lrpe::tensor_rows(side.rotate.src),
+            lrpe::tensor_rows(side.rotate.x),
+            lrpe::tensor_rows(side.rotate.dst),
+            {side.weight.data, side.weight_rows == 1 ? 0 : (int)side.weight.stride[0], side.weight_dtype != COPES_F32},
+            describe_cache(cache),
+            (int)side.rotate.h,
+            0,
+            0,
+            0,
+            (float)(1 / length)};
+}
+
+/* v goes to the cache alone. */
+inline side_rows describe_values(const copes_qk_problem &problem)
+{
+    const copes_view none = {};
+    side_rows side = {};
+    side.src = lrpe::tensor_rows(problem.v);
+    side.dst = lrpe::tensor_rows(none);
+    if (problem.v_cache.data.data != nullptr && problem.e > 0)
+        side.heads = (int)problem.v_heads;
+    side.cache = describe_cache(problem.v_cache);
+    return side;
+}
+
+inline cache_arguments describe_slots(const copes_qk_problem &problem)
 {
     cache_arguments cache = {};
     if (problem.slots.data == nullptr)
@@ -131,67 +157,101 @@ inline cache_arguments describe_caches(const copes_qk_problem &problem, int v)
     cache.places = problem.blocks * problem.page;
     cache.page = divider(std::max<int64_t>(problem.page, 1));
     cache.float8 = problem.cache_dtype == COPES_F8_E4M3;
-    cache.keys = describe_cache(problem.k_cache);
-    cache.values = describe_cache(problem.v_cache);
-    cache.v = lrpe::tensor_rows(problem.v);
-    cache.vectors = divider(std::max<int64_t>(problem.e / v, 1));
-    cache.heads = divider(std::max<int64_t>(problem.v_heads, 1));
-    if (problem.e == 0 || problem.v_heads == 0)
-        cache.values.data = nullptr;
     return cache;
 }
 
-/* The threads of a row: with a norm a power of two. */
-inline int lanes_of(const copes_qk_problem &problem, int units, row_cut *cut)
+/* The threads of a row: with a norm a power of two, and enough for two vectors of v each. */
+inline int lanes_of(const copes_qk_problem &problem, int units, int v, row_cut *cut)
 {
-    bool any = false;
-    for (const copes_qk_side &side : problem.side)
-        any = any || side.weight.data != nullptr;
+    const bool any = problem.side[0].weight.data != nullptr || problem.side[1].weight.data != nullptr;
+    const int vectors = problem.v_cache.data.data == nullptr ? 0 : (int)std::min<int64_t>(problem.e / v, INT32_MAX);
+    const int least = std::max(units, (int)divide_up(vectors, 2));
     cut->sum = !any ? norm::none : problem.over_heads ? norm::block : norm::warp;
     if (!any)
-        return units;
+        return least;
     int lanes = 1;
-    while (lanes < units)
+    while (lanes < least && lanes <= MOST_THREADS)
         lanes *= 2;
     if (lanes > 32)
         cut->sum = norm::block;
     return lanes;
 }
 
-/* Cuts tokens, or the rows of a token, into blocks of about the wanted threads. Blocks that are too few become smaller. A
- * norm over all heads needs a token in one block. */
+/* Shares a token's heads out in groups of up to `heads`: a thread has a unit of each of its group's. */
+inline void group_heads(int heads, row_arguments *all)
+{
+    all->groups = all->heads = 0;
+    for (side_rows &side : all->side) {
+        if (side.heads == 0)
+            continue;
+        side.groups = lrpe::times(side.heads, heads);
+        side.each = lrpe::times(side.heads, side.groups);
+        side.full = side.heads - side.groups * (side.each - 1);
+        all->groups += side.groups;
+        all->heads = std::max(all->heads, side.each);
+    }
+}
+
+/* The heads of a thread. On an H200 memory is fastest where a block has one token with all of its heads under way; so threads
+ * have fewer heads if a token is a block of the fewest threads then. But q's and k's heads cost more time than those of v,
+ * and should then not differ in number. Where tokens are few, threads have fewer heads, but no more threads than run at once.
+ * A norm over all heads needs a token in one block. */
+inline void choose_heads(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
+{
+    const double tokens = (double)problem.side[0].rotate.b * all->n;
+    const auto threads = [&](int heads) {
+        group_heads(heads, all);
+        return lanes * all->groups;
+    };
+    int heads = cut.sum == norm::none ? std::min(cut.most, (int)FEW_HEADS) : cut.most, fewer = heads;
+    while (problem.over_heads && threads(heads) > MOST_THREADS && heads < INT32_MAX / 4)
+        heads *= 2;
+    while (fewer > FEW_HEADS && threads(fewer) < FEWEST_THREADS)
+        --fewer;
+    if (all->side[VALUES].heads == 0 && heads <= MOST_HEADS && threads(fewer) >= FEWEST_THREADS)
+        heads = fewer;
+    while (heads > 1 && tokens < ENOUGH_BLOCKS * cut.multiprocessors &&
+           tokens * threads(heads / 2) <= (double)MOST_AT_ONCE * cut.multiprocessors &&
+           (!problem.over_heads || threads(heads / 2) <= MOST_THREADS))
+        heads /= 2;
+    group_heads(heads, all);
+}
+
+/* Cuts tokens, or the groups of a token's heads, into blocks. */
 inline const char *cut_tokens(const copes_qk_problem &problem, int lanes, row_arguments *all, row_cut *cut)
 {
-    if (problem.over_heads && all->rows > cut->share * MOST_THREADS)
-        return "the heads of a token, which a norm is over, are more than a block's";
-    const int wanted = cut->learns ? WANTED_TO_LEARN : WANTED_THREADS;
-    const int capacity = std::max(wanted / lanes, 1), entries = (int)problem.side[0].rotate.b;
-    int splits = problem.over_heads ? 1 : lrpe::times(all->rows, cut->share * capacity);
-    int tokens = std::max(cut->share * capacity / all->rows, 1), share = cut->share;
+    const int entries = (int)problem.side[0].rotate.b;
+    choose_heads(problem, lanes, *cut, all);
+    int splits = problem.over_heads ? 1 : lrpe::times(all->groups, std::max(cut->split / lanes, 1));
+    const int groups_here = lrpe::times(all->groups, splits);
+    splits = lrpe::times(all->groups, groups_here);
+    int tokens = groups_here * lanes < FEWEST_THREADS ? lrpe::times(USUAL_THREADS, groups_here * lanes) : 1;
     const auto blocks = [&] { return (double)entries * lrpe::times(all->n, tokens) * splits; };
-    while (tokens > 1 && blocks() < cut->enough)
+    while (tokens > 1 && blocks() < ENOUGH_BLOCKS * cut->multiprocessors)
         --tokens;
-    if (tokens == 1 && share > 1 && blocks() < cut->enough) {
-        share = 1;
-        splits = problem.over_heads ? 1 : lrpe::times(all->rows, capacity);
-    }
-    const int rows_here = lrpe::times(all->rows, splits);
-    splits = lrpe::times(all->rows, rows_here);
-    cut->threads = dim3((unsigned)lanes, (unsigned)lrpe::times(tokens * rows_here, share));
-    if (lanes * (int)cut->threads.y > MOST_THREADS && share < cut->share)
-        cut->threads.y = (unsigned)lrpe::times(tokens * rows_here, cut->share);
-    if (lanes * (int)cut->threads.y > MOST_THREADS)
-        return "the heads of a token, which a norm is over, are more than a block's";
+    cut->threads = dim3((unsigned)lanes, (unsigned)(tokens * groups_here));
+    if ((int64_t)lanes * tokens * groups_here > MOST_THREADS)
+        return "a row, or the heads of a token that a norm is over, are more than a block's";
     if (blocks() > INT32_MAX)
         return "there are more blocks than a launch takes";
     all->source.tokens = tokens;
-    all->rows_here = divider(rows_here);
+    all->groups_here = divider(groups_here);
     all->splits = divider(splits);
     all->tiles = divider(lrpe::times(all->n, tokens));
     all->blocks = (uint32_t)blocks();
     all->rotation_bytes = (uint32_t)std::min<size_t>(divide_up((int64_t)all->source.bytes(), 16) * 16, 2 * MOST_BYTES);
-    cut->sums = (int64_t)cut->threads.y * cut->share * lrpe::times(lanes, 32);
     return nullptr;
+}
+
+/* Bytes of shared memory for each of `blocks` that uses `used`. Without a norm, threads take so few registers that more of
+ * them would run, and read ahead, than memory is fastest with: their blocks ask for more. */
+inline int64_t shared_of(const gpu_device &device, const row_cut &cut, uint32_t blocks, int ahead, int64_t used)
+{
+    const int64_t threads = (int64_t)cut.threads.x * cut.threads.y;
+    const bool at_once = blocks * threads <= (int64_t)MOST_AT_ONCE * device.multiprocessors;
+    if (cut.sum != norm::none || ahead == 0 || device.architecture < 80 || at_once)
+        return used;
+    return std::max(used, std::min<int64_t>(device.shared_memory * threads / MOST_AT_ONCE, MOST_BYTES) / 16 * 16);
 }
 
 /* Fills in what kernels are told. Returns why they do not take the problem; nullptr: they do. */
@@ -205,23 +265,28 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
         return why;
     if (const char *why = refuse_angles<T>(problem))
         return why;
-    const int64_t rows = rotate.h + (problem.sides == 2 ? problem.side[1].rotate.h : 0);
-    if (rows == 0 || shape.units == 0 || rows > INT32_MAX / 2)
-        return "there are no rows, or more than 2^30 of a token";
+    const int64_t heads = rotate.h + (problem.sides == 2 ? problem.side[1].rotate.h : 0) + problem.v_heads;
+    if (heads == 0 || shape.units == 0 || heads > INT32_MAX / 2)
+        return "there are no heads, or more than 2^30 of a token";
     all->source = lrpe::anywhere_plan(rotate, false, shape.units, V);
-    for (int i = 0; i < problem.sides; i++)
-        all->side[i] = describe_side(problem, problem.side[i]);
+    all->side[QUERIES] = describe_side(problem, problem.side[0], {});
+    if (problem.sides == 2)
+        all->side[KEYS] = describe_side(problem, problem.side[1], problem.k_cache);
+    all->side[VALUES] = describe_values(problem);
     all->n = shape.n;
     all->d = shape.d;
+    all->e = (int)problem.e;
     all->units = shape.units;
-    all->rows = (int)rows;
     all->eps = (float)problem.eps;
     all->weight_offset = (float)problem.weight_offset;
     all->over_heads = problem.over_heads;
     all->round_between = problem.round_between;
-    all->cache = describe_caches(problem, V);
-    const int lanes = lanes_of(problem, shape.units, cut);
-    cut->share = cut->learns ? 1 : shares_of(cut->sum);
+    all->cache = describe_slots(problem);
+    const int lanes = lanes_of(problem, shape.units, V, cut);
+    if (lanes > MOST_THREADS)
+        return "a row has more vectors than a block's threads";
+    if (cut->sum == norm::block && !problem.over_heads)
+        cut->most = 1; /* each of its heads has a sum of its own in shared memory */
     return cut_tokens(problem, lanes, all, cut);
 }
 

@@ -1,10 +1,13 @@
-/* The rows of a block: the heads of q and of k of some tokens of one batch entry. A thread has a unit (backends/gpu/encoding.h)
- * of one row or two. All rows of a token turn by the same angles, which the block makes once, in shared memory, while its
- * loads are under way. A decoding step is one short wave of blocks, in which what counts is the way from the first
- * instruction to the last: positions on a line have a short way of their own, and all others go through a function
- * that is not part of the kernel. */
+/* The heads of a block: those of q, of k and of v of some tokens of one batch entry. A thread has a unit (backends/gpu/encoding.h)
+ * of every few of a token's heads, and goes from head to head: it finds the places, the rotations and the weights once.
+ * All heads of a token turn by the same angles, which the block makes once, in shared memory, while its first loads are
+ * under way. A decoding step is one short wave of blocks, in which what counts is the way from the first instruction to
+ * the last: threads then have one head each, positions on a line have a short way of their own, and all others go
+ * through a function that is not part of the kernel. */
 #ifndef COPES_BACKENDS_GPU_QK_ROWS_H
 #define COPES_BACKENDS_GPU_QK_ROWS_H
+
+#include "read_ahead.h"
 
 #include "backends/gpu/lrpe/anywhere.h"
 #include "backends/gpu/qk/cache.h"
@@ -12,18 +15,7 @@
 namespace COPES_GPU::qk
 {
 
-/* How a norm's sums of squares meet: in a warp, or, of wide rows and of all heads, in shared memory. */
-enum class norm { none, warp, block };
-
-enum { MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block */
-
-/* Rows of a thread. A norm by warp takes registers that are better spent on more blocks; one over all heads needs all rows of a
- * token in a block. */
-constexpr int shares_of(norm sum)
-{
-    return sum == norm::warp ? 1 : 2;
-}
-template <norm NORM> inline constexpr int shares = shares_of(NORM);
+enum { MOST_THREADS = 320, MOST_BYTES = 48 << 10 }; /* of a block */
 
 /* RMSNorm's weights of q or of k; without data there is no norm. */
 struct norm_weights {
@@ -32,89 +24,154 @@ struct norm_weights {
     bool narrow; /* of the storage type, and not float32 */
 };
 
-/* q or k. */
+enum { QUERIES, KEYS, VALUES, SIDES };
+
+/* q, k or v. */
 struct side_rows {
     lrpe::tensor_rows src, x, dst; /* backward, x is the forward's input; dst.data may be absent */
     norm_weights weights;
-    int heads;
+    cache_rows cache;
+    int heads, groups;    /* groups of a token's heads: a thread has a unit of each head of one */
+    int each, full;       /* heads of a group, of which the first `full` have all, and others one fewer */
     float inverse_length; /* 1 / the features that the mean of a norm is over */
 };
 
 struct row_arguments {
     lrpe::anywhere_plan source;
-    side_rows side[2];
-    int n, d, units;
-    int rows;                /* of a token: all heads of q, then those of k */
-    divider rows_here;       /* of a token in one block */
-    divider splits;          /* the blocks that share a token's rows */
+    side_rows side[SIDES];
+    int n, d, e, units;
+    int groups, heads;       /* groups of a token, and the most heads of one */
+    divider groups_here;     /* of a token in one block */
+    divider splits;          /* the blocks that share a token's groups */
     divider tiles;           /* of the tokens of a batch entry */
     uint32_t blocks;         /* tiles of all entries times splits */
-    uint32_t rotation_bytes; /* of a block's rotations and positions: whole vectors, which the weights follow */
+    uint32_t rotation_bytes; /* of a block's rotations and positions: whole vectors, which the norm's numbers follow */
+    uint32_t ahead;          /* where in shared memory heads are read ahead */
     float eps, weight_offset;
     bool over_heads, round_between;
     cache_arguments cache;
 };
 
-DEVICE lrpe::tensor_rows choose(bool second, const lrpe::tensor_rows &a, const lrpe::tensor_rows &b)
+/* The side of a head. An index into the argument would be a load from memory, and so would be a choice between addresses in it: a
+ * choice between values is none. */
+template <typename Value> DEVICE Value choose(int which, const Value &q, const Value &k, const Value &v)
 {
+    return which == QUERIES ? q : which == KEYS ? k : v;
+}
+
+DEVICE lrpe::tensor_rows choose_rows(const row_arguments &all, int which, const lrpe::tensor_rows side_rows::*of)
+{
+    const lrpe::tensor_rows &q = all.side[QUERIES].*of, &k = all.side[KEYS].*of, &v = all.side[VALUES].*of;
     lrpe::tensor_rows rows;
-    rows.data = second ? b.data : a.data;
-    rows.b = second ? b.b : a.b;
-    rows.h = second ? b.h : a.h;
-    rows.n = second ? b.n : a.n;
+    rows.data = choose(which, q.data, k.data, v.data);
+    rows.b = choose(which, q.b, k.b, v.b);
+    rows.h = choose(which, q.h, k.h, v.h);
+    rows.n = choose(which, q.n, k.n, v.n);
     return rows;
 }
 
-/* The side of a row. An index into the argument would be a load from memory, and so would be a choice between addresses in it: a
- * choice between values is none. */
-DEVICE side_rows side_of(const row_arguments &all, bool keys)
-{
-    const side_rows &a = all.side[0], &b = all.side[1];
-    return {choose(keys, a.src, b.src),
-            choose(keys, a.x, b.x),
-            choose(keys, a.dst, b.dst),
-            {keys ? b.weights.data : a.weights.data, keys ? b.weights.row : a.weights.row,
-             keys ? b.weights.narrow : a.weights.narrow},
-            keys ? b.heads : a.heads,
-            keys ? b.inverse_length : a.inverse_length};
-}
-
-/* The tokens of a block, and the first of its rows of each. */
+/* The tokens of a block, and the first of its groups of each. */
 struct tile_place {
-    lrpe::block_place place; /* its head is the first row */
+    lrpe::block_place place; /* its head is the first group */
     int left;                /* the last token, counted from place.token */
 
     __device__ __forceinline__ tile_place(const row_arguments &all, uint32_t index)
     {
         uint32_t split, tile;
         const uint32_t entry = divide(divide(index, all.splits, &split), all.tiles, &tile);
-        place = {(int)(split * all.rows_here.divisor), (int)tile * all.source.tokens, (int)entry};
+        place = {(int)(split * all.groups_here.divisor), (int)tile * all.source.tokens, (int)entry};
         left = min(all.source.tokens, all.n - place.token) - 1;
     }
 };
 
-/* A row of a thread. One that has none has the place of the block's first row, and `live` is false. */
-struct row_place {
-    lrpe::block_place place; /* its head is of q or of k */
+/* The heads of a thread: the first, and every `step`th from there. A thread without any has the place of the block's first
+ * group. */
+struct head_group {
+    lrpe::block_place place; /* its head is the first, of q, k or v */
     int token;               /* counted from the block's first */
-    bool keys, live;
+    int which, step, count;
 
-    __device__ __forceinline__ row_place(const row_arguments &all, const tile_place &tile, int share)
+    __device__ __forceinline__ head_group(const row_arguments &all, const tile_place &tile)
     {
-        uint32_t row;
-        token = (int)divide(threadIdx.y + (uint32_t)share * blockDim.y, all.rows_here, &row);
-        live = token <= tile.left && tile.place.head + (int)row < all.rows;
+        const side_rows &first = all.side[QUERIES], &second = all.side[KEYS], &third = all.side[VALUES];
+        uint32_t group;
+        token = (int)divide(threadIdx.y, all.groups_here, &group);
+        const bool live = token <= tile.left && tile.place.head + (int)group < all.groups;
         token = live ? token : 0;
-        const int head = tile.place.head + (live ? (int)row : 0);
-        keys = head >= all.side[0].heads;
-        place = {head - (keys ? all.side[0].heads : 0), tile.place.token + token, tile.place.entry};
+        const int at = tile.place.head + (live ? (int)group : 0), keys = first.groups, values = keys + second.groups;
+        which = at < keys ? QUERIES : at < values ? KEYS : VALUES;
+        step = choose(which, keys, second.groups, third.groups);
+        place = {at - choose(which, 0, keys, values), tile.place.token + token, tile.place.entry};
+        count = choose(which, first.each, second.each, third.each);
+        count -= place.head >= choose(which, first.full, second.full, third.full);
+        count = live ? count : 0;
     }
 };
 
-/* Is there a row in a thread's share at all? The same for all threads of the block. */
-DEVICE bool has_share(const row_arguments &all, const tile_place &tile, int share)
+/* The vectors of a thread in each of its heads: of q and k, a unit that turns or passes through; of v, two as far apart as there are
+ * threads for a head. */
+template <encoding E, int V> DEVICE lrpe::unit_places find_unit(const row_arguments &all, const head_group &group)
 {
-    return share == 0 || share * (int)blockDim.y < (tile.left + 1) * (int)all.rows_here.divisor;
+    lrpe::unit_places at = lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x);
+    if (group.which == VALUES) {
+        const int first = (int)threadIdx.x * V, second = (int)(threadIdx.x + blockDim.x) * V;
+        at.there = first < all.e;
+        at.second = second < all.e;
+        at.rotated = false;
+        at.plain[0] = at.there ? first : 0;
+        at.plain[1] = at.second ? second : at.plain[0];
+    }
+    at.second = at.second && at.there;
+    return at;
+}
+
+/* A thread's unit in its heads of a tensor, one after the other. */
+template <typename T> struct head_units {
+    static constexpr int V = vector_length<T>;
+    T *first; /* the unit's first vector in the next head; nullptr: there is no tensor */
+    int64_t step;
+
+    __device__ __forceinline__ head_units(const lrpe::tensor_rows &rows, const head_group &group,
+                                          const lrpe::unit_places &at)
+        : first(rows.data == nullptr ? nullptr : lrpe::first_row<T>(rows, group.place) + at.plain[0]),
+          step(group.step * rows.h)
+    {
+    }
+    /* Starts to read the next head's unit as row `row`, of which its vectors are parts `part` and `part` + 1. */
+    template <typename Ahead>
+    __device__ __forceinline__ void start(const lrpe::unit_places &at, int row, int part, Ahead *ahead) const
+    {
+        ahead->start(row, part, first);
+        ahead->start(row, part + 1, first + (at.plain[1] - at.plain[0]));
+    }
+    __device__ __forceinline__ void read(const lrpe::unit_places &at, float (&x)[2][V]) const
+    {
+        raw<std::remove_const_t<T>, V>::read(first).unpack(x[0]);
+        raw<std::remove_const_t<T>, V>::read(first + (at.plain[1] - at.plain[0])).unpack(x[1]);
+    }
+    __device__ __forceinline__ void write(const lrpe::unit_places &at, const float (&y)[2][V]) const
+    {
+        raw<T, V>::write(first, y[0]);
+        if (at.second)
+            raw<T, V>::write(first + (at.plain[1] - at.plain[0]), y[1]);
+    }
+    __device__ __forceinline__ void move()
+    {
+        first += step;
+    }
+};
+
+/* Takes the vectors of a unit that has been read ahead. */
+template <typename T, typename Ahead>
+DEVICE void take_unit(const Ahead &ahead, int row, int part, float (&x)[2][vector_length<T>])
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        raw<T, vector_length<T>>{ahead.take(row, part + i)}.unpack(x[i]);
+#pragma unroll
+        for (int j = 0; j < vector_length<T>; j++)
+            settle(x[i][j]); /* so that what comes next can take its place */
+    }
 }
 
 /* The position of a token on a line; 0 for one outside the grid. */
@@ -196,21 +253,16 @@ OUT_OF_LINE bool make_narrow_rotations(const row_arguments &argument, lrpe::bloc
     return lrpe::make_rotations<EXACTLY, false>(read_again(argument.source), made, tile.place, tile.left);
 }
 
-/* Makes the block's rotations while the rows that `read` reads are on their way; what was read needs no registers while a
- * function makes them. ON_LINE: positions are integers on a line, and theta is aligned float32. */
-template <bool ON_LINE, bool EXACTLY, int V, typename Read>
-DEVICE void make_rotations(const row_arguments &all, const lrpe::block_rotations<V> &made, const tile_place &tile,
-                           const Read &read)
+/* Makes the block's rotations. ON_LINE: positions are integers on a line, and theta is aligned float32. */
+template <bool ON_LINE, bool EXACTLY, int V>
+DEVICE void make_rotations(const row_arguments &all, const lrpe::block_rotations<V> &made, const tile_place &tile)
 {
     if constexpr (ON_LINE) {
-        read();
-        if (make_line_rotations<EXACTLY>(all, made, tile))
-            return;
-        make_wide_rotations(all, made, tile);
+        if (!make_line_rotations<EXACTLY>(all, made, tile))
+            make_wide_rotations(all, made, tile);
     } else if (!make_narrow_rotations<EXACTLY>(all, made, tile)) {
         lrpe::make_any_rotations(read_again(all.source), made, tile.place, tile.left);
     }
-    read();
 }
 
 } // namespace COPES_GPU::qk

@@ -8,7 +8,8 @@
 namespace COPES_GPU::qk
 {
 
-enum { MOST_THREADS_ON_EACH = 768 }; /* of a multiprocessor, whose registers hold no more */
+enum { SPLIT_TO_LEARN = 160 };       /* as MOST_SPLIT */
+enum { MOST_THREADS_ON_EACH = 512 }; /* of a multiprocessor, whose registers hold no more */
 
 /* The sums that blocks leave of q's weights, or of k's: `slots` times (rows, D) of them. */
 struct side_partials {
@@ -21,11 +22,21 @@ struct side_partials {
 struct learning_arguments {
     row_arguments rows;
     side_partials side[2];
+    uint32_t begin; /* of its threads' sums in a block's shared memory */
 };
 
 inline bool is_learning(const copes_qk_problem &problem)
 {
     return problem.side[0].grad_weight.data != nullptr || problem.side[1].grad_weight.data != nullptr;
+}
+
+/* Does each head of q, or of k, learn weights of its own? A thread then has one head. */
+inline bool has_learning_heads(const copes_qk_problem &problem)
+{
+    bool any = false;
+    for (const copes_qk_side &side : problem.side)
+        any = any || (side.grad_weight.data != nullptr && side.weight_rows > 1);
+    return any;
 }
 
 /* Describes the sums that blocks leave, where a token has one block in each slot, or `splits`. Weights that all heads share have a
@@ -37,63 +48,90 @@ void place_partials(side_partials (&side)[2], void *workspace);
 /* Enqueues the kernel that adds up what blocks have left. */
 copes_status add_up_weights(const gpu_queue &queue, const copes_qk_problem &problem, const side_partials (&side)[2]);
 
-/* What a unit's features give to the gradient of their weights. */
-template <int V> struct unit_learning {
-    long_sum sum[2][V];
+/* The bytes of a block's sums while it goes from tile to tile. */
+template <int V> int64_t learning_bytes(dim3 threads)
+{
+    return (int64_t)threads.x * threads.y * 2 * V * (int64_t)sizeof(long_sum);
+}
 
-    __device__ __forceinline__ void add(const float (&terms)[2][V])
+/* What the features of each thread's unit give to the gradient of their weights, in shared memory: a thread has no registers for
+ * it, and adds to it once a tile. */
+template <int V> struct unit_learning {
+    long_sum *own; /* of feature j: own[j * threads] */
+    int threads;
+
+    __device__ __forceinline__ explicit unit_learning(const learning_arguments &learning)
+        : own(reinterpret_cast<long_sum *>(dynamic_shared() + learning.begin) + threadIdx.y * blockDim.x + threadIdx.x),
+          threads((int)(blockDim.x * blockDim.y))
+    {
+    }
+    __device__ __forceinline__ void clear() const
+    {
+        for (int j = 0; j < 2 * V; j++)
+            own[j * threads] = long_sum();
+    }
+    __device__ __forceinline__ void add(const float (&terms)[2][V]) const
     {
 #pragma unroll
-        for (int i = 0; i < 2 * V; i++)
-            sum[i / V][i % V].add(terms[i / V][i % V]);
+        for (int j = 0; j < 2 * V; j++) {
+            long_sum sum = own[j * threads];
+            sum.add(terms[j / V][j % V]);
+            own[j * threads] = sum;
+        }
+    }
+    /* Writes the sums of the thread's features to a row of its group's, from the start of shared memory on. Every thread of the
+     * block must call this; nothing else is left in that memory. */
+    __device__ __forceinline__ void gather(const row_arguments &all, const lrpe::unit_places &at) const
+    {
+        float *const to = reinterpret_cast<float *>(dynamic_shared()) + (int)threadIdx.y * all.d;
+        float sum[2][V];
+#pragma unroll
+        for (int j = 0; j < 2 * V; j++)
+            sum[j / V][j % V] = own[j * threads].sum;
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < 2 * V; j++)
+            if (at.there && (j < V || at.second))
+                to[at.plain[j / V] + j % V] = sum[j / V][j % V];
+        __syncthreads();
     }
 };
 
-/* Writes the sums of a unit's features. */
-template <int V> DEVICE void write_unit(const lrpe::unit_places &at, const unit_learning<V> &learned, float *to)
+/* The sum of a feature's numbers in groups first .. end - 1 of each of a block's tokens, whose rows are in shared memory. */
+DEVICE float sum_of_groups(const row_arguments &all, int first, int end, int place)
 {
-#pragma unroll
-    for (int i = 0; i < 2 * V; i++)
-        if (at.there && (i < V || at.second))
-            to[at.plain[i / V] + i % V] = learned.sum[i / V][i % V].sum;
-}
-
-/* The sum of a feature's numbers in rows first .. end - 1 of each of a block's tokens, whose rows are in shared memory. */
-DEVICE float sum_of_rows(const row_arguments &all, const float *memory, int first, int end, int place)
-{
+    const float *const memory = reinterpret_cast<const float *>(dynamic_shared());
     long_sum total;
     for (int token = 0; token < all.source.tokens; token++)
-        for (int row = first; row < end; row++)
-            total.add(memory[(token * (int)all.rows_here.divisor + row) * all.d + place]);
+        for (int group = first; group < end; group++)
+            total.add(memory[(token * (int)all.groups_here.divisor + group) * all.d + place]);
     return total.sum;
 }
 
-/* Leaves a block's sums. Each of its threads has the only row of its threadIdx.y. Of weights that heads share, each block leaves
- * sums; of those of each head, the block that has the head's rows. */
+/* Leaves a block's sums. Of weights that heads share, each block leaves sums; of those of each head, which then is a group, the block
+ * that has the head. */
 template <int V>
-DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_places &at, const unit_learning<V> &learned,
-                       float *memory)
+DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_places &at, const unit_learning<V> &learned)
 {
     const row_arguments &all = learning.rows;
     const uint32_t splits = all.splits.divisor, slot = blockIdx.x / splits;
-    const int first = (int)(blockIdx.x % splits * all.rows_here.divisor);
-    const int rows = min((int)all.rows_here.divisor, all.rows - first), heads = all.side[0].heads;
+    const int first = (int)(blockIdx.x % splits * all.groups_here.divisor);
+    const int groups = min((int)all.groups_here.divisor, all.groups - first), q = all.side[QUERIES].groups;
     const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
-    const int middle = min(max(heads - first, 0), rows); /* the first row of k here */
-    write_unit(at, learned, memory + (int)threadIdx.y * all.d);
-    __syncthreads();
+    const int middle = min(max(q - first, 0), groups); /* the first group of k here */
+    learned.gather(all, at);
     for (int i = thread; i < 2 * all.d; i += threads) {
         const int keys = i >= all.d, place = i - (keys != 0 ? all.d : 0);
         if (learning.side[keys].rows == 1)
             learning.side[keys].sums[(int64_t)blockIdx.x * all.d + place] =
-                sum_of_rows(all, memory, keys != 0 ? middle : 0, keys != 0 ? rows : middle, place);
+                sum_of_groups(all, keys != 0 ? middle : 0, keys != 0 ? groups : middle, place);
     }
-    for (int i = thread; i < rows * all.d; i += threads) {
-        const int row = i / all.d, keys = row >= middle, head = first + row - (keys != 0 ? heads : 0);
+    for (int i = thread; i < groups * all.d; i += threads) {
+        const int group = i / all.d, keys = group >= middle, head = first + group - (keys != 0 ? q : 0);
         const side_partials &side = learning.side[keys];
         if (side.rows > 1)
             side.sums[((int64_t)slot * side.rows + head) * all.d + i % all.d] =
-                sum_of_rows(all, memory, row, row + 1, i % all.d);
+                sum_of_groups(all, group, group + 1, i % all.d);
     }
 }
 

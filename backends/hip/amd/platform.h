@@ -65,6 +65,12 @@ DEVICE bool any_of_block(bool value)
     return __syncthreads_or(value) != 0;
 }
 
+/* Has a value computed by here, and not again later: what it was computed from needs no registers any more. */
+DEVICE void settle(float &value)
+{
+    asm volatile("" : "+v"(value));
+}
+
 /* 2^x to 2 ulp for x <= 0; results below the normal range may be 0. */
 DEVICE float exp2_term(float x)
 {
@@ -75,6 +81,12 @@ DEVICE float exp2_term(float x)
 DEVICE float reciprocal(float x)
 {
     return __builtin_amdgcn_rcpf(x);
+}
+
+/* 1 / sqrt(x) to 2 ulp. */
+DEVICE float reciprocal_root(float x)
+{
+    return rsqrtf(x);
 }
 
 } // namespace COPES_GPU

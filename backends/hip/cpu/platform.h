@@ -113,6 +113,11 @@ DEVICE bool any_of_block(bool value)
     return any;
 }
 
+/* Where registers are few, has a value computed by here, and not again later. */
+DEVICE void settle(float &)
+{
+}
+
 /* 2^x for x <= 0. */
 DEVICE float exp2_term(float x)
 {
@@ -122,6 +127,12 @@ DEVICE float exp2_term(float x)
 DEVICE float reciprocal(float x)
 {
     return 1 / x;
+}
+
+/* 1 / sqrt(x) to 2 ulp. */
+DEVICE float reciprocal_root(float x)
+{
+    return 1 / sqrtf(x);
 }
 
 } // namespace COPES_GPU
