@@ -20,11 +20,11 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
     unit_weights<T> weights;
     reader<NORM, WEIGHTS> ahead;
 
-    __device__ __forceinline__ backward_heads(const row_arguments &all, const tile_place &tile)
+    __device__ __forceinline__ backward_heads(const row_arguments &all, const tile_place &tile, char *memory)
         : group(all, tile), at(find_unit<E, V>(all, group)),
           g(choose_rows(all, group.which, &side_rows::src), group, at),
-          x(choose_rows(all, group.which, &side_rows::x), group, at), weights(all, group, at),
-          ahead(dynamic_shared() + all.ahead)
+          x(choose_rows(all, group.which, &side_rows::x), group, at), weights(all, group, at, memory),
+          ahead(memory + all.ahead)
     {
     }
     __device__ __forceinline__ void start(int i)
@@ -63,9 +63,9 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
         sum[1] = sum_of_unit(at, g, x);
     }
     /* The sums behind a norm over all heads, whose units are at `gradients` and `inputs`. */
-    __device__ __forceinline__ void sum_heads(const row_arguments &all, head_units<const T> gradients,
-                                              head_units<const T> inputs, unit_turn<T, E, NORM> *turn,
-                                              float (&total)[2]) const
+    __device__ __forceinline__ void sum_heads(const row_arguments &all, const group_sums<2> &sums,
+                                              head_units<const T> gradients, head_units<const T> inputs,
+                                              unit_turn<T, E, NORM> *turn, float (&total)[2]) const
     {
         total[0] = total[1] = 0;
         for (int i = 0; i < group.count && weights.any; i++, gradients.move(), inputs.move()) {
@@ -77,7 +77,7 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
             total[0] += own[0];
             total[1] += own[1];
         }
-        group_sums<2>(all).meet(all, group, total);
+        sums.meet(all, group, total);
     }
     /* From the weighed gradient g of a head's normed features to that of its features. Adds what they give to the gradient of
      * their weights to `terms`. */
@@ -98,11 +98,12 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
 
 /* Does all for the tokens of a tile. `terms` become what a thread's heads give to their weights' gradients. */
 template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE>
-DEVICE void run_tile(const row_arguments &all, const tile_place &tile, float (&terms)[2][vector_length<T>])
+DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *memory,
+                     float (&terms)[2][vector_length<T>])
 {
     constexpr int V = vector_length<T>;
-    const lrpe::block_rotations<V> made(all.source, dynamic_shared());
-    backward_heads<T, E, NORM, WEIGHTS> heads(all, tile);
+    const lrpe::block_rotations<V> made(all.source, memory);
+    backward_heads<T, E, NORM, WEIGHTS> heads(all, tile, memory);
     const head_group &group = heads.group;
     const lrpe::unit_places &at = heads.at;
     const head_units<const T> first_g = heads.g, first_x = heads.x;
@@ -111,9 +112,9 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, float (&t
         heads.start(i);
     make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile);
     float sum[2];
-    unit_turn<T, E, NORM> turn(read_again(all), group, at, heads.weights, !WEIGHTS);
+    unit_turn<T, E, NORM> turn(read_again(all), made, group, at, heads.weights, !WEIGHTS);
     if (NORM == norm::block)
-        heads.sum_heads(read_again(all), first_g, first_x, &turn, sum);
+        heads.sum_heads(read_again(all), group_sums<2>(all, memory), first_g, first_x, &turn, sum);
     head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group, at);
 #pragma unroll 1
     for (int i = 0; i < read_again(all).heads; i++) {
@@ -124,7 +125,7 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, float (&t
             take_unit<T>(heads.ahead, i, 2, x);
         heads.start(i + heads.ahead.DEPTH);
         if (WEIGHTS) /* again, as registers are few */
-            turn = unit_turn<T, E, NORM>(read_again(all), group, at, heads.weights, false);
+            turn = unit_turn<T, E, NORM>(read_again(all), made, group, at, heads.weights, false);
         heads.turn_back(read_again(all), i, &turn, g, plain);
         if (NORM == norm::warp) {
             heads.sum_unit(x, g, sum);
@@ -147,15 +148,16 @@ __global__ void LAUNCH_BOUNDS(WEIGHTS ? (int)MOST_THREADS_ON_EACH : (int)MOST_TH
     constexpr int V = vector_length<T>;
     const learning_arguments &learning = first_argument(argument);
     const row_arguments &all = learning.rows;
-    const unit_learning<V> learned(learning);
+    char *const memory = dynamic_shared();
+    const unit_learning<V> learned(learning, memory);
     if (NORM != norm::none)
-        read_shared_weights<T>(all);
+        read_shared_weights<T>(all, memory);
     if (WEIGHTS)
         learned.clear();
 #pragma unroll 1
     for (uint32_t block = blockIdx.x; block < read_again(all).blocks; block += gridDim.x) {
         float terms[2][V] = {};
-        run_tile<T, E, NORM, WEIGHTS, ON_LINE>(read_again(all), tile_place(read_again(all), block), terms);
+        run_tile<T, E, NORM, WEIGHTS, ON_LINE>(read_again(all), tile_place(read_again(all), block), memory, terms);
         if (!WEIGHTS)
             return;
         learned.add(terms);

@@ -59,10 +59,10 @@ template <typename T, encoding E, norm NORM> struct forward_heads {
     unit_weights<T> weights;
     reader ahead;
 
-    __device__ __forceinline__ forward_heads(const row_arguments &all, const tile_place &tile)
+    __device__ __forceinline__ forward_heads(const row_arguments &all, const tile_place &tile, char *memory)
         : group(all, tile), at(find_unit<E, V>(all, group)),
-          src(choose_rows(all, group.which, &side_rows::src), group, at), weights(all, group, at),
-          ahead(dynamic_shared() + all.ahead)
+          src(choose_rows(all, group.which, &side_rows::src), group, at), weights(all, group, at, memory),
+          ahead(memory + all.ahead)
     {
     }
     __device__ __forceinline__ void start(int i)
@@ -74,7 +74,8 @@ template <typename T, encoding E, norm NORM> struct forward_heads {
         ahead.end_row();
     }
     /* The sum of the squares of all heads, which a norm is over. */
-    __device__ __forceinline__ float sum_heads(const row_arguments &all, head_units<const T> from) const
+    __device__ __forceinline__ float sum_heads(const row_arguments &all, const group_sums<1> &sums,
+                                               head_units<const T> from) const
     {
         float sum[1] = {0};
         for (int i = 0; i < group.count; i++, from.move()) {
@@ -82,7 +83,7 @@ template <typename T, encoding E, norm NORM> struct forward_heads {
             from.read(at, x);
             sum[0] += sum_of_unit(at, x, x);
         }
-        group_sums<1>(all).meet(all, group, sum);
+        sums.meet(all, group, sum);
         return sum[0];
     }
     /* Norms and turns head i, whose squares or those behind its norm have the sum `squares`. */
@@ -117,13 +118,16 @@ template <typename T, encoding E, norm NORM> struct forward_heads {
 };
 
 template <typename T, encoding E, norm NORM, bool ON_LINE>
-__global__ void LAUNCH_BOUNDS(MOST_THREADS, 2) qk_forward(GPU_PARAMETER row_arguments argument)
+__global__ void LAUNCH_BOUNDS(MOST_THREADS, NORM == norm::block ? 1 : 2)
+    qk_forward(GPU_PARAMETER row_arguments argument)
 {
     constexpr int V = vector_length<T>;
     const row_arguments &all = first_argument(argument);
     const tile_place tile(all, blockIdx.x);
-    const lrpe::block_rotations<V> made(all.source, dynamic_shared());
-    forward_heads<T, E, NORM> heads(all, tile);
+    char *const memory = dynamic_shared();
+    const lrpe::block_rotations<V> made(all.source, memory);
+    const group_sums<1> sums(all, memory);
+    forward_heads<T, E, NORM> heads(all, tile, memory);
     const head_group &group = heads.group;
     const lrpe::unit_places &at = heads.at;
     const head_units<const T> first = heads.src;
@@ -132,12 +136,13 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, 2) qk_forward(GPU_PARAMETER row_argu
     for (int i = 0; i < reader::DEPTH; i++)
         heads.start(i);
     if (NORM != norm::none)
-        read_shared_weights<T>(read_again(all));
+        read_shared_weights<T>(read_again(all), memory);
     make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile);
     float squares[1];
     if (NORM == norm::block)
-        squares[0] = heads.sum_heads(read_again(all), first);
-    unit_turn<T, E, NORM> turn(read_again(all), group, at, heads.weights, !read_again(all).round_between);
+        squares[0] = heads.sum_heads(read_again(all), sums, first);
+    const bool may_weigh = NORM != norm::none && !read_again(all).round_between && heads.weights.are_normal(at);
+    unit_turn<T, E, NORM> turn(read_again(all), made, group, at, heads.weights, may_weigh);
     head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group, at);
     cached_units<T> cached(read_again(all), group, at, slot);
 #pragma unroll 1

@@ -48,13 +48,13 @@ template <typename T> DEVICE void read_shared_weights(const row_arguments &all, 
         read_weights<T>(weights, i, all.weight_offset, w);
 #pragma unroll
         for (int j = 0; j < V; j += 4)
-            *reinterpret_cast<float4 *>(to + i + j) = make_float4(w[j], w[j + 1], w[j + 2], w[j + 3]);
+            raw<f32, 4>::write(to + i + j, reinterpret_cast<const float(&)[4]>(w[j]));
     }
 }
 
-template <typename T> DEVICE void read_shared_weights(const row_arguments &all)
+template <typename T> DEVICE void read_shared_weights(const row_arguments &all, char *memory)
 {
-    float *const to = reinterpret_cast<float *>(dynamic_shared() + all.rotation_bytes);
+    float *const to = reinterpret_cast<float *>(memory + all.rotation_bytes);
     read_shared_weights<T>(all, all.side[QUERIES].weights, to);
     read_shared_weights<T>(all, all.side[KEYS].weights, to + all.d);
 }
@@ -66,11 +66,11 @@ template <typename T> struct unit_weights {
     bool any, own;       /* own: each head has its own */
 
     __device__ __forceinline__ unit_weights(const row_arguments &all, const head_group &group,
-                                            const lrpe::unit_places &at)
+                                            const lrpe::unit_places &at, const char *memory)
     {
         const norm_weights &q = all.side[QUERIES].weights, &k = all.side[KEYS].weights;
-        shared = reinterpret_cast<const float *>(dynamic_shared() + all.rotation_bytes) +
-                 (group.which == KEYS ? all.d : 0) + at.plain[0];
+        shared = reinterpret_cast<const float *>(memory + all.rotation_bytes) + (group.which == KEYS ? all.d : 0) +
+                 at.plain[0];
         any = choose(group.which, q.data, k.data, (const void *)nullptr) != nullptr;
         own = choose(group.which, q.row, k.row, 0) != 0;
     }
@@ -78,6 +78,16 @@ template <typename T> struct unit_weights {
     {
         read_floats(shared, w[0]);
         read_floats(shared + (at.plain[1] - at.plain[0]), w[1]);
+    }
+    /* Have their products with a rotation all bits of float32? Smaller weights' products can be subnormal. */
+    __device__ __forceinline__ bool are_normal(const lrpe::unit_places &at) const
+    {
+        float w[2][V], least = 1;
+        read_shared(at, w);
+#pragma unroll
+        for (int i = 0; i < 2 * V; i++)
+            least = w[i / V][i % V] == 0 ? least : fminf(least, fabsf(w[i / V][i % V]));
+        return least > 0x1p-80f;
     }
     /* Gives `turn` those of head i, where it has its own. */
     template <typename Turn>
@@ -104,19 +114,16 @@ template <typename T, encoding E, norm NORM> struct unit_turn {
     bool weighted;
 
     /* Once the block's rotations and weights are there. */
-    __device__ __forceinline__ unit_turn(const row_arguments &all, const head_group &group, const lrpe::unit_places &at,
+    __device__ __forceinline__ unit_turn(const row_arguments &all, const lrpe::block_rotations<V> &made,
+                                         const head_group &group, const lrpe::unit_places &at,
                                          const unit_weights<T> &weights, bool may_weigh)
         : weighted(may_weigh && at.rotated && weights.any && !weights.own)
     {
-        const lrpe::block_rotations<V> made(all.source, dynamic_shared());
         made.read((unsigned)group.token, (unsigned)min((int)threadIdx.x, all.units - 1), of[0]);
         if constexpr (NORM != norm::none) {
             float w[2][V];
             weights.read_shared(at, w);
             hold(w);
-#pragma unroll
-            for (int i = 0; i < 2 * V; i++) /* a product with a rotation must not be subnormal */
-                weighted = weighted && (fabsf(w[i / V][i % V]) > 0x1p-80f || w[i / V][i % V] == 0);
 #pragma unroll
             for (int i = 0; i < V; i++) {
                 if (!weighted)
@@ -190,8 +197,8 @@ template <int COUNT> struct group_sums {
     float *memory;
     int parts; /* warps of a group */
 
-    __device__ __forceinline__ explicit group_sums(const row_arguments &all)
-        : memory(reinterpret_cast<float *>(dynamic_shared() + all.rotation_bytes) + 2 * all.d),
+    __device__ __forceinline__ group_sums(const row_arguments &all, char *block_memory)
+        : memory(reinterpret_cast<float *>(block_memory + all.rotation_bytes) + 2 * all.d),
           parts(((int)blockDim.x + 31) / 32)
     {
     }

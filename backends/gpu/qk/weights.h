@@ -59,10 +59,11 @@ template <int V> int64_t learning_bytes(dim3 threads)
 template <int V> struct unit_learning {
     long_sum *own; /* of feature j: own[j * threads] */
     int threads;
+    float *rows; /* of all threads, once `own` is read */
 
-    __device__ __forceinline__ explicit unit_learning(const learning_arguments &learning)
-        : own(reinterpret_cast<long_sum *>(dynamic_shared() + learning.begin) + threadIdx.y * blockDim.x + threadIdx.x),
-          threads((int)(blockDim.x * blockDim.y))
+    __device__ __forceinline__ unit_learning(const learning_arguments &learning, char *memory)
+        : own(reinterpret_cast<long_sum *>(memory + learning.begin) + threadIdx.y * blockDim.x + threadIdx.x),
+          threads((int)(blockDim.x * blockDim.y)), rows(reinterpret_cast<float *>(memory))
     {
     }
     __device__ __forceinline__ void clear() const
@@ -83,7 +84,7 @@ template <int V> struct unit_learning {
      * block must call this; nothing else is left in that memory. */
     __device__ __forceinline__ void gather(const row_arguments &all, const lrpe::unit_places &at) const
     {
-        float *const to = reinterpret_cast<float *>(dynamic_shared()) + (int)threadIdx.y * all.d;
+        float *const to = rows + (int)threadIdx.y * all.d;
         float sum[2][V];
 #pragma unroll
         for (int j = 0; j < 2 * V; j++)
@@ -98,9 +99,8 @@ template <int V> struct unit_learning {
 };
 
 /* The sum of a feature's numbers in groups first .. end - 1 of each of a block's tokens, whose rows are in shared memory. */
-DEVICE float sum_of_groups(const row_arguments &all, int first, int end, int place)
+DEVICE float sum_of_groups(const row_arguments &all, const float *memory, int first, int end, int place)
 {
-    const float *const memory = reinterpret_cast<const float *>(dynamic_shared());
     long_sum total;
     for (int token = 0; token < all.source.tokens; token++)
         for (int group = first; group < end; group++)
@@ -124,14 +124,14 @@ DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_plac
         const int keys = i >= all.d, place = i - (keys != 0 ? all.d : 0);
         if (learning.side[keys].rows == 1)
             learning.side[keys].sums[(int64_t)blockIdx.x * all.d + place] =
-                sum_of_groups(all, keys != 0 ? middle : 0, keys != 0 ? groups : middle, place);
+                sum_of_groups(all, learned.rows, keys != 0 ? middle : 0, keys != 0 ? groups : middle, place);
     }
     for (int i = thread; i < groups * all.d; i += threads) {
         const int group = i / all.d, keys = group >= middle, head = first + group - (keys != 0 ? q : 0);
         const side_partials &side = learning.side[keys];
         if (side.rows > 1)
             side.sums[((int64_t)slot * side.rows + head) * all.d + i % all.d] =
-                sum_of_groups(all, group, group + 1, i % all.d);
+                sum_of_groups(all, learned.rows, group, group + 1, i % all.d);
     }
 }
 
