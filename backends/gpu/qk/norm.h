@@ -71,8 +71,8 @@ template <typename T> struct unit_weights {
         const norm_weights &q = all.side[QUERIES].weights, &k = all.side[KEYS].weights;
         shared = reinterpret_cast<const float *>(memory + all.rotation_bytes) + (group.which == KEYS ? all.d : 0) +
                  at.plain[0];
-        any = choose(group.which, q.data, k.data, (const void *)nullptr) != nullptr;
-        own = choose(group.which, q.row, k.row, 0) != 0;
+        any = (group.which == QUERIES ? q.data : group.which == KEYS ? k.data : nullptr) != nullptr;
+        own = (group.which == QUERIES ? q.row : group.which == KEYS ? k.row : 0) != 0;
     }
     __device__ __forceinline__ void read_shared(const lrpe::unit_places &at, float (&w)[2][V]) const
     {

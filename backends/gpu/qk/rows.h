@@ -54,7 +54,7 @@ struct row_arguments {
 
 /* The side of a head. An index into the argument would be a load from memory, and so would be a choice between addresses in it: a
  * choice between values is none. */
-template <typename Value> DEVICE Value choose(int which, Value q, Value k, Value v)
+template <typename Value> DEVICE Value choose(int which, const Value &q, const Value &k, const Value &v)
 {
     return which == QUERIES ? q : which == KEYS ? k : v;
 }
