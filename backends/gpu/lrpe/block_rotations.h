@@ -107,23 +107,15 @@ template <int V> struct block_rotations {
         : rotations(reinterpret_cast<rotation *>(memory)), units(plan.angles.divisor / V)
     {
     }
-    /* A unit's first rotations; the next of them are `units` further each. */
-    __device__ __forceinline__ const float4 *find(unsigned token, unsigned unit) const
+    __device__ __forceinline__ void read(unsigned token, unsigned unit, rotation (&to)[V]) const
     {
-        return reinterpret_cast<const float4 *>(rotations + unit_place<V, N>(units, token, unit, 0u));
-    }
-    __device__ __forceinline__ void read(const float4 *from, rotation (&to)[V]) const
-    {
+        const float4 *from = reinterpret_cast<const float4 *>(rotations + unit_place<V, N>(units, token, unit, 0u));
 #pragma unroll
         for (unsigned i = 0; i < V; i += N, from += units) {
             const float4 both = *from;
             to[i] = rotation{both.x, both.y};
             to[i + 1] = rotation{both.z, both.w};
         }
-    }
-    __device__ __forceinline__ void read(unsigned token, unsigned unit, rotation (&to)[V]) const
-    {
-        read(find(token, unit), to);
     }
     /* The angle at place `at` of a token's rotations. */
     __device__ __forceinline__ unsigned angle_at(const rotation_layout &plan, unsigned at) const

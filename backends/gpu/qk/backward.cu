@@ -219,7 +219,7 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
                    {}};
     if (const char *why = cut_rows<T, E>(problem, &all.rows, &cut))
         return refuse(plan, backward_name, why);
-    all.rows.ahead = all.rows.rotation_bytes + (uint32_t)norm_bytes(cut, all.rows.d, 2);
+    all.rows.ahead = all.rows.rotation_bytes + (uint32_t)norm_bytes(cut, all.rows.d, 0, 2);
     const int threads = (int)(cut.threads.x * cut.threads.y), splits = (int)all.rows.splits.divisor;
     all.begin = all.rows.ahead + (uint32_t)(threads * ahead_bytes<WEIGHTS>(cut.sum));
     const int64_t shared = (int64_t)all.begin + (WEIGHTS ? learning_bytes<V>(cut.threads) : 0);

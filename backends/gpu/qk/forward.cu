@@ -198,7 +198,7 @@ bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, cop
         return false;
     if (const char *why = cut_rows<T, E>(problem, &all, &cut))
         return refuse(plan, forward_name, why);
-    all.ahead = all.rotation_bytes + (uint32_t)norm_bytes(cut, all.d, 1);
+    all.ahead = all.rotation_bytes + (uint32_t)norm_bytes(cut, all.d, all.e, 1);
     const int threads = (int)(cut.threads.x * cut.threads.y);
     const int64_t shared = (int64_t)all.ahead + threads * reader::BYTES;
     if (shared > MOST_BYTES)

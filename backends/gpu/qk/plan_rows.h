@@ -28,11 +28,14 @@ struct row_cut {
     dim3 threads;
 };
 
-/* The bytes of a norm in a block's shared memory: both sides' weights, and the sums that meet, `kinds` of them. */
-inline int64_t norm_bytes(const row_cut &cut, int d, int kinds)
+/* The bytes of a norm in a block's shared memory: both sides' weights, and the sums that meet, `kinds` of them. A thread of v reads
+ * at its unit's places there, too, and uses nothing of it. */
+inline int64_t norm_bytes(const row_cut &cut, int d, int e, int kinds)
 {
+    if (cut.sum == norm::none)
+        return 0;
     const int64_t sums = (int64_t)cut.threads.y * lrpe::times((int)cut.threads.x, 32) * kinds;
-    const int64_t floats = cut.sum == norm::none ? 0 : 2 * (int64_t)d + (cut.sum == norm::block ? sums : 0);
+    const int64_t floats = std::max<int64_t>(2 * (int64_t)d + (cut.sum == norm::block ? sums : 0), e);
     return divide_up(floats * (int64_t)sizeof(float), 16) * 16;
 }
 
@@ -192,10 +195,9 @@ inline void group_heads(int heads, row_arguments *all)
     }
 }
 
-/* The heads of a thread. On an H200 memory is fastest where a block has one token with all of its heads under way; so threads
- * have fewer heads if a token is a block of the fewest threads then. But q's and k's heads cost more time than those of v,
- * and should then not differ in number. Where tokens are few, threads have fewer heads, but no more threads than run at once.
- * A norm over all heads needs a token in one block. */
+/* The heads of a thread. On an H200 memory is fastest where a block has one token with all of its heads under way. So a thread has
+ * fewer heads, if a token then makes a block of at least the fewest threads; with a cache that was slower. Where tokens are
+ * few, a thread has fewer heads yet, as long as all threads run at once. A norm over all heads needs a token in one block. */
 inline void choose_heads(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
 {
     const double tokens = (double)problem.side[0].rotate.b * all->n;
@@ -222,6 +224,8 @@ inline const char *cut_tokens(const copes_qk_problem &problem, int lanes, row_ar
 {
     const int entries = (int)problem.side[0].rotate.b;
     choose_heads(problem, lanes, *cut, all);
+    if (all->groups == 0)
+        return "there are no heads";
     int splits = problem.over_heads ? 1 : lrpe::times(all->groups, std::max(cut->split / lanes, 1));
     const int groups_here = lrpe::times(all->groups, splits);
     splits = lrpe::times(all->groups, groups_here);
@@ -266,8 +270,8 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     if (const char *why = refuse_angles<T>(problem))
         return why;
     const int64_t heads = rotate.h + (problem.sides == 2 ? problem.side[1].rotate.h : 0) + problem.v_heads;
-    if (heads == 0 || shape.units == 0 || heads > INT32_MAX / 2)
-        return "there are no heads, or more than 2^30 of a token";
+    if (shape.units == 0 || heads > INT32_MAX / 2)
+        return "there are no features, or more than 2^30 heads of a token";
     all->source = lrpe::anywhere_plan(rotate, false, shape.units, V);
     all->side[QUERIES] = describe_side(problem, problem.side[0], {});
     if (problem.sides == 2)
