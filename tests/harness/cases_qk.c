@@ -109,6 +109,8 @@ static const qk_sketch sketches[] = {
      .qk = {KEYS(1), .k_cache = true, .wk = ONE_ROW, .k_scale = CHECK_ONE_SCALE}, .float8 = CHECK_F8},
     {.turn = {.b = 2, .h = 2, .d = 16, .grid = {11}, .shared = true},
      .qk = {CACHES(2), .e = 40, .blocks = 2, .page = 5, .slots = CHECK_SOME_BEYOND}},
+    {.turn = {.b = 1, .h = 3, .d = 16, .grid = {7}, .shared = true},
+     .qk = {CACHES(2), .wq = ONE_ROW, .wk = ONE_ROW, .e = 160}},
     /* parts that turn, grids, offsets, sections, thetas of each dimension and the attributes beside them */
     {.turn = {.b = 2, .h = 3, .d = 96, .grid = {6}, .rotary_dim = 48, .shared = true},
      .qk = {KEYS(2), .wq = ONE_ROW, .wk = ONE_ROW}},
