@@ -18,8 +18,7 @@ DIMS = (64, 256, 512)  # beside 128
 
 @dataclass(frozen=True)
 class PrologueCase(RopeCase):
-    """One row, of queries and keys at once. With a cache the keys go there alone, and so do values of their shape; in place
-    is only what turns and nothing else."""
+    """One row, of queries and keys at once. With a cache the keys go there alone, and so do values of their shape."""
 
     part: str = "both"
     norm: bool = False
@@ -29,6 +28,11 @@ class PrologueCase(RopeCase):
     @property
     def rotates(self):
         return not self.norm and not self.cache
+
+    @property
+    def packed(self):
+        """Do they lie in one tensor, as a projection gives them? Peers that norm ask for it, those that only turn cannot."""
+        return self.norm and self.mode == "forward"
 
     @property
     def kind(self):
@@ -103,7 +107,13 @@ def make_setting(case, device):
 def make_tensors(case, device):
     """Queries and keys or, in the backward, the gradients that arrive; with a cache then values."""
     inputs = make_inputs(case, device)
-    return [*inputs, *(make_inputs(case, device, seed=2027)[1:] if case.cache else ())]
+    tensors = [*inputs, *(make_inputs(case, device, seed=2027)[1:] if case.cache else ())]
+    return pack(tensors) if case.packed else tensors
+
+
+def pack(tensors):
+    """Their copies, side by side in one tensor."""
+    return torch.cat(tensors, 2).split([x.shape[2] for x in tensors], 2)
 
 
 def _kinds(shape, kinds, dtype="bf16", **others):
@@ -113,9 +123,9 @@ def _kinds(shape, kinds, dtype="bf16", **others):
 
 
 def _forward(shape):
-    """The last row is what some peers have alone: they turn in place."""
+    """The last rows are what some peers have alone: they work in place."""
     yield from _kinds(shape, ("plain", "norm", "norm + cache"))
-    yield from _kinds(shape, ("plain",), in_place=True)
+    yield from _kinds(shape, ("plain", "norm"), in_place=True)
 
 
 def _backward(shape, dtype="bf16"):

@@ -3,7 +3,7 @@ them what it costs to launch nothing."""
 
 import torch
 
-from .prologue import make_setting, make_tensors
+from .prologue import make_setting, make_tensors, pack
 from .prologue_reference import expected, slices
 from .rope_row import RopeRow
 
@@ -21,6 +21,12 @@ class PrologueRow(RopeRow):
 
     def function(self, provider):
         return provider.prologue(self.case, self.setting)
+
+    def buffers(self):
+        if not self.case.packed:
+            return super().buffers()
+        inputs = pack(self.inputs)
+        return inputs, self.outputs(inputs)
 
     def outputs(self, inputs):
         if not self.case.cache:

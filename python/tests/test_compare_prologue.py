@@ -18,9 +18,21 @@ sys.path.insert(0, str(BENCH))
 
 from comparison import plots, prologue, prologue_reference, report, results, session
 from comparison.prologue import PrologueCase
-from comparison.providers import flash_attention, liger
+from comparison.providers import flash_attention, liger, vllm
 from test_compare import BY_NAME, run
-from test_compare_rope import SIZES, Fake, Replaying, apply_rotary, error, failed, liger_turn, name_of, rotated
+from test_compare_rope import (
+    SIZES,
+    Fake,
+    Replaying,
+    apply_rotary,
+    array,
+    error,
+    failed,
+    liger_turn,
+    name_of,
+    rotated,
+    turn,
+)
 
 SMALL = [
     PrologueCase(5, mode=mode, dtype="f32", positions=positions, norm=norm, cache=cache, in_place=in_place, **SIZES)
@@ -31,7 +43,7 @@ SMALL = [
     for in_place in (False, True)
     if (mode == "forward" or not cache and not in_place)
     and (mode != "backward_weights" or norm)
-    and (not in_place or not norm and not cache)
+    and (not in_place or not cache)
 ]
 
 
@@ -151,6 +163,54 @@ def test_peers_that_turn_have_the_plain_rows(tmp_path, case, monkeypatch):
 def test_peers_that_turn_have_no_other_rows():
     peers = [BY_NAME[name] for name in ("flash-attn", "Liger", "FlashInfer", "FlashInfer-angles")]
     assert not any(peer.runs(case) for peer in peers for case in SMALL if not case.rotates)
+
+
+class FakeVLLM:
+    """Its kernels' definition, on the CPU and in float16."""
+
+    @staticmethod
+    def _rows(qkv, weights, tokens, heads, dim, eps, cos, sin):
+        x = array(qkv, torch.float16, tokens, sum(heads), dim)
+        pairs = zip(x.double().split(heads, 1), [array(w, torch.float16, dim).double() for w in weights])
+        return x, [turn(prologue_reference.norm(part, w), cos[:, None], sin[:, None]) for part, w in pairs]
+
+    @classmethod
+    def vllm_qk_norm_rope(cls, kind, qk, wq, wk, table, positions, tokens, q_heads, k_heads, dim, eps, stream):
+        assert kind == 0 and eps == prologue.EPS and stream == 7
+        where = array(positions, torch.int64, tokens)
+        cos, sin = array(table, torch.float16, int(where.max()) + 1, dim)[where].double().chunk(2, -1)
+        x, turned = cls._rows(qk, (wq, wk), tokens, (q_heads, k_heads), dim, eps, cos, sin)
+        x.copy_(torch.cat(turned, 1))
+        return 0
+
+    @classmethod
+    def vllm_qk_norm_rope_cache(cls, kind, qkv, q_out, k_out, v_out, wq, wk, cos, sin, positions, slots, *rest):
+        k_cache, v_cache, tokens, q_heads, k_heads, dim, page, eps, _ = rest
+        where, places = (array(pointer, torch.int64, tokens) for pointer in (positions, slots))
+        tables = [array(table, torch.float16, int(where.max()) + 1, dim // 2)[where].double() for table in (cos, sin)]
+        heads = q_heads, k_heads, k_heads
+        x, (q, k) = cls._rows(qkv, (wq, wk), tokens, heads, dim, eps, *tables)
+        array(q_out, torch.float16, tokens, q_heads, dim).copy_(q)
+        room = (int(places.max()) // page + 1) * page
+        for cache, out, values in (k_cache, k_out, k), (v_cache, v_out, x.split(heads, 1)[2]):
+            array(out, torch.float16, tokens, k_heads, dim).copy_(values)
+            array(cache, torch.float16, room, k_heads, dim)[places] = values.half()
+        return 0
+
+
+@pytest.mark.parametrize("positions", [False, True])
+@pytest.mark.parametrize("cache", [False, True])
+def test_calls_of_vllm(tmp_path, positions, cache, monkeypatch):
+    """By stand-ins of their signatures, in the rows that it has."""
+    case = PrologueCase(
+        5, dtype="f16", batch=2, q_head=4, k_head=2, dim=64, positions=positions, norm=True, cache=cache
+    )
+    case = dataclasses.replace(case, in_place=not cache)
+    monkeypatch.setattr(vllm, "_library", lambda: FakeVLLM)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: types.SimpleNamespace(cuda_stream=7))
+    peer = BY_NAME["vLLM"]
+    assert peer.runs(case) and not peer.runs(dataclasses.replace(case, in_place=cache))
+    assert error(run(tmp_path, [case], [peer]), case, "vLLM") < 1e-3
 
 
 def test_report(tmp_path):

@@ -8,6 +8,7 @@ from .flashinfer import FlashInfer
 from .flashtpa import FlashTPA
 from .liger import Liger
 from .pytorch import CompiledCached, CompiledTorch, NaiveTorch, Torch, TunedTorch
+from .vllm import VLLM
 from .xopes import Xopes, XopesCached, XopesDecode
 
 ALL = (
@@ -29,6 +30,7 @@ ALL = (
     Liger(),
     FlashInfer(),
     FlashInfer(angles=True),
+    VLLM(),
 )
 
 __all__ = ["ALL", "Provider"]

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import os
 
 import torch
 
@@ -60,6 +61,15 @@ def missing_triton(device, load):
     """Why kernels in Triton do not load for a device; None where they do."""
     if torch.device(device).type != "cuda":
         return "its kernels are Triton's and need a GPU"
+    return import_error(load)
+
+
+def missing_library(device, variable, load):
+    """Why kernels of a shared library that an environment variable names do not load for a device; None where they do."""
+    if torch.device(device).type != "cuda":
+        return "its kernels need a GPU"
+    if variable not in os.environ:
+        return f"{variable} does not name a library of its kernels"
     return import_error(load)
 
 

@@ -16,7 +16,7 @@ import os
 import torch
 
 from ..rope import BASE
-from .base import Provider, import_error, rotates
+from .base import Provider, missing_library, rotates
 
 TYPES = {"f16": 0, "bf16": 1}
 
@@ -40,11 +40,7 @@ class FlashInfer(Provider):
         self.name = "FlashInfer-angles" if angles else "FlashInfer"
 
     def missing(self, device):
-        if torch.device(device).type != "cuda":
-            return "its kernels need a GPU"
-        if "FLASHINFER_ROPE" not in os.environ:
-            return "FLASHINFER_ROPE does not name a library of its kernels"
-        return import_error(_library)
+        return missing_library(device, "FLASHINFER_ROPE", _library)
 
     def version(self):
         return _library().flashinfer_rope_version().decode()

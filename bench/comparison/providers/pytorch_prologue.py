@@ -16,6 +16,13 @@ def _turned(rotate, q, k, wq=None, wk=None):
     return tuple(rotate(x if w is None else _norm(x, w)) for x, w in ((q, wq), (k, wk)))
 
 
+def _replace(inputs, outputs):
+    """In place."""
+    for x, out in zip(inputs, outputs):
+        x.copy_(out)
+    return inputs
+
+
 def _write(cache, slots, x):
     cache.flatten(0, 1)[slots.flatten()] = x.flatten(0, 1)
 
@@ -50,7 +57,8 @@ def steps(case, setting, rotate):
     """One after the other, with a rotation of somebody's."""
 
     def function(*tensors):
-        return _turned(rotate, *tensors)
+        outputs = _turned(rotate, *tensors)
+        return _replace(tensors[:2], outputs) if case.in_place else outputs
 
     return gradients_of(function, case, setting) if case.mode != "forward" else _forward(function, setting)
 
@@ -60,7 +68,8 @@ def prologue(case, setting, wrap=lambda function: function):
     cos, sin = tables(case, setting.angles)
 
     def function(cos, sin, q, k, *weights):
-        return _turned(lambda x: turn(x, cos, sin), q, k, *weights)
+        outputs = _turned(lambda x: turn(x, cos, sin), q, k, *weights)
+        return _replace((q, k), outputs) if case.in_place else outputs
 
     def cached(cos, sin, slots, weights, inputs, caches):
         q, k, v = inputs
