@@ -121,6 +121,45 @@ START_TEST(a_context_follows_its_stream)
 }
 END_TEST
 
+/* Where the next launch begins while one ends: it must still see all of its results. */
+START_TEST(a_call_sees_what_the_one_before_it_wrote)
+{
+    enum { TIMES = 200 };
+    const bench_case step = {.op = BENCH_ROTATE,
+                             .act = COPES_ACT_NONE,
+                             .batch = 256,
+                             .head = 32,
+                             .dim = 128,
+                             .n = 1,
+                             .one_theta = true,
+                             .positions = true,
+                             .in_place = true,
+                             .type = CHECK_BF16};
+    lane l = {.stream = NULL};
+    open_lane(&l, &step);
+    const bench_tensor *x = output_of(&l);
+    unsigned char *bytes[3];
+    for (int i = 0; i < 3; i++)
+        ck_assert_ptr_nonnull(bytes[i] = malloc(x->bytes));
+    succeed(GPU(Memcpy)(bytes[0], x->view.data, x->bytes, GPU(MemcpyDeviceToHost)));
+    for (int each = 1; each < 3; each++) {
+        succeed(GPU(Memcpy)(x->view.data, bytes[0], x->bytes, GPU(MemcpyHostToDevice)));
+        for (int i = 0; i < TIMES; i++) {
+            run(&l);
+            if (each == 2)
+                succeed(GPU(StreamSynchronize)(l.stream));
+        }
+        succeed(GPU(StreamSynchronize)(l.stream));
+        succeed(GPU(Memcpy)(bytes[each], x->view.data, x->bytes, GPU(MemcpyDeviceToHost)));
+    }
+    ck_assert_mem_ne(bytes[0], bytes[1], x->bytes);
+    ck_assert_mem_eq(bytes[1], bytes[2], x->bytes);
+    for (int i = 0; i < 3; i++)
+        free(bytes[i]);
+    close_lane(&l);
+}
+END_TEST
+
 START_TEST(errors_of_the_device_come_back)
 {
     lane l = {.stream = NULL};
@@ -173,6 +212,7 @@ int main(void)
     tcase_add_loop_test(tests, contexts_run_side_by_side, 0, GPU_CASES);
     tcase_add_test(tests, threads_run_side_by_side);
     tcase_add_test(tests, a_context_follows_its_stream);
+    tcase_add_test(tests, a_call_sees_what_the_one_before_it_wrote);
     tcase_add_test(tests, errors_of_the_device_come_back);
     tcase_add_test(tests, float64_and_other_devices_are_refused);
     suite_add_tcase(suite, caller_tests());

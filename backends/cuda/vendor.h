@@ -54,6 +54,47 @@ inline cudaError_t enqueue(void (*kernel)(Parameters...), dim3 blocks, dim3 thre
     return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), blocks, threads, pointers, shared, stream);
 }
 
+/* The same for a kernel of which every thread calls await_launch_before before it reads or writes memory: it may begin while the
+ * kernel before it in the stream ends. `architecture`: what the kernel's code was made for. */
+template <typename... Parameters>
+inline cudaError_t enqueue_overlapped(int architecture, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                                      size_t shared, cudaStream_t stream, std::type_identity_t<Parameters>... arguments)
+{
+    cudaLaunchAttribute attribute = {};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = blocks;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = architecture >= 90;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+/* Waits until what comes before the kernel in its stream has ended, and its results are there. An address that is needed then is
+ * found before: left alone, the compiler would find it after. `memory`: 8 bytes in shared memory, of this thread alone until
+ * its warp has come here. */
+template <typename T> DEVICE void await_launch_before(T **address, void *memory)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    T *volatile *const place = static_cast<T *volatile *>(memory);
+    *place = *address;
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    *address = *place;
+    __syncwarp();
+#endif
+}
+
+/* Lets the kernel after this one begin once all blocks have come here. It awaits this one's end by itself. */
+DEVICE void begin_launch_after()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 /* A kernel's first argument where it lies, for one that goes through it by indices and references. */
 template <typename Argument> DEVICE const Argument &first_argument(const Argument &argument)
 {

@@ -39,6 +39,8 @@ void list_variants(variant_list *list);
 namespace qk
 {
 template <typename T> copes_status plan(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
+/* lrpe passes its rotations of few tokens on to it. Returns false where it does not take them. */
+template <typename T> bool plan_step(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
 void list_variants(variant_list *list);
 } // namespace qk
 

@@ -44,15 +44,32 @@ inline unsigned blocks_of(int64_t wanted, unsigned threads)
     return (unsigned)std::min((uint64_t)wanted, most);
 }
 
+/* Are a grid's threads as many as a launch takes? */
+inline copes_status check_grid(dim3 blocks, dim3 threads)
+{
+    if ((uint64_t)blocks.x * threads.x <= MOST_GRID_THREADS)
+        return COPES_OK;
+    return copes_fail(COPES_ERROR_SIZE, "%u blocks of %u threads are more than a launch takes", blocks.x, threads.x);
+}
+
 /* Enqueues a kernel. `shared`: bytes of dynamic shared memory, up to 48 KiB, which any kernel may have. */
 template <typename... Parameters>
 inline copes_status launch(const gpu_queue &queue, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
                            size_t shared, std::type_identity_t<Parameters>... arguments)
 {
-    if ((uint64_t)blocks.x * threads.x > MOST_GRID_THREADS)
-        return copes_fail(COPES_ERROR_SIZE, "%u blocks of %u threads are more than a launch takes", blocks.x,
-                          threads.x);
+    COPES_TRY(check_grid(blocks, threads));
     return status_of(enqueue(kernel, blocks, threads, shared, queue.stream, arguments...), "launch");
+}
+
+/* The same for a kernel that calls await_launch_before. */
+template <typename... Parameters>
+inline copes_status launch_overlapped(const gpu_queue &queue, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                                      size_t shared, std::type_identity_t<Parameters>... arguments)
+{
+    COPES_TRY(check_grid(blocks, threads));
+    return status_of(enqueue_overlapped(queue.architecture, kernel, blocks, threads, shared, queue.stream,
+                                        arguments...),
+                     "launch");
 }
 
 } // namespace COPES_GPU

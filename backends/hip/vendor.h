@@ -46,6 +46,22 @@ template <typename Value> DEVICE Value shuffle_xor(Value value, int mask)
     return __shfl_xor(value, mask);
 }
 
+/* As in backends/cuda/vendor.h; here launches do not overlap. */
+template <typename... Parameters>
+inline hipError_t enqueue_overlapped(int, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, size_t shared,
+                                     hipStream_t stream, std::type_identity_t<Parameters>... arguments)
+{
+    return enqueue(kernel, blocks, threads, shared, stream, arguments...);
+}
+
+template <typename T> DEVICE void await_launch_before(T **, void *)
+{
+}
+
+DEVICE void begin_launch_after()
+{
+}
+
 DEVICE void prefetch(const void *)
 {
 }

@@ -148,10 +148,10 @@ static void add_any_sharing(case_list *list, copes_lrpe_variant variant)
 
 static void add_many_rows(case_list *list, copes_lrpe_variant variant)
 {
-    for (size_t i = 0; i < sketches_of_many_rows.count; i++) {
-        add_acts(list, &sketches_of_many_rows.at[i], variant, CHECK_F16);
-        add_acts(list, &sketches_of_many_rows.at[i], variant, CHECK_BF16);
-    }
+    static const check_type types[] = {CHECK_F32, CHECK_F16, CHECK_BF16};
+    for (size_t i = 0; i < sketches_of_many_rows.count; i++)
+        for (size_t t = 0; t < 3; t++)
+            add_acts(list, &sketches_of_many_rows.at[i], variant, types[t]);
 }
 
 static void add_learned(case_list *list, copes_lrpe_variant variant)

@@ -92,6 +92,8 @@ static copes_status plan_rows_of(const gpu_device &device, const copes_lrpe_prob
 {
     if (problem.softmax == COPES_OVER_SEQUENCE)
         return sequence::plan<T>(device, problem, false, plan);
+    if (qk::plan_step<T>(device, problem, plan))
+        return COPES_OK;
     const sharing shared = share_angles(problem);
     if (problem.variant == COPES_LRPE_COSINE)
         plan_encoding<T, encoding::cosine>(device, problem, shared, plan);

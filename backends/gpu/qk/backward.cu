@@ -21,9 +21,8 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
     reader<NORM, WEIGHTS> ahead;
 
     __device__ __forceinline__ backward_heads(const row_arguments &all, const tile_place &tile, char *memory)
-        : group(all, tile), at(find_unit<E, V>(all, group)),
-          g(choose_rows(all, group.which, &side_rows::src), group, at),
-          x(choose_rows(all, group.which, &side_rows::x), group, at), weights(all, group, at, memory),
+        : group(all, tile), at(find_unit<E, V>(all, group)), g(choose_rows(all, group.which, &side_rows::src), group),
+          x(choose_rows(all, group.which, &side_rows::x), group), weights(all, group, at, memory),
           ahead(memory + all.ahead)
     {
     }
@@ -84,7 +83,7 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
     __device__ __forceinline__ void pass_norm(const row_arguments &all, const float (&sum)[2], const float (&x)[2][V],
                                               const float (&plain)[2][V], float (&g)[2][V], float (&terms)[2][V]) const
     {
-        const float length = inverse_length(all, group), factor = norm_factor(all, length, sum[0]);
+        const float length = inverse_length(all, group), factor = norm_factor(all.eps, length, sum[0]);
         const float mean = factor * sum[1] * length;
 #pragma unroll
         for (int j = 0; j < 2 * V; j++) {
@@ -115,7 +114,7 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *mem
     unit_turn<T, E, NORM> turn(read_again(all), made, group, at, heads.weights, !WEIGHTS);
     if (NORM == norm::block)
         heads.sum_heads(read_again(all), group_sums<2>(all, memory), first_g, first_x, &turn, sum);
-    head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group, at);
+    head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group);
 #pragma unroll 1
     for (int i = 0; i < read_again(all).heads; i++) {
         float g[2][V], x[2][V], plain[2][V];
@@ -214,7 +213,7 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
     learning_arguments all = {};
     row_cut cut = {device.multiprocessors,
                    has_learning_heads(problem) ? 1 : MOST_HEADS,
-                   WEIGHTS ? (int)SPLIT_TO_LEARN : (int)MOST_SPLIT,
+                   has_norm(problem) ? (int)SPLIT_OF_TWO : (int)MOST_SPLIT,
                    norm::none,
                    {}};
     if (const char *why = cut_rows<T, E>(problem, &all.rows, &cut))

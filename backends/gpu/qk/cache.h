@@ -70,12 +70,12 @@ struct scale_divider {
     }
 };
 
-/* Stores a vector of a head. `scale`: of its float8. */
+/* Stores a vector of a head, from feature `at` on. `scale`: of its float8. */
 template <typename T, int V>
-DEVICE void write_cached(const cache_arguments &cache, char *to, float scale, const float (&x)[V])
+DEVICE void write_cached(const cache_arguments &cache, char *head, int at, float scale, const float (&x)[V])
 {
     if (!cache.float8) {
-        raw<T, V>::write(reinterpret_cast<T *>(to), x);
+        raw<T, V>::write(reinterpret_cast<T *>(head) + at, x);
         return;
     }
     const scale_divider by(scale);
@@ -89,9 +89,21 @@ DEVICE void write_cached(const cache_arguments &cache, char *to, float scale, co
         words[i / 4] = pack_float8(four);
     }
     if constexpr (V == 8)
-        *reinterpret_cast<uint2 *>(to) = make_uint2(words[0], words[1]);
+        *reinterpret_cast<uint2 *>(head + at) = make_uint2(words[0], words[1]);
     else
-        *reinterpret_cast<uint32_t *>(to) = words[0];
+        *reinterpret_cast<uint32_t *>(head + at) = words[0];
+}
+
+/* Stores both vectors of a unit of a head. */
+template <typename T, int V>
+DEVICE void write_cached_head(const cache_arguments &cache, const cache_rows &rows, int slot, int head,
+                              const int (&place)[2], const float (&y)[2][V])
+{
+    const int64_t size = cache.float8 ? 1 : (int)sizeof(T);
+    char *const to = static_cast<char *>(rows.data) + (find_cached(cache, rows, slot) + head * rows.head) * size;
+    const float scale = !cache.float8 || rows.scale == nullptr ? 1 : rows.scale[head * rows.scale_step];
+    write_cached<T>(cache, to, place[0], scale, y[0]);
+    write_cached<T>(cache, to, place[1], scale, y[1]);
 }
 
 } // namespace COPES_GPU::qk

@@ -11,33 +11,30 @@ typedef read_ahead<2, 4> reader; /* a row is a unit of a head */
 /* A thread's unit in its heads of a slot of the cache. It goes from head to head. */
 template <typename T> struct cached_units {
     static constexpr int V = vector_length<T>;
-    char *first; /* the unit's first vector in the next head; nullptr: there is no slot */
+    char *head; /* the next one; nullptr: there is no slot */
     int64_t step;
 
-    __device__ __forceinline__ cached_units(const row_arguments &all, const head_group &group,
-                                            const lrpe::unit_places &at, int slot)
-        : first(nullptr)
+    __device__ __forceinline__ cached_units(const row_arguments &all, const head_group &group, int slot) : head(nullptr)
     {
         const cache_rows cache = choose_cache(group.which == VALUES, all.side[KEYS].cache, all.side[VALUES].cache);
         const int64_t size = all.cache.float8 ? 1 : (int)sizeof(T);
         step = group.step * cache.head * size;
         if (slot >= 0 && group.which != QUERIES && cache.data != nullptr)
-            first = static_cast<char *>(cache.data) +
-                    (find_cached(all.cache, cache, slot) + group.place.head * cache.head + at.plain[0]) * size;
+            head = static_cast<char *>(cache.data) +
+                   (find_cached(all.cache, cache, slot) + group.place.head * cache.head) * size;
     }
     /* Writes the unit in the thread's head i. */
     __device__ __forceinline__ void write(const row_arguments &all, const head_group &group,
                                           const lrpe::unit_places &at, int i, const float (&y)[2][V]) const
     {
         const float scale = find_scale(all, group, i);
-        const int apart = (at.plain[1] - at.plain[0]) * (all.cache.float8 ? 1 : (int)sizeof(T));
-        write_cached<T>(all.cache, first, scale, y[0]);
+        write_cached<T>(all.cache, head, at.plain[0], scale, y[0]);
         if (at.second)
-            write_cached<T>(all.cache, first + apart, scale, y[1]);
+            write_cached<T>(all.cache, head, at.plain[1], scale, y[1]);
     }
     __device__ __forceinline__ void move()
     {
-        first += step;
+        head += step;
     }
 
   private:
@@ -60,9 +57,8 @@ template <typename T, encoding E, norm NORM> struct forward_heads {
     reader ahead;
 
     __device__ __forceinline__ forward_heads(const row_arguments &all, const tile_place &tile, char *memory)
-        : group(all, tile), at(find_unit<E, V>(all, group)),
-          src(choose_rows(all, group.which, &side_rows::src), group, at), weights(all, group, at, memory),
-          ahead(memory + all.ahead)
+        : group(all, tile), at(find_unit<E, V>(all, group)), src(choose_rows(all, group.which, &side_rows::src), group),
+          weights(all, group, at, memory), ahead(memory + all.ahead)
     {
     }
     __device__ __forceinline__ void start(int i)
@@ -90,7 +86,7 @@ template <typename T, encoding E, norm NORM> struct forward_heads {
     __device__ __forceinline__ void transform(const row_arguments &all, int i, float squares,
                                               unit_turn<T, E, NORM> *turn, float (&y)[2][V]) const
     {
-        const float factor = NORM == norm::none ? 1 : norm_factor(all, inverse_length(all, group), squares);
+        const float factor = NORM == norm::none ? 1 : norm_factor(all.eps, inverse_length(all, group), squares);
         if (NORM != norm::none && turn->weighted) {
             scale(factor, y); /* first: what is subnormal becomes normal */
             turn->weigh_and_turn(y);
@@ -143,8 +139,8 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, NORM == norm::block ? 1 : 2)
         squares[0] = heads.sum_heads(read_again(all), sums, first);
     const bool may_weigh = NORM != norm::none && !read_again(all).round_between && heads.weights.are_normal(at);
     unit_turn<T, E, NORM> turn(read_again(all), made, group, at, heads.weights, may_weigh);
-    head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group, at);
-    cached_units<T> cached(read_again(all), group, at, slot);
+    head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group);
+    cached_units<T> cached(read_again(all), group, slot);
 #pragma unroll 1
     for (int i = 0; i < read_again(all).heads; i++) {
         float y[2][V];
@@ -156,11 +152,11 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, NORM == norm::block ? 1 : 2)
         if (i >= group.count || !at.there)
             continue;
         heads.transform(read_again(all), i, squares[0], &turn, y);
-        if (dst.first != nullptr) {
+        if (dst.head != nullptr) {
             dst.write(at, y);
             dst.move();
         }
-        if (cached.first != nullptr) {
+        if (cached.head != nullptr) {
             cached.write(read_again(all), group, at, i, y);
             cached.move();
         }
@@ -198,6 +194,8 @@ bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, cop
         return false;
     if (const char *why = cut_rows<T, E>(problem, &all, &cut))
         return refuse(plan, forward_name, why);
+    if (all.side[VALUES].heads > 0 && cut.sum != norm::block)
+        all.tokens_here = divider(all.source.tokens); /* so that v, which does less, has warps of its own */
     all.ahead = all.rotation_bytes + (uint32_t)norm_bytes(cut, all.d, all.e, 1);
     const int threads = (int)(cut.threads.x * cut.threads.y);
     const int64_t shared = (int64_t)all.ahead + threads * reader::BYTES;

@@ -8,7 +8,9 @@
 namespace COPES_GPU::qk
 {
 
-/* forward.cu and backward.cu: in whole vectors, where all heads have the same angles. */
+/* line.cu, forward.cu and backward.cu: in whole vectors, where all heads have the same angles. */
+template <typename T, encoding E>
+bool plan_line(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
 template <typename T, encoding E>
 bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
 template <typename T, encoding E>
@@ -17,6 +19,7 @@ bool plan_backward(const gpu_device &device, const copes_qk_problem &problem, co
 /* any.cu: every problem. */
 template <typename T> void plan_any(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
 
+void list_line(variant_list *list);
 void list_forward(variant_list *list);
 void list_backward(variant_list *list);
 void list_any(variant_list *list);

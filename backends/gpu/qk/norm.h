@@ -235,9 +235,9 @@ template <int COUNT> struct group_sums {
 };
 
 /* RMSNorm's factor of features whose squares have this sum. */
-DEVICE float norm_factor(const row_arguments &all, float inverse_length, float squares)
+DEVICE float norm_factor(float eps, float inverse_length, float squares)
 {
-    return reciprocal_root(fmaf(squares, inverse_length, all.eps));
+    return reciprocal_root(fmaf(squares, inverse_length, eps));
 }
 
 } // namespace COPES_GPU::qk

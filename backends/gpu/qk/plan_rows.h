@@ -13,8 +13,11 @@ namespace COPES_GPU::qk
 
 enum { FEWEST_THREADS = 64, USUAL_THREADS = 160 }; /* of a block */
 enum { FEW_HEADS = 5, MOST_HEADS = 8 };            /* of a thread, without a norm and with one */
-enum { MOST_SPLIT = 320 };                         /* threads of a block that shares its token's heads with others */
-enum { ENOUGH_BLOCKS = 2, MOST_AT_ONCE = 640 };    /* blocks, and threads, on a multiprocessor */
+enum {
+    MOST_SPLIT = 320,
+    SPLIT_OF_TWO = 160
+}; /* threads of a block for some of a token's heads; where each reads two tensors */
+enum { ENOUGH_BLOCKS = 2, MOST_AT_ONCE = 640 }; /* blocks, and threads, on a multiprocessor */
 
 inline constexpr variant_word norm_names[] = {"no norm", "norm by warp", "norm by block"};
 inline constexpr variant_word place_names[] = {"anywhere", "on a line"};
@@ -23,7 +26,7 @@ inline constexpr variant_word place_names[] = {"anywhere", "on a line"};
 struct row_cut {
     int multiprocessors;
     int most;  /* heads of a thread */
-    int split; /* threads of a block that shares its token's heads with others */
+    int split; /* threads of a block that has a token alone, or some of its heads */
     norm sum;
     dim3 threads;
 };
@@ -163,10 +166,15 @@ inline cache_arguments describe_slots(const copes_qk_problem &problem)
     return cache;
 }
 
+inline bool has_norm(const copes_qk_problem &problem)
+{
+    return problem.side[0].weight.data != nullptr || problem.side[1].weight.data != nullptr;
+}
+
 /* The threads of a row: with a norm a power of two, and enough for two vectors of v each. */
 inline int lanes_of(const copes_qk_problem &problem, int units, int v, row_cut *cut)
 {
-    const bool any = problem.side[0].weight.data != nullptr || problem.side[1].weight.data != nullptr;
+    const bool any = has_norm(problem);
     const int vectors = problem.v_cache.data.data == nullptr ? 0 : (int)std::min<int64_t>(problem.e / v, INT32_MAX);
     const int least = std::max(units, (int)divide_up(vectors, 2));
     cut->sum = !any ? norm::none : problem.over_heads ? norm::block : norm::warp;
@@ -206,7 +214,7 @@ inline void choose_heads(const copes_qk_problem &problem, int lanes, const row_c
         return lanes * all->groups;
     };
     int heads = cut.sum == norm::none ? std::min(cut.most, (int)FEW_HEADS) : cut.most, fewer = heads;
-    while (problem.over_heads && threads(heads) > MOST_THREADS && heads < INT32_MAX / 4)
+    while (problem.over_heads && threads(heads) > cut.split && heads < INT32_MAX / 4)
         heads *= 2;
     while (fewer > FEW_HEADS && threads(fewer) < FEWEST_THREADS)
         --fewer;
@@ -214,7 +222,7 @@ inline void choose_heads(const copes_qk_problem &problem, int lanes, const row_c
         heads = fewer;
     while (heads > 1 && tokens < ENOUGH_BLOCKS * cut.multiprocessors &&
            tokens * threads(heads / 2) <= (double)MOST_AT_ONCE * cut.multiprocessors &&
-           (!problem.over_heads || threads(heads / 2) <= MOST_THREADS))
+           (!problem.over_heads || threads(heads / 2) <= cut.split))
         heads /= 2;
     group_heads(heads, all);
 }
@@ -240,6 +248,7 @@ inline const char *cut_tokens(const copes_qk_problem &problem, int lanes, row_ar
         return "there are more blocks than a launch takes";
     all->source.tokens = tokens;
     all->groups_here = divider(groups_here);
+    all->tokens_here = divider(1);
     all->splits = divider(splits);
     all->tiles = divider(lrpe::times(all->n, tokens));
     all->blocks = (uint32_t)blocks();

@@ -42,6 +42,7 @@ struct row_arguments {
     int n, d, e, units;
     int groups, heads;       /* groups of a token, and the most heads of one */
     divider groups_here;     /* of a token in one block */
+    divider tokens_here;     /* of a block, where its threads go from token to token first; 1: from group to group */
     divider splits;          /* the blocks that share a token's groups */
     divider tiles;           /* of the tokens of a batch entry */
     uint32_t blocks;         /* tiles of all entries times splits */
@@ -95,7 +96,13 @@ struct head_group {
     {
         const side_rows &first = all.side[QUERIES], &second = all.side[KEYS], &third = all.side[VALUES];
         uint32_t group;
-        token = (int)divide(threadIdx.y, all.groups_here, &group);
+        if (all.tokens_here.divisor > 1) {
+            uint32_t rest;
+            group = divide(threadIdx.y, all.tokens_here, &rest);
+            token = (int)rest;
+        } else {
+            token = (int)divide(threadIdx.y, all.groups_here, &group);
+        }
         const bool live = token <= tile.left && tile.place.head + (int)group < all.groups;
         token = live ? token : 0;
         const int at = tile.place.head + (live ? (int)group : 0), keys = first.groups, values = keys + second.groups;
@@ -128,36 +135,34 @@ template <encoding E, int V> DEVICE lrpe::unit_places find_unit(const row_argume
 /* A thread's unit in its heads of a tensor, one after the other. */
 template <typename T> struct head_units {
     static constexpr int V = vector_length<T>;
-    T *first; /* the unit's first vector in the next head; nullptr: there is no tensor */
+    T *head; /* the next one; nullptr: there is no tensor */
     int64_t step;
 
-    __device__ __forceinline__ head_units(const lrpe::tensor_rows &rows, const head_group &group,
-                                          const lrpe::unit_places &at)
-        : first(rows.data == nullptr ? nullptr : lrpe::first_row<T>(rows, group.place) + at.plain[0]),
-          step(group.step * rows.h)
+    __device__ __forceinline__ head_units(const lrpe::tensor_rows &rows, const head_group &group)
+        : head(rows.data == nullptr ? nullptr : lrpe::first_row<T>(rows, group.place)), step(group.step * rows.h)
     {
     }
     /* Starts to read the next head's unit as row `row`, of which its vectors are parts `part` and `part` + 1. */
     template <typename Ahead>
     __device__ __forceinline__ void start(const lrpe::unit_places &at, int row, int part, Ahead *ahead) const
     {
-        ahead->start(row, part, first);
-        ahead->start(row, part + 1, first + (at.plain[1] - at.plain[0]));
+        ahead->start(row, part, head + at.plain[0]);
+        ahead->start(row, part + 1, head + at.plain[1]);
     }
     __device__ __forceinline__ void read(const lrpe::unit_places &at, float (&x)[2][V]) const
     {
-        raw<std::remove_const_t<T>, V>::read(first).unpack(x[0]);
-        raw<std::remove_const_t<T>, V>::read(first + (at.plain[1] - at.plain[0])).unpack(x[1]);
+        raw<std::remove_const_t<T>, V>::read(head + at.plain[0]).unpack(x[0]);
+        raw<std::remove_const_t<T>, V>::read(head + at.plain[1]).unpack(x[1]);
     }
     __device__ __forceinline__ void write(const lrpe::unit_places &at, const float (&y)[2][V]) const
     {
-        raw<T, V>::write(first, y[0]);
+        raw<T, V>::write(head + at.plain[0], y[0]);
         if (at.second)
-            raw<T, V>::write(first + (at.plain[1] - at.plain[0]), y[1]);
+            raw<T, V>::write(head + at.plain[1], y[1]);
     }
     __device__ __forceinline__ void move()
     {
-        first += step;
+        head += step;
     }
 };
 
@@ -199,6 +204,24 @@ DEVICE float line_theta(const lrpe::anywhere_plan &plan, int k)
                : 0;
 }
 
+/* The rotation at an integer position of 32 bits. `turns`: its token is in the grid. */
+template <bool EXACTLY> DEVICE rotation find_narrow_rotation(const angle_step &step, int32_t position, bool turns)
+{
+    return rotation_of<EXACTLY>(ZERO_PHASE + copes_phase_top(step.high, step.low, position), turns ? step.poison : 0);
+}
+
+/* The same at any. */
+DEVICE rotation find_wide_rotation(float theta, int64_t position, bool turns)
+{
+    const uint32_t phase = (uint32_t)(phase_of({position, 0}, theta) >> 32);
+    return rotation_of<true>(ZERO_PHASE + phase, turns ? copes_phase_poison(theta) : 0);
+}
+
+DEVICE rotation amplify(const rotation &turn, float amplitude)
+{
+    return {amplitude * turn.cosine, amplitude * turn.sine};
+}
+
 /* Makes the block's rotations of integers on a line. Waits for all threads. Returns false if one does not fit 32 bits, and
  * make_wide_rotations has to do it. The first position is on its way before theta is waited for. */
 template <bool EXACTLY, int V>
@@ -214,10 +237,9 @@ DEVICE bool make_line_rotations(const row_arguments &all, const lrpe::block_rota
 #pragma unroll 1
         for (;; to += together * (int)plan.angles.divisor) {
             wide = wide || position != (int32_t)position;
-            const uint32_t phase = ZERO_PHASE + copes_phase_top(step.high, step.low, (int32_t)position);
-            const bool turns = plan.contains(tile.place.token + token);
-            const rotation full = rotation_of<EXACTLY>(phase, turns ? step.poison : 0);
-            *to = {plan.amplitude * full.cosine, plan.amplitude * full.sine};
+            *to =
+                amplify(find_narrow_rotation<EXACTLY>(step, (int32_t)position, plan.contains(tile.place.token + token)),
+                        plan.amplitude);
             token += together;
             if (token > tile.left)
                 break;
@@ -235,12 +257,9 @@ OUT_OF_LINE void make_wide_rotations(const row_arguments &argument, lrpe::block_
     lrpe::make_share(plan, made, lrpe::rotation_share(plan), [&](int k, int token, int together, rotation *to) {
         for (; k < plan.k && token <= tile.left; token += together, to += together * (int)plan.angles.divisor) {
             const int at = tile.place.token + token;
-            const float theta = plan.theta_sign * line_theta(plan, k);
-            const token_position position = {line_position(plan, tile.place, at), 0};
-            const float poison = plan.contains(at) ? copes_phase_poison(theta) : 0;
-            const uint32_t phase = (uint32_t)(phase_of(position, theta) >> 32);
-            const rotation full = rotation_of<true>(ZERO_PHASE + phase, poison);
-            *to = {plan.amplitude * full.cosine, plan.amplitude * full.sine};
+            *to = amplify(find_wide_rotation(plan.theta_sign * line_theta(plan, k), line_position(plan, tile.place, at),
+                                             plan.contains(at)),
+                          plan.amplitude);
         }
     });
     __syncthreads();

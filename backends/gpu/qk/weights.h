@@ -8,7 +8,6 @@
 namespace COPES_GPU::qk
 {
 
-enum { SPLIT_TO_LEARN = 160 };       /* as MOST_SPLIT */
 enum { MOST_THREADS_ON_EACH = 512 }; /* of a multiprocessor, whose registers hold no more */
 
 /* The sums that blocks leave of q's weights, or of k's: `slots` times (rows, D) of them. */
