@@ -97,6 +97,14 @@ static const qk_sketch sketches[] = {
      .qk = {KEYS(4), .wq = ONE_ROW, .wk = ONE_ROW}, .round_between = true, .short_weights = true},
     {.turn = {.b = 1, .h = 3, .d = 512, .grid = {5}, .shared = true},
      .qk = {KEYS(1), .k_cache = true, .wq = ONE_ROW, .wk = ONE_ROW, .blocks = 3, .page = 3}, .round_between = true},
+    /* decoding steps at positions past 32 bits, with weights and scales for each head, or nothing but a rotation */
+    {.turn = {.b = 3, .h = 4, .d = 64, .grid = {1}, .shared = true, .positions = CHECK_FAR, .position_rank = 2,
+              .position_type = CHECK_I64},
+     .qk = {CACHES(2), .wq = EACH, .wk = EACH, .k_scale = CHECK_SCALES_EACH, .v_scale = CHECK_SCALES_EACH,
+            .slots = CHECK_SOME_BEYOND}, .float8 = CHECK_F8},
+    {.turn = {.b = 5, .h = 6, .d = 32, .grid = {1}, .shared = true, .positions = CHECK_FAR, .position_rank = 2,
+              .position_type = CHECK_I64, .interleaved = true},
+     .qk = {KEYS(2)}},
     /* sides of which one has a norm, or neither has, or there is only one; caches for the keys or the values alone */
     {.turn = {.b = 2, .h = 3, .d = 20, .grid = {7}}, .qk = {KEYS(3), .wq = ONE_ROW}},
     {.turn = {.b = 2, .h = 3, .d = 20, .grid = {7}, .in_place = true}, .qk = {KEYS(3), .wk = EACH}},

@@ -342,10 +342,13 @@ double check_distance(const check_problem *problem, const check_values *a, const
         for (int64_t i = 0; wanted != NULL && a->out[slot] != NULL && b->out[slot] != NULL && i < oracle_count(wanted);
              i++) {
             const double value = b->out[slot][i], got = a->out[slot][i];
-            if (isfinite(value) && isfinite(got)) {
-                most = fmax(most,
-                            check_compare(bound, problem->out_type[slot], value, wanted->term[i], wanted->turn[i], got)
-                                .ulps);
+            if (!isfinite(value) || !isfinite(got)) {
+                continue;
+            }
+            const double ulps =
+                check_compare(bound, problem->out_type[slot], value, wanted->term[i], wanted->turn[i], got).ulps;
+            if (isfinite(ulps)) { /* infinite: beyond this bound of 0, but no further than angles leave open */
+                most = fmax(most, ulps);
             }
         }
     }
