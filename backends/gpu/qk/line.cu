@@ -35,7 +35,7 @@ __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_argume
                 words[i][j] = raw<T, V>::read(src + (i * at.step * side.src.h + at.vector[j]));
     line_weights<T> weights;
     if (norms)
-        weights.read(side.weights, at.row.head, at.vector);
+        weights.read(side.weights, min(at.row.head, side.heads - 1), at.vector);
     const int slot = caches ? find_slot(all.cache, at.row) : -1;
     turns.make(all.angles, position.find(all.angles, at.row.token), all.angles.contains(at.row.token));
     float y[TEAM_HEADS][2][V], squares[TEAM_HEADS], w[2][V];
