@@ -163,8 +163,8 @@ static const sketch shared_by_many[] = {
     {.b = 2, .h = 1, .d = 128, .grid = {32771}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
 };
 
-/* Without a batch, and with so many rows that a GPU's thread has several tokens: a
- * GPU of one multiprocessor, as emulators are, and one of 132. */
+/* Without a batch, and with so many rows that a GPU's thread has several tokens: a GPU of one multiprocessor, as emulators are,
+ * and one of 132. */
 static const sketch many_rows[] = {
     {.b = 1, .h = 2, .d = 64, .grid = {421}, .prefix = 3, .in = CHECK_DENSE, .out = CHECK_DENSE},
     {.b = 1, .h = 2, .d = 64, .grid = {421}, .suffix = 2, .interleaved = true, .in = CHECK_DENSE, .out = CHECK_DENSE},

@@ -89,6 +89,7 @@ struct raw_position {
  * time. */
 template <typename T> struct team_rotations {
     static constexpr int V = vector_length<T>, N = 16 / (int)sizeof(rotation);
+    static constexpr bool EXACTLY = sizeof(T) == 4;
     rotation *made;
     unsigned k, lanes;
     float theta[2]; /* on their way */
@@ -107,8 +108,7 @@ template <typename T> struct team_rotations {
                 rotation two[2];
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    two[i] = find_narrow_rotation < sizeof(T) ==
-                             4 > (step_of(angles.sign * theta[i]), (int32_t)position, turns);
+                    two[i] = find_narrow_rotation<EXACTLY>(step_of(angles.sign * theta[i]), (int32_t)position, turns);
                 write(at, amplify(two[0], angles.amplitude));
                 if (at + TEAM < k)
                     write(at + TEAM, amplify(two[1], angles.amplitude));

@@ -13,11 +13,9 @@ namespace COPES_GPU::qk
 
 enum { FEWEST_THREADS = 64, USUAL_THREADS = 160 }; /* of a block */
 enum { FEW_HEADS = 5, MOST_HEADS = 8 };            /* of a thread, without a norm and with one */
-enum {
-    MOST_SPLIT = 320,
-    SPLIT_OF_TWO = 160
-}; /* threads of a block for some of a token's heads; where each reads two tensors */
-enum { ENOUGH_BLOCKS = 2, MOST_AT_ONCE = 640 }; /* blocks, and threads, on a multiprocessor */
+enum { MOST_SPLIT = 320 };                         /* threads of a block that has a token alone, or some of its heads */
+enum { SPLIT_OF_TWO = 160 };                       /* the same where each reads two tensors */
+enum { ENOUGH_BLOCKS = 2, MOST_AT_ONCE = 640 };    /* blocks, and threads, on a multiprocessor */
 
 inline constexpr variant_word norm_names[] = {"no norm", "norm by warp", "norm by block"};
 inline constexpr variant_word place_names[] = {"anywhere", "on a line"};
