@@ -104,6 +104,26 @@ DEVICE long_sum sum_of_slots(const float *from, int64_t apart, uint32_t first, u
     return sum;
 }
 
+/* The sums of LANES columns over a block's THREADS threads, of which thread i has a part of column i % LANES. Every thread must call
+ * it, and gets its column's. */
+template <int LANES, int THREADS> DEVICE float sum_of_columns(float sum)
+{
+    constexpr int TEAM = 32; /* threads that add up by shuffles */
+    __shared__ float sums[THREADS / TEAM][LANES];
+    const int lane = (int)threadIdx.x % LANES;
+#pragma unroll
+    for (int mask = LANES; mask < TEAM; mask *= 2)
+        sum += shuffle_xor(sum, mask);
+    if (threadIdx.x % TEAM < LANES)
+        sums[threadIdx.x / TEAM][lane] = sum;
+    __syncthreads();
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < THREADS / TEAM; i++)
+        total += sums[i][lane];
+    return total;
+}
+
 /* Reduces over a block, whose number of threads is a power of two. `memory` is shared and has one float a thread. All
  * threads get the result. */
 template <typename Combine> DEVICE float reduce_block(float value, float *memory, Combine combine)

@@ -195,28 +195,34 @@ __global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, 1) lrpe_gradients(GPU_PARAM
         rows.turn(read_again(batch), group, made, sums);
         __syncthreads();
     }
+    begin_launch_after();
     const gradient_arguments &end = read_again(all);
     const int sets = MIXED ? end.batch.source.grid_rank : 1;
     write_sums(sums, end.batch.source, end.batch.shape.units, reinterpret_cast<float *>(made.rotations),
                end.partials + (int64_t)blockIdx.x * sets * end.batch.source.k);
 }
 
-/* Adds up the sums of the blocks that count for one row of theta. */
-__global__ void LAUNCH_BOUNDS(THETA_LANES *THETA_WARPS, 1)
-    lrpe_theta_sums(GPU_PARAMETER theta_tiling argument, const float *partials, uint32_t slots)
+/* Adds up the sums of the blocks that count for one row of theta. Its blocks are on the device before those have ended, and have
+ * few columns each, so that all that a thread adds up is on its way at once. */
+inline constexpr int SUM_LANES = 8;
+
+__global__ void LAUNCH_BOUNDS(THETA_THREADS, 1)
+    lrpe_theta_sums(GPU_PARAMETER theta_tiling<SUM_LANES> argument, const float *partials, uint32_t slots)
 {
-    const theta_tiling &tiling = first_argument(argument);
+    constexpr uint32_t GROUPS = THETA_THREADS / SUM_LANES;
+    __shared__ uint64_t memory[THETA_THREADS];
+    const theta_tiling<SUM_LANES> &tiling = first_argument(argument);
     const copes_lrpe_problem &problem = tiling.problem;
-    const theta_place place = find_theta(tiling);
-    const int lane = (int)threadIdx.x % THETA_LANES, warp = (int)threadIdx.x / THETA_LANES;
+    const theta_place place = tiling.place();
+    const int lane = (int)threadIdx.x % SUM_LANES;
     const int64_t of_slot = (int64_t)tiling.rows * tiling.sets * problem.k;
-    const float *const from = partials + (place.row * tiling.sets + place.j) * problem.k;
+    const float *from = partials + (place.row * tiling.sets + place.j) * problem.k;
+    await_launch_before(&from, memory + threadIdx.x);
     long_sum sum;
     for_each_angle(tiling, place, lane, [&](int64_t k, int) {
-        const long_sum more = sum_of_slots(from + k, of_slot, (uint32_t)warp, (uint32_t)THETA_WARPS, slots);
-        sum.add(more.sum);
+        sum.add(sum_of_slots(from + k, of_slot, threadIdx.x / SUM_LANES, GROUPS, slots).sum);
     });
-    write_theta(tiling, place, lane, warp, sum.sum);
+    write_theta(tiling, place, lane, sum.sum);
 }
 
 inline constexpr variant_word gradients_name = "lrpe_gradients";
@@ -231,11 +237,10 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
 {
     gradient_arguments all = tiling_of<gradient_arguments>(plan);
     all.partials = static_cast<float *>(workspace);
-    const theta_tiling tiling = cut_theta(problem.lrpe);
+    const theta_tiling<SUM_LANES> tiling(problem.lrpe);
     COPES_TRY(launch(queue, lrpe_gradients<T, E, A, MIXED>, grid_of(plan), block_of(plan), (size_t)plan.shared, all));
-    const int64_t blocks = tiling.groups * tiling.rows * tiling.sets;
-    return launch(queue, lrpe_theta_sums, (unsigned)blocks, THETA_LANES * THETA_WARPS, 0, tiling,
-                  static_cast<const float *>(all.partials), all.slots);
+    return launch_overlapped(queue, lrpe_theta_sums, (unsigned)tiling.blocks(), THETA_THREADS, 0, tiling,
+                             static_cast<const float *>(all.partials), all.slots);
 }
 
 /* The blocks of one row of theta: as many as run at a time, or as there are groups of rows. */

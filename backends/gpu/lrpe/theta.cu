@@ -9,6 +9,9 @@
 namespace COPES_GPU::lrpe
 {
 
+inline constexpr int ROW_LANES = 32; /* threads that go over a row together */
+using row_tiling = theta_tiling<ROW_LANES>;
+
 /* The activation's value for a feature of a row. Softmax over the sequence takes it from lse. */
 template <typename T>
 DEVICE float activated(const any_row<T, true> &row, const row_softmax &statistics, int64_t feature)
@@ -41,18 +44,18 @@ DEVICE float angle_derivative(const any_row<T, true> &row, const row_softmax &st
     return g[1][0] * y - g[0][0] * activated(row, statistics, unit.plain[1]);
 }
 
-template <typename T>
-__global__ void LAUNCH_BOUNDS(THETA_LANES *THETA_WARPS, 1) lrpe_theta(GPU_PARAMETER theta_tiling argument)
+template <typename T> __global__ void LAUNCH_BOUNDS(THETA_THREADS, 1) lrpe_theta(GPU_PARAMETER row_tiling argument)
 {
-    const theta_tiling &tiling = first_argument(argument);
+    constexpr int GROUPS = THETA_THREADS / ROW_LANES;
+    const row_tiling &tiling = first_argument(argument);
     const copes_lrpe_problem &problem = tiling.problem;
-    const theta_place place = find_theta(tiling);
-    const int lane = (int)threadIdx.x % THETA_LANES, warp = (int)threadIdx.x / THETA_LANES;
+    const theta_place place = tiling.place();
+    const int lane = (int)threadIdx.x % ROW_LANES, group = (int)threadIdx.x / ROW_LANES;
     const int64_t heads = tiling.rows == 1 ? problem.h : 1, rows = problem.b * problem.n * heads;
     long_sum sum;
-    for (int64_t first = 0; first < rows; first += THETA_WARPS) {
-        const bool live = first + warp < rows;
-        const int64_t i = live ? first + warp : first; /* all lanes of a warp of 64 find a softmax together */
+    for (int64_t first = 0; first < rows; first += GROUPS) {
+        const bool live = first + group < rows;
+        const int64_t i = live ? first + group : first; /* all lanes of a warp of 64 find a softmax together */
         const any_row<T, true> row =
             {problem, i / heads / problem.n, i / heads % problem.n, tiling.rows == 1 ? i % heads : place.row, {}, false,
              true};
@@ -67,16 +70,15 @@ __global__ void LAUNCH_BOUNDS(THETA_LANES *THETA_WARPS, 1) lrpe_theta(GPU_PARAME
                         angle_derivative(row, statistics, k));
         });
     }
-    write_theta(tiling, place, lane, warp, sum.sum);
+    write_theta(tiling, place, lane, sum.sum);
 }
 
 template <typename T>
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &, void *)
 {
-    const theta_tiling tiling = cut_theta(problem.lrpe);
-    const int64_t blocks = tiling.groups * tiling.rows * tiling.sets;
-    return blocks == 0 ? COPES_OK
-                       : launch(queue, lrpe_theta<T>, (unsigned)blocks, THETA_LANES * THETA_WARPS, 0, tiling);
+    const row_tiling tiling(problem.lrpe);
+    return tiling.blocks() == 0 ? COPES_OK
+                                : launch(queue, lrpe_theta<T>, (unsigned)tiling.blocks(), THETA_THREADS, 0, tiling);
 }
 
 inline constexpr variant_word theta_name = "lrpe_theta";
@@ -84,12 +86,12 @@ template <typename T> inline constexpr const char *theta_variant = variant_name<
 
 template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan)
 {
-    const theta_tiling tiling = cut_theta(problem);
+    const row_tiling tiling(problem);
     if (problem.softmax == COPES_OVER_SEQUENCE && problem.lse.data == nullptr)
         return copes_fail(
             COPES_ERROR_UNSUPPORTED,
             "lrpe_backward: lse is NULL; for grad_theta after softmax over the sequence GPUs need the forward's");
-    if ((double)tiling.groups * (double)problem.h * tiling.sets > INT32_MAX)
+    if ((double)tiling.pieces * (double)problem.h * tiling.sets > INT32_MAX)
         return copes_fail(COPES_ERROR_SIZE, "lrpe_backward: grad_theta has more elements than a launch takes");
     plan->first = theta_variant<T>;
     plan->run_first = reinterpret_cast<void (*)()>(run<T>);
