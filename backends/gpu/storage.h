@@ -122,7 +122,7 @@ template <typename T, int V> struct raw {
     }
     DEVICE void write(T *p, const float (&x)[V])
     {
-        *reinterpret_cast<access *>(p) = pack(x).words;
+        write_words(p, pack(x).words);
     }
 };
 

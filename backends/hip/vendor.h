@@ -62,6 +62,11 @@ DEVICE void begin_launch_after()
 {
 }
 
+template <typename Words> DEVICE void write_words(void *to, Words words)
+{
+    *static_cast<Words *>(to) = words;
+}
+
 DEVICE void prefetch(const void *)
 {
 }

@@ -78,18 +78,22 @@ DEVICE void write_cached(const cache_arguments &cache, char *head, int at, float
         raw<T, V>::write(reinterpret_cast<T *>(head) + at, x);
         return;
     }
-    const scale_divider by(scale);
+    float stored[V];
+#pragma unroll
+    for (int j = 0; j < V; j++)
+        stored[j] = x[j];
+    if (scale != 1) {
+        const scale_divider by(scale);
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            stored[j] = by.divide(x[j]);
+    }
     uint32_t words[V / 4];
 #pragma unroll
-    for (int i = 0; i < V; i += 4) {
-        float four[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            four[j] = by.divide(x[i + j]);
-        words[i / 4] = pack_float8(four);
-    }
+    for (int i = 0; i < V; i += 4)
+        words[i / 4] = pack_float8(reinterpret_cast<const float(&)[4]>(stored[i]));
     if constexpr (V == 8)
-        *reinterpret_cast<uint2 *>(head + at) = make_uint2(words[0], words[1]);
+        write_words(head + at, make_uint2(words[0], words[1]));
     else
         *reinterpret_cast<uint32_t *>(head + at) = words[0];
 }

@@ -47,8 +47,8 @@ template <typename T> DEVICE void read_shared_weights(const row_arguments &all, 
         float w[V];
         read_weights<T>(weights, i, all.weight_offset, w);
 #pragma unroll
-        for (int j = 0; j < V; j += 4)
-            raw<f32, 4>::write(to + i + j, reinterpret_cast<const float(&)[4]>(w[j]));
+        for (int j = 0; j < V; j++)
+            to[i + j] = w[j];
     }
 }
 
