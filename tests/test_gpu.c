@@ -134,7 +134,7 @@ START_TEST(a_call_sees_what_the_one_before_it_wrote)
                              .one_theta = true,
                              .positions = true,
                              .in_place = true,
-                             .type = CHECK_BF16};
+                             .type = CHECK_F32}; /* as theta has to be */
     lane l = {.stream = NULL};
     open_lane(&l, &step);
     const bench_tensor *x = output_of(&l);
@@ -144,6 +144,7 @@ START_TEST(a_call_sees_what_the_one_before_it_wrote)
     succeed(GPU(Memcpy)(bytes[0], x->view.data, x->bytes, GPU(MemcpyDeviceToHost)));
     for (int each = 1; each < 3; each++) {
         succeed(GPU(Memcpy)(x->view.data, bytes[0], x->bytes, GPU(MemcpyHostToDevice)));
+        succeed(GPU(DeviceSynchronize)()); /* a copy of pageable memory may return before its end */
         for (int i = 0; i < TIMES; i++) {
             run(&l);
             if (each == 2)
