@@ -162,10 +162,12 @@ __global__ void LAUNCH_BOUNDS(WEIGHTS ? (int)MOST_THREADS_ON_EACH : (int)MOST_TH
         learned.add(terms);
         __syncthreads();
     }
-    if (WEIGHTS)
+    if (WEIGHTS) {
+        begin_launch_after();
         leave_sums(read_again(learning),
                    lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x),
                    learned);
+    }
 }
 
 inline constexpr variant_word backward_name = "qk_backward", gradient_names[] = {"weights fixed", "weights learn"};
@@ -212,8 +214,10 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
     constexpr int V = vector_length<T>;
     learning_arguments all = {};
     row_cut cut = {device.multiprocessors,
-                   has_learning_heads(problem) ? 1 : MOST_HEADS,
+                   has_learning_heads(problem),
                    has_norm(problem) ? (int)SPLIT_OF_TWO : (int)MOST_SPLIT,
+                   WEIGHTS ? MANY_HEADS : FEW_HEADS,
+                   MOST_THREADS_ON_EACH,
                    norm::none,
                    {}};
     if (const char *why = cut_rows<T, E>(problem, &all.rows, &cut))
@@ -224,7 +228,7 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
     const int64_t shared = (int64_t)all.begin + (WEIGHTS ? learning_bytes<V>(cut.threads) : 0);
     if (shared > (WEIGHTS ? device.shared_memory : (int)MOST_BYTES))
         return refuse(plan, backward_name, "what a block keeps does not fit its shared memory");
-    const int on_each = std::max(MOST_THREADS_ON_EACH / threads, 1);
+    const int on_each = std::max(MOST_THREADS_ON_EACH / in_warps(threads), 1);
     const uint32_t slots =
         std::min(all.rows.blocks / splits, (uint32_t)lrpe::times(on_each * device.multiprocessors, splits));
     set_launch(plan, WEIGHTS ? slots * splits : all.rows.blocks, cut.threads,

@@ -189,7 +189,8 @@ template <typename T, encoding E>
 bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     row_arguments all = {};
-    row_cut cut = {device.multiprocessors, MOST_HEADS, MOST_SPLIT, norm::none, {}};
+    const int fewest = problem.slots.data != nullptr ? MANY_HEADS : FEW_HEADS;
+    row_cut cut = {device.multiprocessors, false, MOST_SPLIT, fewest, MOST_AT_ONCE, norm::none, {}};
     if (!is_allowed(device, forward_name, plan))
         return false;
     if (const char *why = cut_rows<T, E>(problem, &all, &cut))

@@ -11,11 +11,12 @@
 namespace COPES_GPU::qk
 {
 
-enum { FEWEST_THREADS = 64, USUAL_THREADS = 160 }; /* of a block */
-enum { FEW_HEADS = 5, MOST_HEADS = 8 };            /* of a thread, without a norm and with one */
-enum { MOST_SPLIT = 320 };                         /* threads of a block that has a token alone, or some of its heads */
-enum { SPLIT_OF_TWO = 160 };                       /* the same where each reads two tensors */
-enum { ENOUGH_BLOCKS = 2, MOST_AT_ONCE = 640 };    /* blocks, and threads, on a multiprocessor */
+enum { USUAL_THREADS = 192 };                   /* of a block with several tokens, at most */
+enum { FEW_HEADS = 5, MANY_HEADS = 8 };         /* of a thread where tokens are many */
+enum { HEADS_AT_ONCE = 12 };                    /* of a thread, at most, so that all blocks run at once */
+enum { MOST_SPLIT = 320 };                      /* threads of a block that has a token alone, or some of its heads */
+enum { SPLIT_OF_TWO = 160 };                    /* the same where each reads two tensors */
+enum { ENOUGH_BLOCKS = 2, MOST_AT_ONCE = 640 }; /* blocks, and threads, on a multiprocessor */
 
 inline constexpr variant_word norm_names[] = {"no norm", "norm by warp", "norm by block"};
 inline constexpr variant_word place_names[] = {"anywhere", "on a line"};
@@ -23,11 +24,20 @@ inline constexpr variant_word place_names[] = {"anywhere", "on a line"};
 /* What limits blocks, and how they came out. */
 struct row_cut {
     int multiprocessors;
-    int most;  /* heads of a thread */
-    int split; /* threads of a block that has a token alone, or some of its heads */
+    bool alone;  /* a thread has one head */
+    int split;   /* threads of a block that has a token alone, or some of its heads */
+    int fewest;  /* heads of a thread where tokens are many: at least so many, if it has not one */
+    int at_once; /* threads of a multiprocessor that run at a time */
     norm sum;
     dim3 threads;
 };
+
+/* Parts of a block's shared memory begin where its banks do: what is read ahead to an odd multiple of 16 bytes costs a prompt a tenth
+ * of its speed. */
+inline int64_t align(int64_t bytes)
+{
+    return divide_up(bytes, 128) * 128;
+}
 
 /* The bytes of a norm in a block's shared memory: both sides' weights, and the sums that meet, `kinds` of them. A thread of v reads
  * at its unit's places there, too, and uses nothing of it. */
@@ -37,7 +47,7 @@ inline int64_t norm_bytes(const row_cut &cut, int d, int e, int kinds)
         return 0;
     const int64_t sums = (int64_t)cut.threads.y * lrpe::times((int)cut.threads.x, 32) * kinds;
     const int64_t floats = std::max<int64_t>(2 * (int64_t)d + (cut.sum == norm::block ? sums : 0), e);
-    return divide_up(floats * (int64_t)sizeof(float), 16) * 16;
+    return align(floats * (int64_t)sizeof(float));
 }
 
 /* Can the rows of a norm's weights be read in whole vectors, by places of 32 bits? */
@@ -201,56 +211,113 @@ inline void group_heads(int heads, row_arguments *all)
     }
 }
 
-/* The heads of a thread. On an H200 memory is fastest where a block has one token with all of its heads under way. So a thread has
- * fewer heads, if a token then makes a block of at least the fewest threads; with a cache that was slower. Where tokens are
- * few, a thread has fewer heads yet, as long as all threads run at once. A norm over all heads needs a token in one block. */
-inline void choose_heads(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
+/* Shares a token out to blocks, `heads` of it to a thread. Returns the threads of a block that has one token, or its part. */
+inline int split_token(const copes_qk_problem &problem, int heads, int lanes, const row_cut &cut, row_arguments *all)
 {
-    const double tokens = (double)problem.side[0].rotate.b * all->n;
-    const auto threads = [&](int heads) {
-        group_heads(heads, all);
-        return lanes * all->groups;
-    };
-    int heads = cut.sum == norm::none ? std::min(cut.most, (int)FEW_HEADS) : cut.most, fewer = heads;
-    while (problem.over_heads && threads(heads) > cut.split && heads < INT32_MAX / 4)
-        heads *= 2;
-    while (fewer > FEW_HEADS && threads(fewer) < FEWEST_THREADS)
-        --fewer;
-    if (all->side[VALUES].heads == 0 && heads <= MOST_HEADS && threads(fewer) >= FEWEST_THREADS)
-        heads = fewer;
-    while (heads > 1 && tokens < ENOUGH_BLOCKS * cut.multiprocessors &&
-           tokens * threads(heads / 2) <= (double)MOST_AT_ONCE * cut.multiprocessors &&
-           (!problem.over_heads || threads(heads / 2) <= cut.split))
-        heads /= 2;
     group_heads(heads, all);
+    const int splits = problem.over_heads ? 1 : lrpe::times(all->groups, std::max(cut.split / lanes, 1));
+    const int groups_here = lrpe::times(all->groups, splits);
+    all->groups_here = divider(groups_here);
+    all->splits = divider(lrpe::times(all->groups, groups_here));
+    return groups_here * lanes;
+}
+
+inline double count_blocks(const copes_qk_problem &problem, const row_arguments &all, int tokens)
+{
+    return (double)problem.side[0].rotate.b * lrpe::times(all.n, tokens) * all.splits.divisor;
+}
+
+/* Threads with those that make its last warp whole. */
+inline int in_warps(int threads)
+{
+    return lrpe::times(threads, 32) * 32;
+}
+
+/* The threads of a multiprocessor that have work, where blocks have `threads`. */
+inline int busy_threads(const row_cut &cut, int threads)
+{
+    return cut.at_once / in_warps(threads) * threads;
+}
+
+/* The tokens of a block, of `threads` each, by which most threads have work. */
+inline int choose_tokens(const row_cut &cut, int threads)
+{
+    int best = 1;
+    for (int tokens = 2; tokens * threads <= USUAL_THREADS; tokens++)
+        if (busy_threads(cut, tokens * threads) >= busy_threads(cut, best * threads))
+            best = tokens;
+    return best;
+}
+
+/* The fewest heads of a thread with which all blocks run at once; 0: there are too many tokens. A few blocks that come after the
+ * others would take as long as those. */
+inline int heads_at_once(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
+{
+    for (int heads = 1; heads <= HEADS_AT_ONCE; heads++) {
+        const int threads = split_token(problem, heads, lanes, cut, all), tokens = choose_tokens(cut, threads);
+        if (problem.over_heads && threads > cut.split)
+            continue;
+        if (count_blocks(problem, *all, tokens) <=
+            (double)cut.multiprocessors * (cut.at_once / in_warps(tokens * threads)))
+            return heads;
+    }
+    return 0;
+}
+
+/* The heads of a thread where tokens are many: those by which most threads have work, without blocks that share a token, as each
+ * would make its rotations. On an H200 prompts with a cache are slower by up to a tenth with fewer heads than MANY_HEADS. */
+inline int choose_heads(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
+{
+    int best = MANY_HEADS, most = 0;
+    for (int heads = cut.fewest; heads <= MANY_HEADS; heads++) {
+        const int threads = split_token(problem, heads, lanes, cut, all);
+        const int busy = busy_threads(cut, choose_tokens(cut, threads) * threads);
+        if (all->splits.divisor == 1 && busy > most) {
+            best = heads;
+            most = busy;
+        }
+    }
+    return best;
+}
+
+/* Heads enough for a token to be in one block, which a norm over all heads needs. */
+inline int heads_for_one_block(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
+{
+    int heads = MANY_HEADS;
+    while (split_token(problem, heads, lanes, cut, all) > cut.split && heads < INT32_MAX / 4)
+        heads *= 2;
+    return heads;
+}
+
+inline int find_heads(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
+{
+    if (cut.alone)
+        return 1;
+    if (const int heads = heads_at_once(problem, lanes, cut, all))
+        return heads;
+    return problem.over_heads ? heads_for_one_block(problem, lanes, cut, all) : choose_heads(problem, lanes, cut, all);
 }
 
 /* Cuts tokens, or the groups of a token's heads, into blocks. */
 inline const char *cut_tokens(const copes_qk_problem &problem, int lanes, row_arguments *all, row_cut *cut)
 {
-    const int entries = (int)problem.side[0].rotate.b;
-    choose_heads(problem, lanes, *cut, all);
+    group_heads(1, all);
     if (all->groups == 0)
         return "there are no heads";
-    int splits = problem.over_heads ? 1 : lrpe::times(all->groups, std::max(cut->split / lanes, 1));
-    const int groups_here = lrpe::times(all->groups, splits);
-    splits = lrpe::times(all->groups, groups_here);
-    int tokens = groups_here * lanes < FEWEST_THREADS ? lrpe::times(USUAL_THREADS, groups_here * lanes) : 1;
-    const auto blocks = [&] { return (double)entries * lrpe::times(all->n, tokens) * splits; };
-    while (tokens > 1 && blocks() < ENOUGH_BLOCKS * cut->multiprocessors)
+    const int threads = split_token(problem, find_heads(problem, lanes, *cut, all), lanes, *cut, all);
+    int tokens = choose_tokens(*cut, threads);
+    while (tokens > 1 && count_blocks(problem, *all, tokens) < ENOUGH_BLOCKS * cut->multiprocessors)
         --tokens;
-    cut->threads = dim3((unsigned)lanes, (unsigned)(tokens * groups_here));
-    if ((int64_t)lanes * tokens * groups_here > MOST_THREADS)
+    cut->threads = dim3((unsigned)lanes, (unsigned)(tokens * threads / lanes));
+    if ((int64_t)tokens * threads > MOST_THREADS)
         return "a row, or the heads of a token that a norm is over, are more than a block's";
-    if (blocks() > INT32_MAX)
+    if (count_blocks(problem, *all, tokens) > INT32_MAX)
         return "there are more blocks than a launch takes";
     all->source.tokens = tokens;
-    all->groups_here = divider(groups_here);
     all->tokens_here = divider(1);
-    all->splits = divider(splits);
     all->tiles = divider(lrpe::times(all->n, tokens));
-    all->blocks = (uint32_t)blocks();
-    all->rotation_bytes = (uint32_t)std::min<size_t>(divide_up((int64_t)all->source.bytes(), 16) * 16, 2 * MOST_BYTES);
+    all->blocks = (uint32_t)count_blocks(problem, *all, tokens);
+    all->rotation_bytes = (uint32_t)std::min<int64_t>(align((int64_t)all->source.bytes()), 2 * MOST_BYTES);
     return nullptr;
 }
 
@@ -297,7 +364,7 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     if (lanes > MOST_THREADS)
         return "a row has more vectors than a block's threads";
     if (cut->sum == norm::block && !problem.over_heads)
-        cut->most = 1; /* each of its heads has a sum of its own in shared memory */
+        cut->alone = true; /* each of its heads has a sum of its own in shared memory */
     return cut_tokens(problem, lanes, all, cut);
 }
 

@@ -4,7 +4,8 @@
 namespace COPES_GPU::qk
 {
 
-inline constexpr int LANES = 32, WARPS = 16; /* of a block: a thread for each of its columns, in each warp */
+/* Columns and threads of a block: with few columns, all that a thread adds up is on its way at once. */
+inline constexpr int SUM_LANES = 8, SUM_THREADS = 512;
 
 struct weight_sums {
     side_partials side[2];
@@ -13,26 +14,23 @@ struct weight_sums {
     uint32_t blocks; /* for q's weights; those for k's follow */
 };
 
-__global__ void LAUNCH_BOUNDS(LANES *WARPS, 1) qk_weights(GPU_PARAMETER weight_sums argument)
+__global__ void LAUNCH_BOUNDS(SUM_THREADS, 1) qk_weights(GPU_PARAMETER weight_sums argument)
 {
+    __shared__ uint64_t memory[SUM_THREADS];
     const weight_sums &all = first_argument(argument);
-    const int keys = blockIdx.x >= all.blocks, lane = (int)threadIdx.x % LANES, warp = (int)threadIdx.x / LANES;
+    const int keys = blockIdx.x >= all.blocks;
     const side_partials &side = all.side[keys];
     const int64_t columns = (int64_t)side.rows * all.d;
-    const int64_t column = (int64_t)(blockIdx.x - (keys != 0 ? all.blocks : 0)) * LANES + lane;
+    const int64_t column = (int64_t)(blockIdx.x - (keys != 0 ? all.blocks : 0)) * SUM_LANES + threadIdx.x % SUM_LANES;
     const bool live = column < columns;
-    const long_sum own =
-        sum_of_slots(side.sums + (live ? column : 0), columns, (uint32_t)warp, (uint32_t)WARPS, side.slots);
-    __shared__ float sums[WARPS][LANES];
-    sums[warp][lane] = own.sum;
-    __syncthreads();
-    long_sum total;
-    for (int i = 0; i < WARPS; i++)
-        total.add(sums[i][lane]);
+    const float *from = side.sums + (live ? column : 0);
+    await_launch_before(&from, memory + threadIdx.x);
+    const long_sum own = sum_of_slots(from, columns, threadIdx.x / SUM_LANES, SUM_THREADS / SUM_LANES, side.slots);
+    const float total = sum_of_columns<SUM_LANES, SUM_THREADS>(own.sum);
     const copes_view &view = all.gradient[keys];
-    if (warp == 0 && live)
+    if (threadIdx.x < SUM_LANES && live)
         write_scalar(static_cast<f32 *>(view.data) + column / all.d * view.stride[0] + column % all.d * view.stride[1],
-                     total.sum);
+                     total);
 }
 
 int64_t count_partials(const copes_qk_problem &problem, uint32_t slots, int splits, side_partials (&side)[2])
@@ -56,14 +54,14 @@ void place_partials(side_partials (&side)[2], void *workspace)
 copes_status add_up_weights(const gpu_queue &queue, const copes_qk_problem &problem, const side_partials (&side)[2])
 {
     const int64_t d = problem.side[0].rotate.d;
-    const int64_t blocks[2] = {divide_up(side[0].rows * d, LANES), divide_up(side[1].rows * d, LANES)};
+    const int64_t blocks[2] = {divide_up(side[0].rows * d, SUM_LANES), divide_up(side[1].rows * d, SUM_LANES)};
     if (blocks[0] + blocks[1] == 0)
         return COPES_OK;
     const weight_sums all = {{side[0], side[1]},
                              {problem.side[0].grad_weight, problem.side[1].grad_weight},
                              (int)d,
                              (uint32_t)blocks[0]};
-    return launch(queue, qk_weights, (unsigned)(blocks[0] + blocks[1]), LANES * WARPS, 0, all);
+    return launch_overlapped(queue, qk_weights, (unsigned)(blocks[0] + blocks[1]), SUM_THREADS, 0, all);
 }
 
 } // namespace COPES_GPU::qk
