@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     from . import integrations as integrations
     from . import layers as layers
     from . import nn as nn
+    from ._tables import apply_rotary_transformers as apply_rotary_transformers
 else:
 
     def __getattr__(name):
         """What needs PyTorch, loaded when it is first asked for."""
+        if name == "apply_rotary_transformers":
+            return importlib.import_module("._tables", __name__).apply_rotary_transformers
         if name in ("integrations", "layers", "nn"):
             return importlib.import_module(f".{name}", __name__)
         raise AttributeError(f"module 'copes' has no attribute {name!r}")

@@ -117,6 +117,45 @@ def test_transformers(variant):
     torch.testing.assert_close(layer(x), copes.act(x, "silu"))
 
 
+def test_rotary(variant, kernel, monkeypatch):
+    """By the name that transformers gives its function: logits, gradients and generated tokens are what they were."""
+    transformers = pytest.importorskip("transformers")
+    file = transformers.models.llama.modeling_llama
+    sizes = dict(vocab_size=64, hidden_size=64, intermediate_size=64)
+    config = transformers.LlamaConfig(**sizes, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(config)
+    tokens = torch.arange(24).view(2, 12)
+
+    def results():
+        logits = model(tokens).logits
+        (gradient,) = torch.autograd.grad(logits.square().sum(), model.model.embed_tokens.weight)
+        return logits, gradient, model.generate(tokens, max_new_tokens=4, do_sample=False, pad_token_id=0)
+
+    expected, original = results(), file.apply_rotary_pos_emb
+
+    # transformers does so itself, where the versions of the two packages suit each other.
+    @kernels.use_kernel_forward_from_hub("rotary_pos_emb")
+    def apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim=1):
+        return original(q, k, cos, sin, unsqueeze_dim)
+
+    monkeypatch.setattr(file, "apply_rotary_pos_emb", apply_rotary_pos_emb)
+    model.rotary_function = apply_rotary_pos_emb
+    layer = kernels.LocalLayerRepository(variant, layer_name="apply_rotary_transformers")
+    with kernels.use_kernel_mapping({"rotary_pos_emb": {"cpu": layer}}, inherit_mapping=False):
+        mode = kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE
+        kernels.kernelize(model, mode=mode, device="cpu", use_fallback=False)
+    assert apply_rotary_pos_emb.forward.__func__ is kernel.layers.apply_rotary_transformers.forward
+    torch.testing.assert_close(results(), expected)
+
+
+def test_rotary_function(kernel):
+    """Older versions of transformers ask for a function."""
+    q, k, cos, sin = (torch.randn(*shape, 5, 8) for shape in ((2, 4), (2, 2), (2,), (2,)))
+    results = [package.apply_rotary_transformers(q, k, cos, sin) for package in (kernel, copes)]
+    torch.testing.assert_close(*results)
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
