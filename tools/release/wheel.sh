@@ -42,6 +42,16 @@ make_libgomp() {
     echo 'GROUP ( libgomp.a libdl.so.2 libpthread.so.0 )' >"$2/libgomp.so" # what a static library cannot say it needs
 }
 
+# audit MACHINE ARGUMENT...: auditwheel, which has rules for the machine that it runs on alone, as if that were MACHINE.
+audit() {
+    AUDITWHEEL_LD_LIBRARY_PATH=/usr/lib/$1-linux-gnu python -c '
+import platform, sys
+machine = sys.argv.pop(1)
+platform.machine = lambda: machine
+from auditwheel.main import main
+sys.exit(main())' "$@"
+}
+
 # build_wheel MACHINE COMPILER PIP-SETTING...: made/copes-*.whl. -s: nothing of the build's folder is left in the binary.
 build_wheel() {
     local machine=$1 libraries=$work/$1 raw=$work/raw-$1
@@ -53,8 +63,8 @@ build_wheel() {
         { tail -n 30 "$libraries/build.log"; return 1; }
     # The extension is for the stable interface of 3.10, whatever Python made it.
     python -m wheel tags --remove --python-tag cp310 "$raw"/*.whl >/dev/null
-    LD_LIBRARY_PATH=/usr/lib/$machine-linux-gnu python -m auditwheel repair --plat "manylinux_${glibc/./_}_$machine" \
-        --only-plat -w "$work/repaired-$machine" "$raw"/*.whl >"$libraries/audit.log" 2>&1 || { cat "$libraries/audit.log"; return 1; }
+    audit "$machine" repair --plat "manylinux_${glibc/./_}_$machine" --only-plat -w "$work/repaired-$machine" "$raw"/*.whl \
+        >"$libraries/audit.log" 2>&1 || { cat "$libraries/audit.log"; return 1; }
     cp "$work/repaired-$machine"/*.whl "$made/"
     wheel=$(basename "$work/repaired-$machine"/*.whl)
 }
@@ -62,6 +72,22 @@ build_wheel() {
 test_wheel() {
     environment "$work/env-${wheel%%-*}" numpy "$made/$wheel"
     (cd "$work" && "env-${wheel%%-*}/bin/python" "$source/tools/release/smoke.py")
+}
+
+# In an emulator, by the distribution's Python for aarch64. Its program cannot be installed beside the machine's own, so that
+# it is unpacked; a script stands for it, as processes that it starts must be emulated, too.
+test_wheel_aarch64() {
+    local version site=$work/site-aarch64 python=$work/python-aarch64
+    version=$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    need qemu-user-static "libpython$version-stdlib:arm64" libexpat1:arm64 libstdc++6:arm64 zlib1g:arm64
+    mkdir "$work/emulated"
+    (cd "$work/emulated" && apt-get download -q -o APT::Sandbox::User=root "python$version-minimal:arm64" >/dev/null &&
+        dpkg-deb -x ./*.deb .)
+    printf '#!/bin/sh\nexec qemu-aarch64-static -0 "$0" "%s" "$@"\n' "$work/emulated/usr/bin/python$version" >"$python"
+    chmod +x "$python"
+    pip install --quiet --disable-pip-version-check --target "$site" --python-version "$version" --only-binary=:all: \
+        --platform "manylinux_${glibc/./_}_aarch64" --platform manylinux2014_aarch64 numpy "$made/$wheel"
+    (cd "$work" && PYTHONPATH=$site "$python" "$source/tools/release/smoke.py")
 }
 
 make_wheel() {
@@ -75,6 +101,7 @@ make_wheel_aarch64() {
     need gcc-aarch64-linux-gnu libc6-dev-arm64-cross libcjson-dev:arm64 libdlpack-dev
     build_wheel aarch64 aarch64-linux-gnu-gcc -Csetup-args=-Dcuda=disabled \
         -Csetup-args=--cross-file="$source/tools/cross/aarch64.ini"
+    test_wheel_aarch64
 }
 
 # A project of its own, by CUDA's major version, as an index has one wheel of a name and platform. What tests it here is that
