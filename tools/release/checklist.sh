@@ -26,6 +26,8 @@ in_header() {
     done
 }
 in_debian() { head -n 1 debian/changelog | grep -q "^copes ($version-"; }
+reachable() { ! grep -rq '@example\.' debian; }
+has_url() { [[ ${COPES_RELEASE_URL-} =~ ^https://[^/]+ && ! ${BASH_REMATCH[0]} =~ \.(example|invalid)$ ]]; }
 in_recipe() { grep -q "^  version: \"$version\"$" recipe/recipe.yaml; }
 in_changelog() { grep -qE "^## $version, [0-9]{4}-[0-9]{2}-[0-9]{2}$" CHANGELOG.md; }
 untagged() { ! git rev-parse --verify --quiet "refs/tags/v$version"; }
@@ -35,6 +37,8 @@ point 'the tree is clean' clean
 point "meson.build has $version" in_meson
 point "include/copes/copes.h has $version" in_header
 point "debian/changelog begins with $version" in_debian
+point 'debian/ has no address at example.org: people will write to it' reachable
+point 'COPES_RELEASE_URL says where VERSION/tarball will lie, for copes.wrap' has_url
 point "recipe/recipe.yaml has $version" in_recipe
 point "CHANGELOG.md has \"## $version, YEAR-MONTH-DAY\"" in_changelog
 point "the interface is that of its series' first version (tools/abi.sh check)" tools/abi.sh check
