@@ -19,7 +19,7 @@ Makes the artifacts of COMMIT (default HEAD) in FOLDER (default build-release-ar
   --twice        makes them again in another folder, without a compiler cache, and fails where a byte differs
   --checklist    says what is missing before VERSION can be tagged, and fails if anything is
 
-Needs Debian or Ubuntu on x86-64 with gcc, git and Python 3.10 or newer; apt-get and pip install the rest.
+Needs Debian or Ubuntu on x86-64 with git and Python 3.10 or newer; apt-get and pip install the rest.
 END
 }
 
@@ -98,6 +98,7 @@ umask 022
 # Not LC_ALL, by which a compiler cache tells its entries apart.
 export LC_COLLATE=C TZ=UTC SOURCE_DATE_EPOCH
 SOURCE_DATE_EPOCH=$(git -C "$root" show -s --format=%ct "$hash")
+need gcc make pkgconf python3-dev python3-venv xz-utils
 # Their versions are those of the checkout that runs, not of the commit.
 environment "$scratch/tools" -r "$root/tools/release/requirements.txt"
 PATH=$scratch/tools/bin:$PATH

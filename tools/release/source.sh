@@ -2,7 +2,8 @@
 
 make_source() {
     local tarball=copes-$version-source.tar.xz
-    git -C "$source" archive --prefix="copes-$version/" HEAD | xz -T1 -9 >"$made/$tarball"
+    # Debian asks that what it packages has no debian/.
+    git -C "$source" archive --prefix="copes-$version/" HEAD -- . ':!debian' | xz -T1 -9 >"$made/$tarball"
     python -m build --quiet --no-isolation --sdist --outdir "$made" -Csetup-args=-Dcuda=disabled "$source"
     cat >"$made/copes.wrap" <<END
 [wrap-file]
