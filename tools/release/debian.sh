@@ -8,9 +8,9 @@ make_debian() {
     cp "$tarball" "$folder/copes_$version.orig.tar.xz"
     tar xf "$tarball" -C "$folder"
     cp -r "$source/debian" "$folder/copes-$version/"
-    # By the distribution's Python and Meson, as its own machines do.
-    (cd "$folder/copes-$version" && PATH=/usr/sbin:/usr/bin:/sbin:/bin dpkg-buildpackage -us -uc) >"$folder/log" 2>&1 ||
-        { tail -n 30 "$folder/log"; return 1; }
+    # By the distribution's Python and Meson, as its own machines do. debhelper hides HOME, and a compiler's cache with it.
+    (cd "$folder/copes-$version" && PATH=/usr/sbin:/usr/bin:/sbin:/bin CCACHE_DIR=$(ccache -k cache_dir 2>/dev/null) \
+        dpkg-buildpackage -us -uc) >"$folder/log" 2>&1 || { tail -n 30 "$folder/log"; return 1; }
     # The tag suppressed asks for the number of a request to package it, which an upload to Debian has.
     lintian --allow-root --fail-on error,warning --suppress-tags initial-upload-closes-no-bugs "$folder"/copes_*.changes
     rm -f "$folder"/*.changes "$folder"/*.buildinfo # which say when and where

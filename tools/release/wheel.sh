@@ -52,21 +52,22 @@ from auditwheel.main import main
 sys.exit(main())' "$@"
 }
 
-# build_wheel MACHINE COMPILER PIP-SETTING...: made/copes-*.whl. -s: nothing of the build's folder is left in the binary.
+# build_wheel PART MACHINE COMPILER PIP-SETTING...: made/$wheel. -s: nothing of the build's folder is left in the binary.
 build_wheel() {
-    local machine=$1 libraries=$work/$1 raw=$work/raw-$1
-    make_stubs "$machine" "$libraries"
-    make_libgomp "$2" "$libraries"
+    local machine=$2 libraries=$work/$2 raw=$work/$1-raw repaired=$work/$1-repaired
+    if [ ! -d "$libraries" ]; then
+        make_stubs "$machine" "$libraries"
+        make_libgomp "$3" "$libraries"
+    fi
     LDFLAGS="-L$libraries -s" _PYTHON_HOST_PLATFORM=linux-$machine python -m build --no-isolation --wheel --outdir "$raw" \
         -Csetup-args=-Dopenmp=enabled -Csetup-args=-Dtools=enabled -Csetup-args=-Dbench=enabled -Csetup-args=-Dhip=disabled \
-        -Cbuild-dir="$source/build-wheel-$machine" "${@:3}" "$source" >"$libraries/build.log" 2>&1 ||
-        { tail -n 30 "$libraries/build.log"; return 1; }
+        -Cbuild-dir="$source/build-$1" "${@:4}" "$source" >"$raw.log" 2>&1 || { tail -n 30 "$raw.log"; return 1; }
     # The extension is for the stable interface of 3.10, whatever Python made it.
     python -m wheel tags --remove --python-tag cp310 "$raw"/*.whl >/dev/null
-    audit "$machine" repair --plat "manylinux_${glibc/./_}_$machine" --only-plat -w "$work/repaired-$machine" "$raw"/*.whl \
-        >"$libraries/audit.log" 2>&1 || { cat "$libraries/audit.log"; return 1; }
-    cp "$work/repaired-$machine"/*.whl "$made/"
-    wheel=$(basename "$work/repaired-$machine"/*.whl)
+    audit "$machine" repair --plat "manylinux_${glibc/./_}_$machine" --only-plat -w "$repaired" "$raw"/*.whl \
+        >"$repaired.log" 2>&1 || { cat "$repaired.log"; return 1; }
+    cp "$repaired"/*.whl "$made/"
+    wheel=$(basename "$repaired"/*.whl)
 }
 
 test_wheel() {
@@ -92,14 +93,14 @@ test_wheel_aarch64() {
 
 make_wheel() {
     need libcjson-dev libdlpack-dev
-    build_wheel x86_64 gcc -Csetup-args=-Dcuda=disabled
+    build_wheel wheel x86_64 gcc -Csetup-args=-Dcuda=disabled
     test_wheel
 }
 
 make_wheel_aarch64() {
     dpkg --print-foreign-architectures | grep -qx arm64 || as_root dpkg --add-architecture arm64
     need gcc-aarch64-linux-gnu libc6-dev-arm64-cross libcjson-dev:arm64 libdlpack-dev
-    build_wheel aarch64 aarch64-linux-gnu-gcc -Csetup-args=-Dcuda=disabled \
+    build_wheel wheel-aarch64 aarch64 aarch64-linux-gnu-gcc -Csetup-args=-Dcuda=disabled \
         -Csetup-args=--cross-file="$source/tools/cross/aarch64.ini"
     test_wheel_aarch64
 }
@@ -111,7 +112,7 @@ make_wheel_cuda() {
     local cuda
     cuda=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
     sed -i "s/^name = \"copes\"$/name = \"copes-cuda$cuda\"/" "$source/pyproject.toml"
-    build_wheel x86_64 gcc -Csetup-args=-Dcuda=enabled -Csetup-args=-Dcuda-archs=all
+    build_wheel wheel-cuda x86_64 gcc -Csetup-args=-Dcuda=enabled -Csetup-args=-Dcuda-archs=all
     git -C "$source" checkout -q pyproject.toml
     [ "$(stat -c %s "$made/$wheel")" -lt 100000000 ] || die "$wheel is over the index's 100 MB"
     test_wheel
