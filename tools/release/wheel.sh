@@ -19,7 +19,7 @@ make_stubs() {
         library=$(cd "$2" && echo lib$name.so.*)
         ln -s "$library" "$2/lib$name.so"
     done
-    echo 'GROUP ( libc.so.6 libc_nonshared.a )' >"$2/libc.so"
+    echo 'GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( libld.so.2 ) )' >"$2/libc.so" # the loader, for CUDA's runtime
 }
 
 # make_libgomp COMPILER FOLDER: FOLDER/libgomp.a, from the sources of that very compiler.
