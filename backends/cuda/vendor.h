@@ -159,8 +159,7 @@ DEVICE float reciprocal_root(float x)
     return rsqrtf(x);
 }
 
-/* Writes 16 or 8 bytes of global memory by one instruction. The compiler makes four or two of a plain assignment where it loses sight of the
- * address's alignment. */
+/* Writes 16 or 8 bytes of global memory by one instruction. Of a plain assignment the compiler sometimes makes four or two. */
 DEVICE void write_words(void *to, uint4 words)
 {
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x), "r"(words.y), "r"(words.z),

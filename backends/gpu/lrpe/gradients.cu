@@ -202,10 +202,10 @@ __global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, 1) lrpe_gradients(GPU_PARAM
                end.partials + (int64_t)blockIdx.x * sets * end.batch.source.k);
 }
 
-/* Adds up the sums of the blocks that count for one row of theta. Its blocks are on the device before those have ended, and have
- * few columns each, so that all that a thread adds up is on its way at once. */
+/* Columns of a block of the second kernel: few, so that all that a thread adds up is on its way at once. */
 inline constexpr int SUM_LANES = 8;
 
+/* Adds up what lrpe_gradients' blocks have left for one row of theta. It is launched while those still run, and waits for them. */
 __global__ void LAUNCH_BOUNDS(THETA_THREADS, 1)
     lrpe_theta_sums(GPU_PARAMETER theta_tiling<SUM_LANES> argument, const float *partials, uint32_t slots)
 {

@@ -26,7 +26,7 @@ struct row_cut {
     int multiprocessors;
     bool alone;  /* a thread has one head */
     int split;   /* threads of a block that has a token alone, or some of its heads */
-    int fewest;  /* heads of a thread where tokens are many: at least so many, if it has not one */
+    int fewest;  /* heads of a thread, at least, where tokens are many and it is not alone */
     int at_once; /* threads of a multiprocessor that run at a time */
     norm sum;
     dim3 threads;
@@ -227,7 +227,7 @@ inline double count_blocks(const copes_qk_problem &problem, const row_arguments 
     return (double)problem.side[0].rotate.b * lrpe::times(all.n, tokens) * all.splits.divisor;
 }
 
-/* Threads with those that make its last warp whole. */
+/* The threads of the whole warps that a block of `threads` takes. */
 inline int in_warps(int threads)
 {
     return lrpe::times(threads, 32) * 32;
@@ -265,7 +265,7 @@ inline int heads_at_once(const copes_qk_problem &problem, int lanes, const row_c
 }
 
 /* The heads of a thread where tokens are many: those by which most threads have work, without blocks that share a token, as each
- * would make its rotations. On an H200 prompts with a cache are slower by up to a tenth with fewer heads than MANY_HEADS. */
+ * would make its rotations. On an H200 prompts with a cache are slower by a tenth with fewer heads than MANY_HEADS. */
 inline int choose_heads(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
 {
     int best = MANY_HEADS, most = 0;

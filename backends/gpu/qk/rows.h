@@ -132,8 +132,7 @@ template <encoding E, int V> DEVICE lrpe::unit_places find_unit(const row_argume
     return at;
 }
 
-/* A thread's unit in its heads of a tensor, one after the other. Its vectors are found from the head: nvcc makes four stores of one
- * whose address it finds from another vector's. */
+/* A thread's unit in its heads of a tensor, one after the other. */
 template <typename T> struct head_units {
     static constexpr int V = vector_length<T>;
     T *head; /* the next one; nullptr: there is no tensor */
