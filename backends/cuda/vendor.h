@@ -73,16 +73,15 @@ inline cudaError_t enqueue_overlapped(int architecture, void (*kernel)(Parameter
     return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-/* Waits until what comes before the kernel in its stream has ended, and its results are there. An address that is needed then is
- * found before: left alone, the compiler would find it after. `memory`: 8 bytes in shared memory, of this thread alone until
- * its warp has come here. */
-template <typename T> DEVICE void await_launch_before(T **address, void *memory)
+/* Waits until what comes before the kernel in its stream has ended, and its results are there. Addresses that are needed then are
+ * found before: left alone, the compiler would find them after, so they are written to `memory`, which is 8 bytes in shared
+ * memory, of this thread alone until its warp has come here. */
+template <typename... T> DEVICE void await_launch_before(void *memory, T *...addresses)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    T *volatile *const place = static_cast<T *volatile *>(memory);
-    *place = *address;
+    const void *volatile *const place = static_cast<const void *volatile *>(memory);
+    ((*place = addresses), ...);
     asm volatile("griddepcontrol.wait;" ::: "memory");
-    *address = *place;
     __syncwarp();
 #endif
 }
@@ -135,6 +134,11 @@ DEVICE bool any_of_block(bool value)
 DEVICE void settle(float &value)
 {
     asm volatile("" : "+f"(value));
+}
+
+DEVICE void settle(uint32_t &value)
+{
+    asm volatile("" : "+r"(value));
 }
 
 /* 2^x to 2 ulp for x <= 0; results below the normal range may be 0. */

@@ -54,7 +54,7 @@ inline hipError_t enqueue_overlapped(int, void (*kernel)(Parameters...), dim3 bl
     return enqueue(kernel, blocks, threads, shared, stream, arguments...);
 }
 
-template <typename T> DEVICE void await_launch_before(T **, void *)
+template <typename... T> DEVICE void await_launch_before(void *, T *...)
 {
 }
 

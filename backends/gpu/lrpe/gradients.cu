@@ -217,7 +217,7 @@ __global__ void LAUNCH_BOUNDS(THETA_THREADS, 1)
     const int lane = (int)threadIdx.x % SUM_LANES;
     const int64_t of_slot = (int64_t)tiling.rows * tiling.sets * problem.k;
     const float *from = partials + (place.row * tiling.sets + place.j) * problem.k;
-    await_launch_before(&from, memory + threadIdx.x);
+    await_launch_before(memory + threadIdx.x, from);
     long_sum sum;
     for_each_angle(tiling, place, lane, [&](int64_t k, int) {
         sum.add(sum_of_slots(from + k, of_slot, threadIdx.x / SUM_LANES, GROUPS, slots).sum);

@@ -21,10 +21,12 @@ __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_argume
     const line_place<E, V> at(all);
     const line_side &side = all.side[at.which];
     const bool norms = NORM && side.weights.data != nullptr, caches = at.which != QUERIES && side.cache.data != nullptr;
-    const T *src = lrpe::first_row<const T>(side.src, at.row);
+    const T *const src = lrpe::first_row<const T>(side.src, at.row);
+    T *const dst = lrpe::first_row<T>(side.dst, at.row);
+    raw_position position(all.angles, at.row);
     rotation *const memory = team_memory(all);
-    await_launch_before(&src, memory + threadIdx.x % TEAM);
-    const raw_position position(all.angles, at.row);
+    await_launch_before(memory + threadIdx.x % TEAM, src, dst, position.from);
+    position.read(all.angles);
     team_rotations<T> turns(all, memory);
     raw<T, V> words[TEAM_HEADS][2] = {};
 #pragma unroll
@@ -37,6 +39,8 @@ __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_argume
     if (norms)
         weights.read(side.weights, min(at.row.head, side.heads - 1), at.vector);
     const int slot = caches ? find_slot(all.cache, at.row) : -1;
+    turns.find_steps(all.angles);
+    begin_launch_after(); /* not earlier, as its first instructions would delay these */
     turns.make(all.angles, position.find(all.angles, at.row.token), all.angles.contains(at.row.token));
     float y[TEAM_HEADS][2][V], squares[TEAM_HEADS], w[2][V];
 #pragma unroll
@@ -64,14 +68,13 @@ __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_argume
             norm_unit<T>(all, squares[i], w, y[i]);
         encode<E>(y[i], turn, at.which != VALUES);
         if (side.dst.data != nullptr) {
-            T *const to = lrpe::first_row<T>(side.dst, row);
+            T *const to = dst + i * at.step * side.dst.h;
             raw<T, V>::write(to + at.vector[0], y[i][0]);
             raw<T, V>::write(to + at.vector[1], y[i][1]);
         }
         if (slot >= 0)
             write_cached_head<T>(all.cache, side.cache, slot, row.head, at.vector, y[i]);
     }
-    begin_launch_after();
 }
 
 inline constexpr variant_word line_name = "qk_line";
@@ -116,7 +119,8 @@ static line_angles describe_angles(const copes_lrpe_problem &problem)
 {
     const int shift = (int)(problem.segment[0].theta_begin - problem.segment[0].begin);
     const int step = (int)problem.theta.stride[1];
-    return {problem.positions.data,
+    const bool placed = problem.positions.data != nullptr;
+    return {placed ? problem.positions.data : problem.theta.data,
             static_cast<const float *>(problem.theta.data) + shift * step,
             problem.positions.stride[1],
             problem.positions.stride[2],
@@ -127,7 +131,8 @@ static line_angles describe_angles(const copes_lrpe_problem &problem)
             problem.amplitude,
             (int)problem.prefix,
             (int)problem.length,
-            problem.positions_dtype == COPES_I64,
+            placed && problem.positions_dtype == COPES_I64,
+            placed,
             problem.counted};
 }
 
@@ -155,7 +160,8 @@ static const char *describe_line(const gpu_device &device, const copes_qk_proble
     const double tokens = (double)rotate.b * (double)shape.n;
     if (tokens * teams > (double)(has_norm(problem) ? MOST_NORMED : MOST_PLAIN) * device.multiprocessors)
         return "there are more tokens than a device has at a time";
-    const int splits = lrpe::times(teams, MOST_TEAMS);
+    const bool few = tokens * teams <= device.multiprocessors;
+    const int splits = lrpe::times(teams, few ? FEW_TEAMS : MOST_TEAMS);
     const double blocks = tokens * splits;
     if (teams == 0 || blocks == 0)
         return "there are no rows";

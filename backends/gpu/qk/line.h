@@ -8,8 +8,9 @@
 namespace COPES_GPU::qk
 {
 
-/* Threads of a team, the heads of each, and the teams and threads of a block. */
-enum { TEAM = 32, TEAM_HEADS = 2, MOST_TEAMS = 10, LINE_THREADS = MOST_TEAMS * TEAM };
+/* Threads of a team, the heads of each, and the teams and threads of a block. Where there are fewer teams than multiprocessors,
+ * blocks have FEW_TEAMS, so that more multiprocessors have one. */
+enum { TEAM = 32, TEAM_HEADS = 2, FEW_TEAMS = 2, MOST_TEAMS = 10, LINE_THREADS = MOST_TEAMS * TEAM };
 
 /* q, k or v. */
 struct line_side {
@@ -21,14 +22,14 @@ struct line_side {
 
 /* Angles of integers on a line, of lrpe::anywhere_plan what is of use here. */
 struct line_angles {
-    const void *positions; /* int64 or int32; nullptr: tokens count */
+    const void *positions; /* int64 or int32; where tokens alone count, any other address */
     const float *theta;
     int64_t entry, token; /* strides of positions */
     int64_t offset;
     int step, end; /* theta's stride, and how many angles turn */
     float sign, amplitude;
     int prefix, length;
-    bool wide, counted; /* int64; do tokens count? */
+    bool wide, placed, counted; /* int64; are there positions; do tokens count? */
 
     __device__ __forceinline__ bool contains(int at) const
     {
@@ -63,14 +64,18 @@ DEVICE rotation *team_memory(const line_arguments &all)
 
 /* A token's position, of which what is read stays as it is until it is waited for. */
 struct raw_position {
+    const uint32_t *from;
     uint32_t low, high;
 
-    __device__ __forceinline__ raw_position(const line_angles &angles, const lrpe::block_place &place) : low(0), high(0)
+    __device__ __forceinline__ raw_position(const line_angles &angles, const lrpe::block_place &place)
+        : from(static_cast<const uint32_t *>(angles.positions)), high(0)
     {
-        if (angles.positions == nullptr || !angles.contains(place.token))
-            return;
         const int64_t at = place.entry * angles.entry + place.token * angles.token;
-        const uint32_t *const from = static_cast<const uint32_t *>(angles.positions) + (angles.wide ? 2 * at : at);
+        if (angles.contains(place.token))
+            from += angles.wide ? 2 * at : at;
+    }
+    __device__ __forceinline__ void read(const line_angles &angles)
+    {
         low = from[0];
         if (angles.wide)
             high = from[1];
@@ -80,7 +85,7 @@ struct raw_position {
         if (!angles.contains(token))
             return 0;
         const uint64_t read = angles.wide ? (uint64_t)high << 32 | low : (uint64_t)(int64_t)(int32_t)low;
-        return (int64_t)(read + (uint64_t)angles.offset +
+        return (int64_t)((angles.placed ? read : 0) + (uint64_t)angles.offset +
                          (angles.counted ? (uint64_t)(int64_t)(token - angles.prefix) : 0));
     }
 };
@@ -93,25 +98,42 @@ template <typename T> struct team_rotations {
     rotation *made;
     unsigned k, lanes;
     float theta[2]; /* on their way */
+    angle_step step[2];
 
     __device__ __forceinline__ team_rotations(const line_arguments &all, rotation *memory)
         : made(memory), k((unsigned)all.k), lanes((unsigned)all.lanes)
     {
         read_thetas(all.angles, threadIdx.x % TEAM);
     }
-    /* Every thread of the block must call this, once. */
+    /* The steps of a thread's first two angles, while the position is under way. */
+    __device__ __forceinline__ void find_steps(const line_angles &angles)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            step[i] = step_of(angles.sign * theta[i]);
+            settle(step[i].high);
+            settle(step[i].low);
+        }
+    }
+    /* Every thread of the team must call this, once, after find_steps. */
     __device__ __forceinline__ void make(const line_angles &angles, int64_t position, bool turns)
     {
         if (position == (int32_t)position) {
 #pragma unroll 1
-            for (unsigned at = threadIdx.x % TEAM; at < k; at += 2 * TEAM, read_thetas(angles, at)) {
+            for (unsigned at = threadIdx.x % TEAM;;) {
                 rotation two[2];
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    two[i] = find_narrow_rotation<EXACTLY>(step_of(angles.sign * theta[i]), (int32_t)position, turns);
-                write(at, amplify(two[0], angles.amplitude));
+                    two[i] = find_narrow_rotation<EXACTLY>(step[i], (int32_t)position, turns);
+                if (at < k)
+                    write(at, amplify(two[0], angles.amplitude));
                 if (at + TEAM < k)
                     write(at + TEAM, amplify(two[1], angles.amplitude));
+                at += 2 * TEAM;
+                if (at >= k)
+                    break;
+                read_thetas(angles, at);
+                find_steps(angles);
             }
         } else {
             make_wide(angles, *this, position, turns);

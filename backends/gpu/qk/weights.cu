@@ -24,7 +24,7 @@ __global__ void LAUNCH_BOUNDS(SUM_THREADS, 1) qk_weights(GPU_PARAMETER weight_su
     const int64_t column = (int64_t)(blockIdx.x - (keys != 0 ? all.blocks : 0)) * SUM_LANES + threadIdx.x % SUM_LANES;
     const bool live = column < columns;
     const float *from = side.sums + (live ? column : 0);
-    await_launch_before(&from, memory + threadIdx.x);
+    await_launch_before(memory + threadIdx.x, from);
     const long_sum own = sum_of_slots(from, columns, threadIdx.x / SUM_LANES, SUM_THREADS / SUM_LANES, side.slots);
     const float total = sum_of_columns<SUM_LANES, SUM_THREADS>(own.sum);
     const copes_view &view = all.gradient[keys];

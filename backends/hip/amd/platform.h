@@ -66,7 +66,7 @@ DEVICE bool any_of_block(bool value)
 }
 
 /* Has a value computed by here, and not again later: what it was computed from needs no registers any more. */
-DEVICE void settle(float &value)
+template <typename Value> DEVICE void settle(Value &value)
 {
     asm volatile("" : "+v"(value));
 }

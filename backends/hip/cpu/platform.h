@@ -114,7 +114,7 @@ DEVICE bool any_of_block(bool value)
 }
 
 /* Where registers are few, has a value computed by here, and not again later. */
-DEVICE void settle(float &)
+template <typename Value> DEVICE void settle(Value &)
 {
 }
 
