@@ -10,7 +10,7 @@ namespace COPES_GPU::qk
 
 /* Threads of a team, the heads of each, and the teams and threads of a block. Where there are fewer teams than multiprocessors,
  * blocks have FEW_TEAMS, so that more multiprocessors have one. */
-enum { TEAM = 32, TEAM_HEADS = 2, FEW_TEAMS = 2, MOST_TEAMS = 10, LINE_THREADS = MOST_TEAMS * TEAM };
+enum { TEAM = 32, TEAM_HEADS = 2, FEW_TEAMS = 2, MOST_TEAMS = 8, LINE_THREADS = MOST_TEAMS * TEAM };
 
 /* q, k or v. */
 struct line_side {
@@ -20,9 +20,10 @@ struct line_side {
     int heads;
 };
 
-/* Angles of integers on a line, of lrpe::anywhere_plan what is of use here. */
+/* Angles of integers on a line, of lrpe::anywhere_plan what is of use here. Without positions a thread reads a word of theta in
+ * their place and leaves it, so that no branch delays the read. */
 struct line_angles {
-    const void *positions; /* int64 or int32; where tokens alone count, any other address */
+    const void *positions; /* int64 or int32 */
     const float *theta;
     int64_t entry, token; /* strides of positions */
     int64_t offset;
@@ -97,15 +98,15 @@ template <typename T> struct team_rotations {
     static constexpr bool EXACTLY = sizeof(T) == 4;
     rotation *made;
     unsigned k, lanes;
-    float theta[2]; /* on their way */
-    angle_step step[2];
+    float theta[2];     /* on their way */
+    angle_step step[2]; /* of their angles */
 
     __device__ __forceinline__ team_rotations(const line_arguments &all, rotation *memory)
         : made(memory), k((unsigned)all.k), lanes((unsigned)all.lanes)
     {
         read_thetas(all.angles, threadIdx.x % TEAM);
     }
-    /* The steps of a thread's first two angles, while the position is under way. */
+    /* The steps of the two angles whose thetas were read last. Those of the first two are made while the position is under way. */
     __device__ __forceinline__ void find_steps(const line_angles &angles)
     {
 #pragma unroll
