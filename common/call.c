@@ -61,7 +61,7 @@ static copes_status read_call(const copes_op *op, const copes_args *args, call_m
     call->info = copes_op_find(op->kind, family);
     if (call->info == NULL)
         return copes_fail(COPES_ERROR_OP, "op: kind is %d; it must be one of copes_kind, 1 to %d", (int)op->kind,
-                          (int)COPES_QK_NORM_ROPE_BACKWARD);
+                          (int)COPES_ATTENTION_MERGE_BACKWARD);
     COPES_TRY(check_reserved(call, (*family)->reserved));
     if (args == NULL)
         return copes_fail(COPES_ERROR_NULL, "%s: args is NULL; it must point to the tensors", call->info->name);

@@ -44,3 +44,11 @@ void *copes_view_data(const copes_tensor *tensor)
         return NULL;
     return tensor->data != NULL ? (void *)tensor->data : &somewhere;
 }
+
+copes_view copes_view_of(const copes_tensor *tensor)
+{
+    copes_view view = {.data = copes_view_data(tensor)};
+    for (int i = 0; i < tensor->rank; i++)
+        view.stride[i] = tensor->stride[i];
+    return view;
+}

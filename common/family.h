@@ -45,7 +45,7 @@ typedef struct copes_family {
     size_t reserved; /* where the reserved bytes of its attributes begin in copes_op; they go on to its end */
 } copes_family;
 
-extern const copes_family copes_family_act, copes_family_lrpe, copes_family_tpa, copes_family_qk;
+extern const copes_family copes_family_act, copes_family_lrpe, copes_family_tpa, copes_family_qk, copes_family_merge;
 
 /* An entry of a table of attributes or slots, each in memory of its own, as clients do not know its size. */
 #define COPES_ATTRIBUTE(...)                                                                                           \
@@ -61,8 +61,15 @@ extern const copes_family copes_family_act, copes_family_lrpe, copes_family_tpa,
 #define COPES_SLOT_INFO(slot, extent, may_lack, text) COPES_OUT_INFO(slot, extent, may_lack, text, 0, 0)
 
 extern const copes_attribute_info *const copes_act_attribute_table[],
-    *const copes_lrpe_attribute_table[], *const copes_tpa_attribute_table[], *const copes_qk_attribute_table[];
-enum { COPES_ACT_ATTRIBUTES = 2, COPES_LRPE_ATTRIBUTES = 14, COPES_TPA_ATTRIBUTES = 5, COPES_QK_ATTRIBUTES = 15 };
+    *const copes_lrpe_attribute_table[], *const copes_tpa_attribute_table[], *const copes_qk_attribute_table[],
+                                                                                 *const copes_merge_attribute_table[];
+enum {
+    COPES_ACT_ATTRIBUTES = 2,
+    COPES_LRPE_ATTRIBUTES = 14,
+    COPES_TPA_ATTRIBUTES = 5,
+    COPES_QK_ATTRIBUTES = 15,
+    COPES_MERGE_ATTRIBUTES = 1
+};
 
 /* The table's entry of a kind and its family; NULL for an unknown kind. */
 const copes_op_info *copes_op_find(copes_kind kind, const copes_family **family);
@@ -91,5 +98,8 @@ static inline bool copes_present(const copes_tensor *tensor)
 /* Where a tensor's view begins: NULL where the tensor is absent, somewhere where it has no data: as it has no elements,
  * or as the size of a workspace is asked for. NULL would be no address to step from, were it by 0. */
 void *copes_view_data(const copes_tensor *tensor);
+
+/* A view of all its dimensions. */
+copes_view copes_view_of(const copes_tensor *tensor);
 
 #endif

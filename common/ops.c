@@ -9,6 +9,7 @@
 #define OFFSETS COPES_SLOT_INFO("offsets", "(B)", 1, "added to the positions of each batch entry, on a line")
 #define WEIGHT(name, shape) COPES_SLOT_INFO(name, shape, 1, "RMSNorm's weights, of its type or float32")
 #define SCALE(name, summary) COPES_SLOT_INFO(name, "(1) or (Hk)", 1, summary)
+#define LSE_SHARES COPES_SLOT_INFO("lse_shares", "(S, B, N, H)", 0, "log sum exp of the shares; -inf or +inf: empty")
 #define CACHE(name, shape, summary) COPES_OUT_INFO(name, shape, 1, summary, 0, 1)
 
 static const copes_op_info ops[] = {
@@ -147,11 +148,40 @@ static const copes_op_info ops[] = {
         .attribute_count = COPES_QK_ATTRIBUTES,
         .attributes = copes_qk_attribute_table,
     },
+    {
+        .kind = COPES_ATTENTION_MERGE_FORWARD,
+        .name = "attention_merge_forward",
+        .family = "merge",
+        .summary = "attention over keys in shares, of that over each share and its log sum exp",
+        .in = {[COPES_MERGE_O_SHARES] = COPES_SLOT_INFO("o_shares", "(S, B, N, H, E)", 0, "outputs of the shares"),
+               [COPES_MERGE_LSE_SHARES] = LSE_SHARES},
+        .out = {[COPES_MERGE_OUT] = COPES_SLOT_INFO("o", "(B, N, H, E)", 0, "output"),
+                [COPES_MERGE_OUT_LSE] = COPES_SLOT_INFO("lse", "(B, N, H)", 1, "log sum exp of all scores")},
+        .attribute_count = COPES_MERGE_ATTRIBUTES,
+        .attributes = copes_merge_attribute_table,
+    },
+    {
+        .kind = COPES_ATTENTION_MERGE_BACKWARD,
+        .name = "attention_merge_backward",
+        .family = "merge",
+        .backward = 1,
+        .summary = "the gradient of attention_merge_forward",
+        .in = {[COPES_MERGE_O_SHARES] =
+                   COPES_SLOT_INFO("o_shares", "(S, B, N, H, E)", 1, "the forward's; needed by grad_lse_shares"),
+               [COPES_MERGE_LSE_SHARES] = LSE_SHARES,
+               [COPES_MERGE_GRAD_O] = COPES_SLOT_INFO("grad_o", "(B, N, H, E)", 0, "gradient of o"),
+               [COPES_MERGE_GRAD_LSE] = COPES_SLOT_INFO("grad_lse", "(B, N, H)", 1, "gradient of lse; without it 0")},
+        .out = {[COPES_MERGE_OUT] = COPES_SLOT_INFO("grad_o_shares", "(S, B, N, H, E)", 0, "gradient of o_shares"),
+                [COPES_MERGE_OUT_LSE] =
+                    COPES_SLOT_INFO("grad_lse_shares", "(S, B, N, H)", 1, "gradient of lse_shares")},
+        .attribute_count = COPES_MERGE_ATTRIBUTES,
+        .attributes = copes_merge_attribute_table,
+    },
 };
 
 static const copes_family *const families[] = {
-    &copes_family_act, &copes_family_act, &copes_family_lrpe, &copes_family_lrpe,
-    &copes_family_tpa, &copes_family_qk,  &copes_family_qk,
+    &copes_family_act, &copes_family_act, &copes_family_lrpe,  &copes_family_lrpe,  &copes_family_tpa,
+    &copes_family_qk,  &copes_family_qk,  &copes_family_merge, &copes_family_merge,
 };
 
 enum { OP_COUNT = sizeof ops / sizeof ops[0] };

@@ -125,6 +125,19 @@ typedef struct copes_qk_problem {
     copes_qk_cache k_cache, v_cache;
 } copes_qk_problem;
 
+typedef struct copes_merge_problem {
+    copes_log_base base;
+    int backward;
+    copes_dtype dtype;
+    int64_t shares, b, n, h, e;
+    copes_view o_shares;        /* (S, B, N, H, E); backward: absent without grad_lse_shares */
+    copes_view lse_shares;      /* (S, B, N, H) */
+    copes_view row;             /* (B, N, H, E): o, or grad_o */
+    copes_view lse;             /* (B, N, H): lse, or grad_lse; or absent */
+    copes_view grad_o_shares;   /* backward alone */
+    copes_view grad_lse_shares; /* likewise, or absent */
+} copes_merge_problem;
+
 typedef struct copes_problem {
     copes_kind kind;
     union {
@@ -132,6 +145,7 @@ typedef struct copes_problem {
         copes_lrpe_problem lrpe;
         copes_tpa_problem tpa;
         copes_qk_problem qk;
+        copes_merge_problem merge;
     };
 } copes_problem;
 
@@ -144,6 +158,8 @@ static inline copes_dtype copes_problem_dtype(const copes_problem *problem)
     case COPES_LRPE_BACKWARD: return problem->lrpe.dtype;
     case COPES_QK_NORM_ROPE_FORWARD:
     case COPES_QK_NORM_ROPE_BACKWARD: return problem->qk.dtype;
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD: return problem->merge.dtype;
     case COPES_TPA_DECODE: break;
     }
     return problem->tpa.dtype;

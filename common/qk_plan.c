@@ -1,14 +1,6 @@
 /* qk_norm_rope: the canonical problem of a checked call. */
 #include "common/qk.h"
 
-static copes_view view_of(const copes_tensor *tensor)
-{
-    copes_view view = {.data = copes_view_data(tensor)};
-    for (int i = 0; i < tensor->rank; i++)
-        view.stride[i] = tensor->stride[i];
-    return view;
-}
-
 /* (H, D), of a tensor that may lack the axis H. */
 static copes_view weight_view(const copes_tensor *tensor)
 {
@@ -34,14 +26,14 @@ static void plan_side(const copes_call *call, int which, copes_qk_side *side)
     side->weight_rows = weight->rank == 2 ? weight->shape[0] : 1;
     if (!call->info->backward)
         return;
-    side->rotate.x = view_of(call->in[COPES_QK_Q + which]);
+    side->rotate.x = copes_view_of(call->in[COPES_QK_Q + which]);
     side->grad_weight = weight_view(call->out[COPES_QK_GRAD_WQ + which]);
 }
 
 static copes_qk_cache plan_cache(const copes_call *call, int cache_slot, int scale_slot)
 {
     const copes_tensor *cache = call->out[cache_slot], *scale = call->in[scale_slot];
-    copes_qk_cache plan = {.data = view_of(cache), .scale = view_of(scale)};
+    copes_qk_cache plan = {.data = copes_view_of(cache), .scale = copes_view_of(scale)};
     if (copes_present(scale) && scale->shape[0] == 1)
         plan.scale.stride[0] = 0;
     return plan;
@@ -53,13 +45,13 @@ static void plan_caches(const copes_call *call, copes_qk_problem *problem)
     const copes_tensor *cache = copes_present(k_cache) ? k_cache : v_cache, *v = call->in[COPES_QK_V];
     if (!copes_present(cache))
         return;
-    problem->slots = view_of(call->in[COPES_QK_SLOTS]);
+    problem->slots = copes_view_of(call->in[COPES_QK_SLOTS]);
     problem->blocks = cache->shape[0];
     problem->page = cache->shape[1];
     problem->cache_dtype = cache->dtype == COPES_U8 ? COPES_F8_E4M3 : cache->dtype;
     problem->k_cache = plan_cache(call, COPES_QK_K_CACHE, COPES_QK_K_SCALE);
     problem->v_cache = plan_cache(call, COPES_QK_V_CACHE, COPES_QK_V_SCALE);
-    problem->v = view_of(v);
+    problem->v = copes_view_of(v);
     problem->v_heads = copes_present(v) ? v->shape[2] : 0;
     problem->e = copes_present(v) ? v->shape[3] : 0;
 }

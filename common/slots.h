@@ -8,7 +8,7 @@
 #define COPES_SLOT(member) ((int)(offsetof(copes_args, member) / sizeof(DLTensor *)))
 #define COPES_OUT_SLOT(member) (COPES_SLOT(member) - COPES_MAX_INPUTS)
 
-/* Of every kind: o or grad_x, which may replace an input, and lse, of those that have it. */
+/* Of every kind: the first output, such as o or grad_x, and lse, of those that have it. */
 enum { COPES_FIRST_OUT = 0, COPES_LSE_OUT = 1 };
 
 typedef enum copes_act_slot {
@@ -70,5 +70,16 @@ typedef enum copes_qk_out_slot {
     COPES_QK_GRAD_WQ = COPES_OUT_SLOT(qk_norm_rope_backward.grad_wq),
     COPES_QK_GRAD_WK = COPES_OUT_SLOT(qk_norm_rope_backward.grad_wk)
 } copes_qk_out_slot;
+
+typedef enum copes_merge_slot {
+    COPES_MERGE_O_SHARES = COPES_SLOT(attention_merge_backward.o_shares),
+    COPES_MERGE_LSE_SHARES = COPES_SLOT(attention_merge_backward.lse_shares),
+    COPES_MERGE_GRAD_O = COPES_SLOT(attention_merge_backward.grad_o),
+    COPES_MERGE_GRAD_LSE = COPES_SLOT(attention_merge_backward.grad_lse)
+} copes_merge_slot;
+typedef enum copes_merge_out_slot { /* in the backward those of the shares' gradients */
+                                    COPES_MERGE_OUT = COPES_OUT_SLOT(attention_merge_forward.o),
+                                    COPES_MERGE_OUT_LSE = COPES_OUT_SLOT(attention_merge_forward.lse)
+} copes_merge_out_slot;
 
 #endif

@@ -147,14 +147,6 @@ static copes_view factor_view(const copes_tensor *tensor, int axis)
     return view;
 }
 
-static copes_view plain_view(const copes_tensor *tensor)
-{
-    copes_view view = {.data = copes_view_data(tensor)};
-    for (int i = 0; i < tensor->rank; i++)
-        view.stride[i] = tensor->stride[i];
-    return view;
-}
-
 /* A scale as a number of ordinary size, from 2^least to 2^64 in magnitude, or else as one from 1/8 to 1 with an exponent,
  * so that float32 holds either. */
 typedef struct split_scale {
@@ -214,15 +206,15 @@ static void plan(const copes_call *call, copes_problem *out)
         .value_exponent = of_values.exponent,
         .weight_scale = weight_scale_of(dtype, s.m, of_values),
         .causal = attributes->causal,
-        .aq = plain_view(call->in[COPES_TPA_AQ]),
-        .bq = plain_view(call->in[COPES_TPA_BQ]),
+        .aq = copes_view_of(call->in[COPES_TPA_AQ]),
+        .bq = copes_view_of(call->in[COPES_TPA_BQ]),
         .ak = factor_view(call->in[COPES_TPA_AK], 3),
         .bk = factor_view(call->in[COPES_TPA_BK], 2),
         .av = factor_view(call->in[COPES_TPA_AV], 3),
         .bv = factor_view(call->in[COPES_TPA_BV], 2),
-        .kv_len = plain_view(call->in[COPES_TPA_KV_LEN]),
-        .o = plain_view(call->out[COPES_TPA_OUT]),
-        .lse = plain_view(call->out[COPES_TPA_OUT_LSE]),
+        .kv_len = copes_view_of(call->in[COPES_TPA_KV_LEN]),
+        .o = copes_view_of(call->out[COPES_TPA_OUT]),
+        .lse = copes_view_of(call->out[COPES_TPA_OUT_LSE]),
     };
 }
 

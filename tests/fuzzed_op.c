@@ -132,9 +132,14 @@ void fuzz_take_op(reader *from, copes_op *op)
             *scales[i] = take_real(from);
         op->tpa.causal = fuzz_take(from) % 3;
     } else if (op->kind ==
-               COPES_QK_NORM_ROPE_FORWARD) { /* or its backward, or none: the other kinds keep their bytes */
+               COPES_QK_NORM_ROPE_FORWARD) { /* or its backward, or a later kind: the other kinds keep their bytes */
         op->kind = (copes_kind)(op->kind + fuzz_take(from) % 3);
-        take_qk(from, &op->qk);
+        if (op->kind == COPES_ATTENTION_MERGE_FORWARD) { /* or its backward, or none */
+            op->kind = (copes_kind)(op->kind + fuzz_take(from) % 3);
+            op->merge.base = (copes_log_base)(fuzz_take(from) % 3);
+        } else {
+            take_qk(from, &op->qk);
+        }
     } else {
         take_lrpe(from, &op->lrpe);
     }
@@ -196,10 +201,26 @@ static void take_heads(reader *from, const copes_op *op, DLDataType type, fuzz_s
     shapes[OUT + COPES_QK_V_CACHE] = (fuzz_shape){4, {l[RQ], l[RK], keys, l[E]}, cache};
 }
 
+/* Of attention_merge. */
+static void take_shares(reader *from, const copes_op *op, DLDataType type, fuzz_shape shapes[FUZZ_SLOTS])
+{
+    const DLDataType single = {kDLFloat, 32, 1}, wide = type.bits < 64 ? single : type;
+    int64_t l[LENGTHS];
+    take_lengths(from, l);
+    shapes[COPES_MERGE_O_SHARES] = (fuzz_shape){5, {l[M], l[B], l[N], l[H], l[E]}, type};
+    shapes[COPES_MERGE_LSE_SHARES] = (fuzz_shape){4, {l[M], l[B], l[N], l[H]}, wide};
+    if (op->kind == COPES_ATTENTION_MERGE_BACKWARD) {
+        shapes[COPES_MERGE_GRAD_O] = (fuzz_shape){4, {l[B], l[N], l[H], l[E]}, type};
+        shapes[COPES_MERGE_GRAD_LSE] = (fuzz_shape){3, {l[B], l[N], l[H]}, wide};
+    }
+}
+
 void fuzz_take_shapes(reader *from, const copes_op *op, DLDataType usual, fuzz_shape shapes[FUZZ_SLOTS])
 {
     if (op->kind == COPES_TPA_DECODE)
         take_factors(from, usual, shapes);
     if (fuzz_is_qk(op))
         take_heads(from, op, usual, shapes);
+    if (op->kind == COPES_ATTENTION_MERGE_FORWARD || op->kind == COPES_ATTENTION_MERGE_BACKWARD)
+        take_shares(from, op, usual, shapes);
 }

@@ -25,7 +25,7 @@ bool fuzz_is_qk(const copes_op *op);
 /* A slot's tensor among those that go together; rank 0: any. */
 typedef struct fuzz_shape {
     int rank;
-    int64_t lengths[4];
+    int64_t lengths[5];
     DLDataType type;
 } fuzz_shape;
 

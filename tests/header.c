@@ -6,6 +6,7 @@ _Static_assert(sizeof(copes_act_attributes) == COPES_ATTRIBUTES_SIZE, "act");
 _Static_assert(sizeof(copes_lrpe_attributes) == COPES_ATTRIBUTES_SIZE, "lrpe");
 _Static_assert(sizeof(copes_tpa_attributes) == COPES_ATTRIBUTES_SIZE, "tpa");
 _Static_assert(sizeof(copes_qk_attributes) == COPES_ATTRIBUTES_SIZE, "qk");
+_Static_assert(sizeof(copes_merge_attributes) == COPES_ATTRIBUTES_SIZE, "merge");
 _Static_assert(sizeof(copes_op) == 8 + COPES_ATTRIBUTES_SIZE, "a kind, a reserved word, and attributes");
 _Static_assert(offsetof(copes_lrpe_attributes, grid) == 24, "no gap before the first list");
 _Static_assert(offsetof(copes_qk_attributes, grid) == 16, "likewise");
@@ -25,6 +26,13 @@ _Static_assert(offsetof(copes_qk_norm_rope_forward_slots, q_out) == FIRST_OUT * 
 _Static_assert(offsetof(copes_qk_norm_rope_backward_slots, grad_q) == FIRST_OUT * sizeof(DLTensor *),
                "qk_norm_rope_backward's");
 _Static_assert(offsetof(copes_qk_norm_rope_forward_slots, wk) == offsetof(copes_qk_norm_rope_backward_slots, wk),
+               "what both directions take has one place");
+_Static_assert(offsetof(copes_attention_merge_forward_slots, o) == FIRST_OUT * sizeof(DLTensor *),
+               "attention_merge_forward's");
+_Static_assert(offsetof(copes_attention_merge_backward_slots, grad_o_shares) == FIRST_OUT * sizeof(DLTensor *),
+               "attention_merge_backward's");
+_Static_assert(offsetof(copes_attention_merge_forward_slots, lse_shares) ==
+                   offsetof(copes_attention_merge_backward_slots, lse_shares),
                "what both directions take has one place");
 
 copes_status header_as_c(copes_context *context, const copes_op *op, const copes_args *args);

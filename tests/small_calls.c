@@ -113,6 +113,23 @@ const small_call small_calls[] = {
       [SMALL_OUT + COPES_QK_GRAD_WQ] = {8, 16},
       [SMALL_OUT + COPES_QK_GRAD_WK] = {16}},
      {4, 4, 2, [COPES_QK_WQ] = 2, 1, [COPES_QK_GRAD_Q_OUT] = 4, 4, [SMALL_OUT] = 4, 4, 2, 1}},
+    {"merged shares",
+     {.kind = COPES_ATTENTION_MERGE_FORWARD},
+     {{5, 2, 3, 4, 33}, {5, 2, 3, 4}, [SMALL_OUT] = {2, 3, 4, 33}, [SMALL_OUT + 1] = {2, 3, 4}},
+     {5, 4, [SMALL_OUT] = 4, [SMALL_OUT + 1] = 3}},
+    {"more shares than scratch memory takes",
+     {.kind = COPES_ATTENTION_MERGE_FORWARD, .merge = {.base = COPES_LOG_BASE_2}},
+     {{30000, 1, 1, 1, 2}, {30000, 1, 1, 1}, [SMALL_OUT] = {1, 1, 1, 2}},
+     {5, 4, [SMALL_OUT] = 4}},
+    {"gradients of shares",
+     {.kind = COPES_ATTENTION_MERGE_BACKWARD},
+     {{5, 2, 3, 4, 33},
+      {5, 2, 3, 4},
+      {2, 3, 4, 33},
+      {2, 3, 4},
+      [SMALL_OUT] = {5, 2, 3, 4, 33},
+      [SMALL_OUT + 1] = {5, 2, 3, 4}},
+     {5, 4, 4, 3, [SMALL_OUT] = 5, [SMALL_OUT + 1] = 4}},
 };
 const int small_call_count = sizeof small_calls / sizeof small_calls[0];
 
@@ -144,6 +161,11 @@ static DLDataType type_of(const small_call *call, int i, DLDataType type)
             return wide;
         return i == COPES_QK_THETA ? single : type;
     case COPES_QK_NORM_ROPE_FORWARD: return i == COPES_QK_THETA ? single : i == COPES_QK_SLOTS ? whole : type;
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD:
+        if (i == COPES_MERGE_LSE_SHARES || i == COPES_MERGE_GRAD_LSE)
+            return wide;
+        break;
     default: break;
     }
     return i == SMALL_OUT + COPES_LSE_OUT ? wide : type; /* lse, or theta's gradient */

@@ -15,7 +15,7 @@ enum {
 typedef struct small_call {
     const char *name;
     copes_op op;
-    int64_t shapes[SMALL_TENSORS][4]; /* of in[0 .. 12], out[0 .. 3] */
+    int64_t shapes[SMALL_TENSORS][5]; /* of in[0 .. 12], out[0 .. 3] */
     int ranks[SMALL_TENSORS];         /* 0: no such tensor */
 } small_call;
 
@@ -26,7 +26,7 @@ extern const int small_call_count;
 typedef struct small_tensors {
     _Alignas(64) unsigned char memory[SMALL_TENSORS][SMALL_ROOM];
     size_t bytes[SMALL_TENSORS];
-    int64_t shapes[SMALL_TENSORS][4];
+    int64_t shapes[SMALL_TENSORS][5];
     DLTensor tensors[SMALL_TENSORS];
     copes_args args;
 } small_tensors;

@@ -26,7 +26,7 @@ class Complete(CommandTest):
 
     def test_flags_are_those_of_the_help(self):
         operators = [word for word in words("run") if not word.startswith("-")]
-        self.assertEqual(len(operators), 5)
+        self.assertEqual(len(operators), 6)
         for line in [("run", op) for op in operators] + [("sample", "x"), ("check",), ("bench",), ("explain",)]:
             done = copes(line[0], *(line[1:] if line[0] == "run" else ()), "--help")
             if "this build has no" not in done.stderr:

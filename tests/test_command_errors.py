@@ -23,7 +23,8 @@ class Refusals(CommandTest):
     def test_usage(self):
         self.refuse(2, "no command given; .*")
         self.refuse(2, '"walk" is not a command; .*', "walk")
-        self.refuse(2, "run needs an operator first: one of act, lrpe_rotate, lrpe_cosine, tpa_decode, qk_norm_rope", "run")
+        self.refuse(2, "run needs an operator first: one of act, lrpe_rotate, lrpe_cosine, tpa_decode, qk_norm_rope, "
+                    "attention_merge", "run")
         self.refuse(2, "run needs an operator first: .*", "run", "--in", "x")
         self.refuse(2, '"lrpe" is not an operator; it must be one of act, lrpe_rotate, .*', "run", "lrpe")
         self.refuse(2, "run needs --in FILE.safetensors", "run", "act", "--out", "y")
@@ -68,7 +69,7 @@ class Refusals(CommandTest):
                             ("run lrpe_rotate --backward --gard-theta", "--grad-theta"), ("run act --ni x", "--in"), ("sample --hlep", "--help"),
                             ("run act --act sliu", "silu"), ("run act --device cpuu", "cpu"), ("sample x --sede 2", "--seed")):
             self.refuse(2, ".*; did you mean " + re.escape(meant) + r"\?", *line.split())
-        for line in ("walk", "x", "run attention", "run act --seed 1", "run act --act tanh", "run act --n 2", "run act --i x", "sample x --y",
+        for line in ("walk", "x", "run convolution", "run act --seed 1", "run act --act tanh", "run act --n 2", "run act --i x", "sample x --y",
                      "run tpa_decode --" + 70 * "l", "run lrpe_rotate --backward --lse"):
             self.assertNotIn("did you mean", copes(*line.split()).stderr)
         for line, meant in (("check --varaints", "--variants"), ("check lrpe_cosin", "lrpe_cosine"), ("bench md_lrpe", "md_lrpe_cosine"),
@@ -153,8 +154,9 @@ class Lists(CommandTest):
         lrpe = common | rotation | {"lse", "grad-theta"}
         qk = files | rotation | {"eps", "weight-offset", "norm-over", "round-between", "k-out", "grad-k", "grad-wq", "grad-wk"}
         tpa = {"in", "out", "scale", "scale-q", "scale-k", "scale-v", "causal", "lse", "device"}
+        merge = {"in", "out", "base", "lse", "grad-lse-shares", "backward", "device"}
         for op, flags in (("act", common), ("lrpe_rotate", lrpe), ("lrpe_cosine", lrpe), ("tpa_decode", tpa),
-                          ("qk_norm_rope", qk)):
+                          ("qk_norm_rope", qk), ("attention_merge", merge)):
             done = copes("run", op, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             self.assertEqual(set(re.findall(r"--([a-z-]+)", done.stdout)), flags)
@@ -183,7 +185,8 @@ class Lists(CommandTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         blocks = {block.split(":")[0]: block for block in done.stdout.split("\n\n")}
         self.assertEqual(list(blocks), ["act_forward", "act_backward", "lrpe_forward", "lrpe_backward", "tpa_decode",
-                                        "qk_norm_rope_forward", "qk_norm_rope_backward"])
+                                        "qk_norm_rope_forward", "qk_norm_rope_backward", "attention_merge_forward",
+                                        "attention_merge_backward"])
         self.assertRegex(blocks["act_forward"], r"(?m)^  attribute act +none\|relu\|sigmoid\|silu\|softmax .*; default none$")
         self.assertRegex(blocks["act_backward"], r"(?m)^  command +copes run act --backward$")
         self.assertRegex(blocks["lrpe_forward"], r"(?m)^  command +copes run lrpe_rotate$\n +copes run lrpe_cosine$")

@@ -75,6 +75,16 @@ static const struct {
     MEMBER(qk_norm_rope_backward, grad_k),
     MEMBER(qk_norm_rope_backward, grad_wq),
     MEMBER(qk_norm_rope_backward, grad_wk),
+    MEMBER(attention_merge_forward, o_shares),
+    MEMBER(attention_merge_forward, lse_shares),
+    MEMBER(attention_merge_forward, o),
+    MEMBER(attention_merge_forward, lse),
+    MEMBER(attention_merge_backward, o_shares),
+    MEMBER(attention_merge_backward, lse_shares),
+    MEMBER(attention_merge_backward, grad_o),
+    MEMBER(attention_merge_backward, grad_lse),
+    MEMBER(attention_merge_backward, grad_o_shares),
+    MEMBER(attention_merge_backward, grad_lse_shares),
 };
 
 enum { MEMBERS = sizeof members / sizeof members[0] };
@@ -101,7 +111,7 @@ END_TEST
 
 START_TEST(tables_end)
 {
-    ck_assert_uint_eq(copes_op_count(), COPES_QK_NORM_ROPE_BACKWARD);
+    ck_assert_uint_eq(copes_op_count(), COPES_ATTENTION_MERGE_BACKWARD);
     for (size_t i = 0; i < copes_op_count(); i++)
         ck_assert_int_eq(copes_op_at(i)->kind, (int)i + 1);
     ck_assert_ptr_null(copes_op_at(copes_op_count()));
@@ -175,7 +185,7 @@ START_TEST(bound_names_the_call)
     ck_assert_str_eq(copes_last_error(), "call 2: act_forward: x is NULL; it must be a tensor");
     ops[0].kind = (copes_kind)99;
     ck_assert_int_eq(copes_workspace_bound(context, ops, args, 3, &size), COPES_ERROR_OP);
-    ck_assert_str_eq(copes_last_error(), "call 0: op: kind is 99; it must be one of copes_kind, 1 to 7");
+    ck_assert_str_eq(copes_last_error(), "call 0: op: kind is 99; it must be one of copes_kind, 1 to 9");
     ck_assert_uint_eq(size, 77);
     free(tensors);
     copes_context_destroy(context);

@@ -276,6 +276,34 @@ START_TEST(sums_that_cancel_have_sizes)
 }
 END_TEST
 
+/* Two shares of weights 1/4 and 3/4, an empty one whose o is NaN, and a row of empty ones. */
+START_TEST(merge_has_its_known_values)
+{
+    static room shares, lses, out, lse, grad_o, grad_lse;
+    filled(&shares, 5, (int64_t[]){3, 1, 1, 2, 1}, (double[]){8, NAN, 4, NAN, NAN, NAN});
+    filled(&lses, 4, (int64_t[]){3, 1, 1, 2}, (double[]){5, -INFINITY, 5 + log2(3), INFINITY, -INFINITY, INFINITY});
+    copes_op op = {.kind = COPES_ATTENTION_MERGE_FORWARD, .merge = {.base = COPES_LOG_BASE_2}};
+    oracle_args args = {.in = {[COPES_MERGE_O_SHARES] = &shares.tensor, [COPES_MERGE_LSE_SHARES] = &lses.tensor}};
+    shaped(&lse, 0, NULL);
+    oracle_infer(&op, &args, COPES_MERGE_OUT_LSE, &lse.tensor);
+    args.out[COPES_MERGE_OUT_LSE] = &lse.tensor;
+    const double *o = run_one(&op, &args, &out);
+    expect_near(o[0], 5);
+    expect_near(lse.value[0], 7);
+    ck_assert(o[1] == 0 && lse.value[1] == -INFINITY);
+    op.kind = COPES_ATTENTION_MERGE_BACKWARD;
+    args.in[COPES_MERGE_GRAD_O] = filled(&grad_o, 4, (int64_t[]){1, 1, 2, 1}, (double[]){2, 1});
+    args.in[COPES_MERGE_GRAD_LSE] = filled(&grad_lse, 3, (int64_t[]){1, 1, 2}, (double[]){10, 1});
+    oracle_infer(&op, &args, COPES_MERGE_OUT_LSE, &lse.tensor);
+    const double *grad = run_one(&op, &args, &out);
+    expect_near(grad[0], 2 / 4.);
+    expect_near(grad[2], 2 * 3 / 4.);
+    expect_near(lse.value[0], (log(2) * 2 * (8 - 5) + 10) / 4);
+    expect_near(lse.value[2], (log(2) * 2 * (4 - 5) + 10) * 3 / 4);
+    ck_assert(grad[1] == 0 && grad[3] == 0 && grad[4] == 0 && lse.value[1] == 0 && lse.value[4] == 0);
+}
+END_TEST
+
 START_TEST(gradients_that_cancel_have_sizes)
 {
     static room o, g, out;
@@ -307,6 +335,7 @@ int main(void)
     tcase_add_test(tests, lrpe_activates_first);
     tcase_add_test(tests, attention_has_its_known_values);
     tcase_add_test(tests, sums_that_cancel_have_sizes);
+    tcase_add_test(tests, merge_has_its_known_values);
     tcase_add_test(tests, gradients_that_cancel_have_sizes);
     suite_add_tcase(suite, tests);
     return suite_run(suite);

@@ -34,9 +34,9 @@ static void softmax_backward(call_case *call)
 }
 
 static const refusal forward_rows[] = {
-    {COPES_ERROR_OP, BY_ALL, {{KIND, 0, 0, 0, 0}}, "op: kind is 0; it must be one of copes_kind, 1 to 7"},
-    {COPES_ERROR_OP, BY_ALL, {{KIND, 0, 0, 8, 0}}, "op: kind is 8; it must be one of copes_kind, 1 to 7"},
-    {COPES_ERROR_OP, BY_ALL, {{KIND, 0, 0, -1, 0}}, "op: kind is -1; it must be one of copes_kind, 1 to 7"},
+    {COPES_ERROR_OP, BY_ALL, {{KIND, 0, 0, 0, 0}}, "op: kind is 0; it must be one of copes_kind, 1 to 9"},
+    {COPES_ERROR_OP, BY_ALL, {{KIND, 0, 0, 10, 0}}, "op: kind is 10; it must be one of copes_kind, 1 to 9"},
+    {COPES_ERROR_OP, BY_ALL, {{KIND, 0, 0, -1, 0}}, "op: kind is -1; it must be one of copes_kind, 1 to 9"},
     {COPES_ERROR_NULL, BY_ALL, {{ABSENT, X, 0, 0, 0}}, "act_forward: x is NULL; it must be a tensor"},
     {COPES_ERROR_NULL, BY_SIZE_AND_RUN, {{ABSENT, OUT, 0, 0, 0}}, "act_forward: o is NULL; it must be a tensor"},
     {COPES_ERROR_NULL,

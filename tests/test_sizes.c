@@ -9,12 +9,20 @@
 
 static const DLDevice cpu = {kDLCPU, 0};
 
+/* Asked for, and had: a build without OpenMP has one. */
+enum { THREADS = 3 };
+#ifdef _OPENMP
+enum { HAS_THREADS = THREADS };
+#else
+enum { HAS_THREADS = 1 };
+#endif
+
+enum { SLOTS = 14, OUT = 12, RANK = 5 };
+
 typedef struct sized_tensor {
     DLTensor view;
-    int64_t shape[4], stride[4];
+    int64_t shape[RANK], stride[RANK];
 } sized_tensor;
-
-enum { SLOTS = 14, OUT = 12 };
 
 /* Of in[0 .. 11] and out[0 .. 1]. */
 typedef struct sized_call {
@@ -24,7 +32,7 @@ typedef struct sized_call {
 } sized_call;
 
 /* Lengths of 0 end the shape. Inputs have strides of 0, outputs are compact, and none has data. */
-static void add(sized_call *call, int slot, int bits, const int64_t (*shape)[4])
+static void add(sized_call *call, int slot, int bits, const int64_t (*shape)[RANK])
 {
     sized_tensor *to = &call->tensors[slot];
     memcpy(to->shape, *shape, sizeof to->shape);
@@ -32,19 +40,19 @@ static void add(sized_call *call, int slot, int bits, const int64_t (*shape)[4])
                           .dtype = {kDLFloat, (uint8_t)bits, 1},
                           .shape = to->shape,
                           .strides = slot < OUT ? to->stride : NULL};
-    while (to->view.ndim < 4 && to->shape[to->view.ndim] > 0)
+    while (to->view.ndim < RANK && to->shape[to->view.ndim] > 0)
         to->view.ndim++;
     *(slot < OUT ? &call->args.in[slot] : &call->args.out[slot - OUT]) = &to->view;
 }
 
-#define ADD(call, slot, bits, ...) add(call, slot, bits, &(const int64_t[4]){__VA_ARGS__})
+#define ADD(call, slot, bits, ...) add(call, slot, bits, &(const int64_t[RANK]){__VA_ARGS__})
 
 /* A thread's memory holds at least one row of so many elements, of 4 bytes or more. What is in the context's scratch
  * memory is no part of the workspace. */
-static bool suffices(size_t size, int64_t row, int threads)
+static bool suffices(size_t size, int64_t row)
 {
     enum { SCRATCH = 192 * 1024 };
-    return row * 4 <= SCRATCH || size / (size_t)threads / 4 >= (size_t)row;
+    return row * 4 <= SCRATCH || size / HAS_THREADS / 4 >= (size_t)row;
 }
 
 /* Outputs that are small enough, and all inputs, since they are broadcast, get memory: the call then must not run. */
@@ -63,7 +71,7 @@ static void expect_refused(copes_context *context, sized_call *call)
 /* Is the call refused? `row`: the longest that a thread has in memory. */
 static bool check(sized_call *call, int64_t row, const char *what)
 {
-    enum { POISON = 0x5a5a, THREADS = 3 };
+    enum { POISON = 0x5a5a };
     const copes_context_options options = {.threads = THREADS};
     copes_context *context;
     size_t size = POISON;
@@ -71,7 +79,7 @@ static bool check(sized_call *call, int64_t row, const char *what)
     const copes_status status = copes_workspace_size(context, &call->op, &call->args, &size);
     ck_assert_msg(status == COPES_OK || status == COPES_ERROR_SIZE, "%s: %s", what, copes_last_error());
     if (status == COPES_OK) {
-        ck_assert_msg(suffices(size, row, THREADS), "%s: a workspace of %zu bytes", what, size);
+        ck_assert_msg(suffices(size, row), "%s: a workspace of %zu bytes", what, size);
     } else {
         ck_assert_uint_eq(size, POISON);
         expect_refused(context, call);
@@ -204,6 +212,29 @@ START_TEST(act_of_all_lengths)
 }
 END_TEST
 
+/* Shares, of which a thread has the weights of all. */
+START_TEST(merge_of_all_lengths)
+{
+    int refused = 0;
+    for (int power = 1; power <= 58; power++)
+        for (int backward = 0; backward < 2; backward++) {
+            const int64_t s = INT64_C(1) << power;
+            sized_call call = {
+                .op = {.kind = backward ? COPES_ATTENTION_MERGE_BACKWARD : COPES_ATTENTION_MERGE_FORWARD}};
+            ADD(&call, COPES_MERGE_O_SHARES, 16, s, 1, 1, 1, 1);
+            ADD(&call, COPES_MERGE_LSE_SHARES, 32, s, 1, 1, 1);
+            if (backward)
+                ADD(&call, COPES_MERGE_GRAD_O, 16, 1, 1, 1, 1);
+            if (backward)
+                ADD(&call, OUT + COPES_MERGE_OUT, 16, s, 1, 1, 1, 1);
+            else
+                ADD(&call, OUT + COPES_MERGE_OUT, 16, 1, 1, 1, 1);
+            refused += check(&call, s, "attention_merge");
+        }
+    ck_assert_int_gt(refused, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("sizes");
@@ -214,6 +245,7 @@ int main(void)
     tcase_add_test(tests, lrpe_of_all_lengths);
     tcase_add_test(tests, qk_of_all_lengths);
     tcase_add_test(tests, act_of_all_lengths);
+    tcase_add_test(tests, merge_of_all_lengths);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 static const size_t guard = (size_t)1 << 20;
-static const char *const families[] = {"act", "lrpe_rotate", "lrpe_cosine", "tpa_decode", "qk_norm_rope"};
+static const char *const families[] = {"act",        "lrpe_rotate",  "lrpe_cosine",
+                                       "tpa_decode", "qk_norm_rope", "attention_merge"};
 
 typedef struct errand {
     const char *family;

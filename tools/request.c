@@ -73,7 +73,8 @@ static void print_example(FILE *stream, const char *name, bool backward)
                     {"lrpe_rotate", " --act silu --offset 4096", " --act silu --offset 4096"},
                     {"lrpe_cosine", " --act silu", " --act silu"},
                     {"tpa_decode", " --lse", ""},
-                    {"qk_norm_rope", " --k-out", " --grad-k"}};
+                    {"qk_norm_rope", " --k-out", " --grad-k"},
+                    {"attention_merge", " --lse", " --grad-lse-shares"}};
     const size_t count = sizeof examples / sizeof *examples;
     size_t i = 0;
     while (i < count && strcmp(name, examples[i].name) != 0)

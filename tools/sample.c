@@ -14,7 +14,8 @@ static const char help[] =
     "usage: copes sample OUT.safetensors [OP] [FLAG ...]\n"
     "\n"
     "Writes x (B, N, H, D) of normal random numbers, and theta (1, D / 2) of RoPE with base 10000 in float32. With OP it\n"
-    "writes what `copes run OP` reads, the gradients of its backward, too; a cache has N tokens and a query is one.\n"
+    "writes what `copes run OP` reads, the gradients of its backward, too; a cache has N tokens and a query is one, and\n"
+    "attention_merge has 4 shares.\n"
     "  --batch B                   default 2\n"
     "  --n N                       default 1024\n"
     "  --head H                    default 12\n"
@@ -87,7 +88,7 @@ static void put(void *data, size_t index, int32_t dtype, double value)
 }
 
 /* What is in the file for an operator (NULL: for none), in order. Lengths are letters: B, N, H and D as in the help, C is 2 D,
- * R the rank of a query. Theta is not random. */
+ * R the rank of a query, S shares. Theta is not random. */
 static const struct {
     const char *operator, * name, *shape;
 } tensors[] = {{NULL, "x", "BNHD"},
@@ -112,9 +113,13 @@ static const struct {
                {"qk_norm_rope", "wq", "D"},
                {"qk_norm_rope", "wk", "D"},
                {"qk_norm_rope", "grad_q_out", "BNHD"},
-               {"qk_norm_rope", "grad_k_out", "BNHD"}};
+               {"qk_norm_rope", "grad_k_out", "BNHD"},
+               {"attention_merge", "o_shares", "SBNHD"},
+               {"attention_merge", "lse_shares", "SBNH"},
+               {"attention_merge", "grad_o", "BNHD"},
+               {"attention_merge", "grad_lse", "BNH"}};
 
-enum { TENSORS = sizeof tensors / sizeof *tensors, MOST = 8, RANK = 16 };
+enum { TENSORS = sizeof tensors / sizeof *tensors, MOST = 8, RANK = 16, SHARES = 4 };
 
 static int64_t length_of(const sample *wish, char letter)
 {
@@ -126,12 +131,13 @@ static int64_t length_of(const sample *wish, char letter)
     case 'D': return wish->shape[DIM];
     case 'E': return wish->shape[DIM] / 2;
     case 'R': return RANK;
+    case 'S': return SHARES;
     default: return 1;
     }
 }
 
 /* The tensor's numbers, or NULL with the complaint printed. */
-static void *make_data(const sample *wish, const safetensors_tensor *tensor, uint64_t *state)
+static void *make_data(const safetensors_tensor *tensor, uint64_t *state)
 {
     const bool theta = strcmp(tensor->name, "theta") == 0;
     void *data = theta ? theta_make(tensor->shape[1], 10000) : malloc(tensor->size + 1);
@@ -140,7 +146,7 @@ static void *make_data(const sample *wish, const safetensors_tensor *tensor, uin
         return NULL;
     }
     for (size_t i = 0; !theta && i < tensor->size / safetensors_dtype_size(tensor->dtype); i++)
-        put(data, i, wish->dtype, next_normal(state));
+        put(data, i, tensor->dtype, next_normal(state));
     return data;
 }
 
@@ -148,13 +154,14 @@ static int make_tensor(const sample *wish, const char *name, const char *shape, 
                        safetensors_tensor *tensor)
 {
     *tensor = (safetensors_tensor){.name = name, .dtype = (safetensors_dtype)wish->dtype, .rank = (int)strlen(shape)};
-    if (strcmp(name, "theta") == 0)
+    const bool logarithm = strstr(name, "lse") != NULL && wish->dtype != SAFETENSORS_F64;
+    if (logarithm || strcmp(name, "theta") == 0)
         tensor->dtype = SAFETENSORS_F32;
     for (int i = 0; i < tensor->rank; i++)
         tensor->shape[i] = length_of(wish, shape[i]);
     if (!safetensors_size(tensor, &tensor->size) || tensor->size == SIZE_MAX)
         return complain(EXIT_USAGE, "the size of %s in bytes does not fit 63 bits", name);
-    tensor->data = make_data(wish, tensor, state);
+    tensor->data = make_data(tensor, state);
     return tensor->data != NULL ? 0 : EXIT_FAILED;
 }
 

@@ -18,6 +18,8 @@ OPERATOR(lrpe_backward, COPES_LRPE_BACKWARD)
 OPERATOR(tpa_decode, COPES_TPA_DECODE)
 OPERATOR(qk_norm_rope_forward, COPES_QK_NORM_ROPE_FORWARD)
 OPERATOR(qk_norm_rope_backward, COPES_QK_NORM_ROPE_BACKWARD)
+OPERATOR(attention_merge_forward, COPES_ATTENTION_MERGE_FORWARD)
+OPERATOR(attention_merge_backward, COPES_ATTENTION_MERGE_BACKWARD)
 
 COPES_API int __tvm_ffi_workspace_size(void *self, const tvm_value *values, int32_t count, tvm_value *result);
 

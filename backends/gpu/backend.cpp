@@ -91,6 +91,7 @@ void list_variants(variant_list *list)
     sequence::list_variants(list);
     tpa::list_variants(list);
     qk::list_variants(list);
+    merge::list_variants(list);
 }
 
 static size_t variants(const char **names, size_t capacity)
@@ -165,6 +166,8 @@ static copes_status plan_of(const gpu_device &device, const copes_problem &probl
     case COPES_LRPE_BACKWARD: return lrpe::plan<T>(device, problem.lrpe, plan);
     case COPES_QK_NORM_ROPE_FORWARD:
     case COPES_QK_NORM_ROPE_BACKWARD: return qk::plan<T>(device, problem.qk, plan);
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD: return merge::plan<T>(device, problem.merge, plan);
     case COPES_TPA_DECODE: break;
     }
     return tpa::plan<T>(device, problem.tpa, plan);

@@ -44,6 +44,12 @@ template <typename T> bool plan_step(const gpu_device &device, const copes_lrpe_
 void list_variants(variant_list *list);
 } // namespace qk
 
+namespace merge
+{
+template <typename T> copes_status plan(const gpu_device &device, const copes_merge_problem &problem, copes_plan *plan);
+void list_variants(variant_list *list);
+} // namespace merge
+
 /* The variants of all families. */
 void list_variants(variant_list *list);
 

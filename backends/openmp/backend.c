@@ -98,6 +98,7 @@ static double work_of(const copes_problem *problem)
     const copes_lrpe_problem *lrpe = &problem->lrpe;
     const copes_tpa_problem *tpa = &problem->tpa;
     const copes_qk_problem *qk = &problem->qk;
+    const copes_merge_problem *merge = &problem->merge;
     switch (problem->kind) {
     case COPES_ACT_FORWARD:
     case COPES_ACT_BACKWARD:
@@ -116,6 +117,10 @@ static double work_of(const copes_problem *problem)
         for (int side = 0; side < qk->sides; side++)
             work += (double)qk->side[side].rotate.h * (double)qk->side[side].rotate.d;
         work *= (double)qk->side[0].rotate.b * (double)qk->side[0].rotate.n;
+        break;
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD:
+        work = (double)merge->shares * (double)merge->b * (double)merge->n * (double)merge->h * (double)merge->e;
         break;
     }
     return work;
@@ -154,6 +159,11 @@ static copes_status plan(const void *state, const copes_problem *problem, copes_
         plan->variant = kernels->names.qk;
         plan->workspace = kernels->qk_workspace(&problem->qk, threads);
         break;
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD:
+        plan->variant = kernels->names.merge;
+        plan->workspace = kernels->merge_workspace(&problem->merge, threads);
+        break;
     }
     return COPES_OK;
 }
@@ -171,6 +181,8 @@ static copes_status run(void *state, const copes_problem *problem, const copes_p
     case COPES_TPA_DECODE: kernels->tpa(&problem->tpa, &how); break;
     case COPES_QK_NORM_ROPE_FORWARD:
     case COPES_QK_NORM_ROPE_BACKWARD: kernels->qk(&problem->qk, &how); break;
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD: kernels->merge(&problem->merge, &how); break;
     }
     return COPES_OK;
 }
@@ -185,8 +197,8 @@ static size_t variants(const char **names, size_t capacity)
             if (kernels == NULL ||
                 (isa > 0 && kernels == copes_cpu_kernels_of((copes_isa)(isa - 1), (copes_dtype)dtype)))
                 continue;
-            const char *const own[] = {kernels->names.act, kernels->names.lrpe, kernels->names.lrpe_sequence,
-                                       kernels->names.qk, kernels->names.tpa};
+            const char *const own[] = {kernels->names.act,   kernels->names.lrpe, kernels->names.lrpe_sequence,
+                                       kernels->names.merge, kernels->names.qk,   kernels->names.tpa};
             for (size_t i = 0; i < sizeof own / sizeof own[0]; i++, count++)
                 if (count < capacity)
                     names[count] = own[i];

@@ -8,14 +8,16 @@
 
 typedef struct copes_cpu_kernels {
     struct {
-        const char *act, *lrpe, *lrpe_sequence, *qk, *tpa;
+        const char *act, *lrpe, *lrpe_sequence, *merge, *qk, *tpa;
     } names; /* of variants */
     void (*act)(const copes_act_problem *problem, const copes_cpu_run *run);
     void (*lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run);
+    void (*merge)(const copes_merge_problem *problem, const copes_cpu_run *run);
     void (*qk)(const copes_qk_problem *problem, const copes_cpu_run *run);
     void (*tpa)(const copes_tpa_problem *problem, const copes_cpu_run *run);
     /* Bytes, or -1 where they do not fit 63 bits. */
     int64_t (*lrpe_workspace)(const copes_lrpe_problem *problem, int threads);
+    int64_t (*merge_workspace)(const copes_merge_problem *problem, int threads);
     int64_t (*qk_workspace)(const copes_qk_problem *problem, int threads);
     int64_t (*tpa_workspace)(const copes_tpa_problem *problem, int threads);
 } copes_cpu_kernels;

@@ -35,7 +35,7 @@ static ALWAYS_INLINE void vsum_add(vreal *sum, vreal *carry, vreal part)
 {
     const vreal corrected = part - *carry, next = *sum + corrected;
     const vreal lost = (next - *sum) - corrected;
-    *carry = vselect(lost == lost, lost, vset(0)); /* nothing is lost of an infinity */
+    *carry = vselect(lost - lost == vset(0), lost, vset(0)); /* nothing is lost of an infinity */
     *sum = next;
 }
 

@@ -15,6 +15,8 @@ void TEMPLATE(lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run)
 int64_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads);
 void TEMPLATE(lrpe_sequence)(const copes_lrpe_problem *problem, const copes_cpu_run *run);
 int64_t TEMPLATE(lrpe_sequence_memory)(const copes_lrpe_problem *problem);
+void TEMPLATE(merge)(const copes_merge_problem *problem, const copes_cpu_run *run);
+int64_t TEMPLATE(merge_workspace)(const copes_merge_problem *problem, int threads);
 void TEMPLATE(qk)(const copes_qk_problem *problem, const copes_cpu_run *run);
 int64_t TEMPLATE(qk_workspace)(const copes_qk_problem *problem, int threads);
 void TEMPLATE(tpa)(const copes_tpa_problem *problem, const copes_cpu_run *run);

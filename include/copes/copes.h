@@ -11,7 +11,7 @@
  *    leaves one line in copes_last_error() that names the slot or attribute, what it was and what it must be.
  *
  * Notation: B batch, N sequence, H heads, D features of a head, E features of theta or of a value, M cache length,
- * R rank of a factor. Floating-point types are float32, float16 and bfloat16, and float64 on the CPU; "type T" below is
+ * R rank of a factor, S shares. Floating-point types are float32, float16 and bfloat16, and float64 on the CPU; "type T" below is
  * the one type that all the tensors so marked share. Arithmetic is in float32 (float64 for float64), rounded once, to
  * nearest even, at the store. docs/operators.md derives every formula.
  *
@@ -120,7 +120,9 @@ typedef enum copes_kind {
     COPES_LRPE_BACKWARD,
     COPES_TPA_DECODE,
     COPES_QK_NORM_ROPE_FORWARD,
-    COPES_QK_NORM_ROPE_BACKWARD
+    COPES_QK_NORM_ROPE_BACKWARD,
+    COPES_ATTENTION_MERGE_FORWARD,
+    COPES_ATTENTION_MERGE_BACKWARD
 } copes_kind;
 
 typedef enum copes_act {
@@ -133,6 +135,7 @@ typedef enum copes_act {
 typedef enum copes_lrpe_variant { COPES_LRPE_ROTATE = 0, COPES_LRPE_COSINE } copes_lrpe_variant;
 typedef enum copes_lrpe_pairing { COPES_LRPE_HALF = 0, COPES_LRPE_INTERLEAVED } copes_lrpe_pairing;
 typedef enum copes_qk_norm { COPES_QK_NORM_HEAD = 0, COPES_QK_NORM_ALL_HEADS } copes_qk_norm;
+typedef enum copes_log_base { COPES_LOG_BASE_E = 0, COPES_LOG_BASE_2 } copes_log_base;
 
 /* Axes of a tensor are counted from its end, -1 the last one, so that 0 can be the default. */
 
@@ -324,6 +327,45 @@ typedef struct copes_qk_norm_rope_backward_slots {
     DLTensor *grad_q, *grad_k, *grad_wq, *grad_wk, *reserved_out[COPES_MAX_OUTPUTS - 4];
 } copes_qk_norm_rope_backward_slots;
 
+/* Attention over keys in S shares, of the attention over each of them: the reduction of Flash-Decoding (Dao et al. 2023), whose
+ * shares are parts of a cache, on one device or on several.
+ *
+ * COPES_ATTENTION_MERGE_FORWARD
+ *   in   o_shares   (S, B, N, H, E), type T: the shares' outputs
+ *        lse_shares (S, B, N, H), float32 (float64 if T is): the logarithms of the sums of their scores' exponentials
+ *   out  o          (B, N, H, E), T
+ *        lse        optional, (B, N, H), as lse_shares
+ *
+ * COPES_ATTENTION_MERGE_BACKWARD
+ *   in   lse_shares as above
+ *        o_shares   as above; required with grad_lse_shares
+ *        grad_o     o's shape, T
+ *        grad_lse   optional, lse's shape and type; absent: 0
+ *   out  grad_o_shares   o_shares' shape, T
+ *        grad_lse_shares optional, lse_shares' shape and type
+ *
+ * With b the logarithm's base and the sums over the shares that are not empty:
+ *     lse = log_b sum_s b^lse_s, w_s = b^(lse_s - lse), o = sum_s w_s o_s
+ *     grad_o_s = w_s grad_o, grad_lse_s = w_s (ln b (grad_o.o_s - grad_o.o) + grad_lse)
+ * A share is empty, of a (batch, token, head), where its lse is -inf or +inf: -inf is the logarithm of no weight at all, and +inf
+ * is what some kernels of FlashAttention give for a row without keys. Nothing is made of its o there, whatever that holds, and
+ * its gradients are 0. Where all are empty, o = 0 and lse = -inf. An lse of NaN is not empty: it tells of a fault before this
+ * call, and makes NaN of o and of lse. */
+typedef struct copes_merge_attributes {
+    copes_log_base base; /* of the logarithms, given and returned */
+    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 1];
+} copes_merge_attributes;
+
+typedef struct copes_attention_merge_forward_slots {
+    DLTensor *o_shares, *lse_shares, *reserved_in[COPES_MAX_INPUTS - 2];
+    DLTensor *o, *lse, *reserved_out[COPES_MAX_OUTPUTS - 2];
+} copes_attention_merge_forward_slots;
+
+typedef struct copes_attention_merge_backward_slots {
+    DLTensor *o_shares, *lse_shares, *grad_o, *grad_lse, *reserved_in[COPES_MAX_INPUTS - 4];
+    DLTensor *grad_o_shares, *grad_lse_shares, *reserved_out[COPES_MAX_OUTPUTS - 2];
+} copes_attention_merge_backward_slots;
+
 typedef struct copes_op {
     copes_kind kind;
     int32_t reserved;
@@ -332,6 +374,7 @@ typedef struct copes_op {
         copes_lrpe_attributes lrpe;
         copes_tpa_attributes tpa;
         copes_qk_attributes qk;
+        copes_merge_attributes merge;
     };
 } copes_op;
 
@@ -348,6 +391,8 @@ typedef union copes_args {
     copes_tpa_decode_slots tpa_decode;
     copes_qk_norm_rope_forward_slots qk_norm_rope_forward;
     copes_qk_norm_rope_backward_slots qk_norm_rope_backward;
+    copes_attention_merge_forward_slots attention_merge_forward;
+    copes_attention_merge_backward_slots attention_merge_backward;
 } copes_args;
 
 /* ---- The table of operators: what a command line or a binding needs to drive them all --------------------------- */

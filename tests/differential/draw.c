@@ -42,6 +42,8 @@ static bool may_repeat(const check_case *c, int slot)
     case COPES_TPA_DECODE: return slot < COPES_TPA_KV_LEN;
     case COPES_QK_NORM_ROPE_FORWARD:
     case COPES_QK_NORM_ROPE_BACKWARD: return slot != COPES_QK_SLOTS;
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD: return true;
     default: return slot < COPES_LRPE_LSE;
     }
 }
@@ -53,12 +55,13 @@ static void draw_repeats(check_case *c, uint64_t *state)
             c->repeats[slot] = (unsigned char)(check_random(state) & check_random(state));
 }
 
-/* qk_norm_rope came last, and leaves to the others their seeds. */
+/* qk_norm_rope and then attention_merge came last, and leave to the others their seeds. */
 static int draw_family(uint64_t seed, uint64_t *state)
 {
     uint64_t apart = ~seed;
     const int family = (int)check_below(state, 4);
-    return draw_chance(&apart, 5) ? 4 : family;
+    const bool is_qk = draw_chance(&apart, 5);
+    return draw_chance(&apart, 6) ? 5 : is_qk ? 4 : family;
 }
 
 check_case draw_case_of(uint64_t seed, int64_t room)
@@ -74,6 +77,7 @@ check_case draw_case_of(uint64_t seed, int64_t room)
     case 0: draw_act(&c, room, &state); break;
     case 3: draw_attention(&c, room, &state); break;
     case 4: draw_qk(&c, room, &state); break;
+    case 5: draw_merge(&c, room, &state); break;
     default:
         c.op.lrpe.variant = family == 1 ? COPES_LRPE_ROTATE : COPES_LRPE_COSINE;
         draw_lrpe(&c, room, &state);

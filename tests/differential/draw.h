@@ -11,6 +11,7 @@ check_case draw_case_of(uint64_t seed, int64_t room);
 /* What the operators' files fill in. */
 void draw_act(check_case *c, int64_t room, uint64_t *state);
 void draw_lrpe(check_case *c, int64_t room, uint64_t *state);
+void draw_merge(check_case *c, int64_t room, uint64_t *state);
 void draw_qk(check_case *c, int64_t room, uint64_t *state);
 void draw_attention(check_case *c, int64_t room, uint64_t *state);
 void draw_attention_fill(check_case *c, uint64_t *state); /* what the values are, once it is known which repeat */

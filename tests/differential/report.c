@@ -66,7 +66,7 @@ static void say_part(FILE *stream, int part, int value, int64_t runs)
     case 2: snprintf(name, sizeof name, "%s", check_type_of((check_type)value)->name); break;
     default: snprintf(name, sizeof name, "%d threads", (int)trial_teams[value]); break;
     }
-    fprintf(stream, "  %-22s %14lld\n", name, (long long)runs);
+    fprintf(stream, "  %-24s %12lld\n", name, (long long)runs);
 }
 
 void report_counts(FILE *stream, const trial_counts *counts, double seconds)

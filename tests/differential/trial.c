@@ -93,7 +93,8 @@ static bool can_be_in_place(const trial *t)
 {
     const copes_op *op = op_of(t);
     const bool lrpe = op->kind == COPES_LRPE_FORWARD || op->kind == COPES_LRPE_BACKWARD;
-    const bool has_form = op->kind != COPES_TPA_DECODE && (!lrpe || op->lrpe.variant == COPES_LRPE_ROTATE);
+    const bool merge = op->kind == COPES_ATTENTION_MERGE_FORWARD || op->kind == COPES_ATTENTION_MERGE_BACKWARD;
+    const bool has_form = op->kind != COPES_TPA_DECODE && !merge && (!lrpe || op->lrpe.variant == COPES_LRPE_ROTATE);
     const int lead = check_lead_slot(op);
     return has_form && t->c.repeats[lead] == 0 && (!has_keys(op) || t->c.repeats[lead + 1] == 0);
 }

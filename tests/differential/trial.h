@@ -6,7 +6,7 @@
 #include "tests/differential/view.h"
 #include "tests/harness/run.h"
 
-enum { TRIAL_LEVELS = 4, TRIAL_TEAMS = 4, TRIAL_FAMILIES = 5, TRIAL_RIGHT = 8 };
+enum { TRIAL_LEVELS = 4, TRIAL_TEAMS = 4, TRIAL_FAMILIES = 6, TRIAL_RIGHT = 8 };
 
 extern const char *const trial_levels[TRIAL_LEVELS];
 extern const int32_t trial_teams[TRIAL_TEAMS]; /* numbers of threads */

@@ -12,12 +12,14 @@ const check_family check_families[] = {
     {"lrpe_cosine", check_cosine_table, check_cosine_random},
     {"tpa_decode", check_tpa_table, check_tpa_random},
     {"qk_norm_rope", check_qk_table, check_qk_random},
+    {"attention_merge", check_merge_table, check_merge_random},
 };
 const size_t check_family_count = sizeof check_families / sizeof *check_families;
 
 bool check_is_backward(const copes_op *op)
 {
-    return op->kind == COPES_ACT_BACKWARD || op->kind == COPES_LRPE_BACKWARD || op->kind == COPES_QK_NORM_ROPE_BACKWARD;
+    return op->kind == COPES_ACT_BACKWARD || op->kind == COPES_LRPE_BACKWARD ||
+           op->kind == COPES_QK_NORM_ROPE_BACKWARD || op->kind == COPES_ATTENTION_MERGE_BACKWARD;
 }
 
 static bool is_qk(const copes_op *op)
@@ -34,7 +36,9 @@ int check_lead_slot(const copes_op *op)
     case COPES_ACT_FORWARD:
     case COPES_LRPE_FORWARD:
     case COPES_QK_NORM_ROPE_FORWARD:
-    case COPES_TPA_DECODE: break;
+    case COPES_TPA_DECODE:
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD: break;
     }
     return 0;
 }
@@ -91,6 +95,8 @@ static bool may_repeat(const check_case *c, int slot)
         }
         break;
     case COPES_QK_NORM_ROPE_BACKWARD:
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD:
     case COPES_ACT_FORWARD:
     case COPES_ACT_BACKWARD:
     case COPES_LRPE_FORWARD: break;
@@ -137,8 +143,10 @@ bool check_makes_sense(const check_case *c)
         break;
     case COPES_QK_NORM_ROPE_FORWARD:
     case COPES_QK_NORM_ROPE_BACKWARD: return norm_makes_sense(c, huge);
+    case COPES_ATTENTION_MERGE_BACKWARD: return !huge && !infinite;
     case COPES_LRPE_FORWARD: break;
     case COPES_ACT_FORWARD:
+    case COPES_ATTENTION_MERGE_FORWARD:
     case COPES_TPA_DECODE: return true;
     }
     return !huge || fabs(c->op.lrpe.amplitude) <= 1 || c->type == CHECK_F16;

@@ -74,11 +74,27 @@ typedef struct check_qk {
     bool packed; /* q, k and v are views of one tensor */
 } check_qk;
 
+/* What attention_merge's lse_shares are. */
+typedef enum check_lse {
+    CHECK_LSE_NEAR,    /* -3 to 3 */
+    CHECK_LSE_EQUAL,   /* one value */
+    CHECK_LSE_APART,   /* -130 to 130: most weights are 0 */
+    CHECK_LSE_EXTREME, /* among others the largest numbers, of both signs */
+    CHECK_LSE_EMPTY,   /* a third infinities of both signs, and nothing else in every fourth row */
+    CHECK_LSE_ODD,     /* the same, and NaN */
+    CHECK_LSE_KINDS
+} check_lse;
+
+typedef struct check_merge {
+    check_lse lse;
+    bool grad_lse_shares; /* asked for */
+} check_merge;
+
 typedef struct check_case {
-    const char *family; /* "act", "lrpe_rotate", "lrpe_cosine", "tpa_decode", "qk_norm_rope" */
+    const char *family; /* "act", "lrpe_rotate", "lrpe_cosine", "tpa_decode", "qk_norm_rope", "attention_merge" */
     copes_op op;
     check_type type, theta_type;
-    int rank;                      /* act, lrpe: of x; qk_norm_rope: of q */
+    int rank;                      /* act, lrpe: of x; qk_norm_rope: of q; attention_merge: of o_shares */
     int64_t shape[COPES_MAX_RANK]; /* likewise */
     int64_t theta_shape[2];
     bool theta_each;   /* theta of rank 3: a row of these for each dimension of positions */
@@ -90,10 +106,11 @@ typedef struct check_case {
     bool grad_theta; /* asked for */
     check_attention_shape attention;
     check_qk qk;
+    check_merge merge;
     int powers[COPES_TPA_BV + 1]; /* of 2, that tpa_decode's factors are multiplied by */
     bool bare_keys, bare_values;  /* rank axes left out */
     bool lengths;                 /* with kv_len */
-    bool lse;                     /* forward: asked for; backward: given */
+    bool lse;                     /* forward: asked for; backward: given, or its gradient */
     bool in_place;
     check_layout in_layout, out_layout;
     bool mixed;                              /* each input has another layout, counted on from in_layout */
@@ -168,10 +185,12 @@ void check_rotate_table(case_list *list);
 void check_cosine_table(case_list *list);
 void check_tpa_table(case_list *list);
 void check_qk_table(case_list *list);
+void check_merge_table(case_list *list);
 check_case check_act_random(uint64_t seed);
 check_case check_rotate_random(uint64_t seed);
 check_case check_cosine_random(uint64_t seed);
 check_case check_tpa_random(uint64_t seed);
 check_case check_qk_random(uint64_t seed);
+check_case check_merge_random(uint64_t seed);
 
 #endif

@@ -98,6 +98,13 @@ static void say_qk(line *l, const check_case *c)
         c->op.qk.round_between ? " round_between" : "");
 }
 
+static void say_merge(line *l, const check_case *c)
+{
+    static const char *const kinds[CHECK_LSE_KINDS] = {"near", "equal", "apart", "extreme", "empty", "odd"};
+    say(l, " base=%s lse_shares=%s%s", c->op.merge.base == COPES_LOG_BASE_2 ? "2" : "e", kinds[c->merge.lse],
+        c->merge.grad_lse_shares ? " grad_lse_shares" : "");
+}
+
 const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT])
 {
     line l = {text, 0};
@@ -119,6 +126,8 @@ const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT])
         say_rotation(&l, c);
         break;
     case COPES_TPA_DECODE: say_tpa(&l, c); break;
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD: say_merge(&l, c); break;
     }
     say(&l, "%s %s%s>%s %s", c->lse ? " lse" : "", check_layout_name(c->in_layout), c->mixed ? "+" : "",
         c->in_place ? "itself" : check_layout_name(c->out_layout), fills[c->fill]);

@@ -217,6 +217,8 @@ static int prepare_inputs(check_problem *p)
     case COPES_LRPE_BACKWARD: return prepare_lrpe(p, &state);
     case COPES_QK_NORM_ROPE_FORWARD:
     case COPES_QK_NORM_ROPE_BACKWARD: return check_prepare_qk(p, &state);
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD: return check_prepare_merge(p, &state);
     case COPES_TPA_DECODE: break;
     }
     return check_prepare_tpa(p, &state);

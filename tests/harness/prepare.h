@@ -20,7 +20,8 @@ int check_add_output(check_problem *p, int slot, check_type type);
 /* One that exists before the call, with values of any kind. */
 int check_add_updated(check_problem *p, int slot, check_type type, int rank, const int64_t *shape, uint64_t *state);
 
-/* prepare_qk.c and prepare_tpa.c: all of a family's inputs, and of qk_norm_rope its outputs. */
+/* prepare_NAME.c: all of a family's inputs, and of qk_norm_rope and attention_merge the outputs. */
+int check_prepare_merge(check_problem *p, uint64_t *state);
 int check_prepare_qk(check_problem *p, uint64_t *state);
 int check_prepare_tpa(check_problem *p, uint64_t *state);
 

@@ -70,10 +70,12 @@ int oracle_run_act(const copes_op *op, const oracle_args *args);
 int oracle_run_lrpe(const copes_op *op, const oracle_args *args);
 int oracle_run_tpa(const copes_op *op, const oracle_args *args);
 int oracle_run_qk(const copes_op *op, const oracle_args *args);
+int oracle_run_merge(const copes_op *op, const oracle_args *args);
 
 void oracle_infer_lrpe(const copes_op *op, const oracle_args *args, int slot, oracle_tensor *out);
 void oracle_infer_tpa(const oracle_args *args, int slot, oracle_tensor *out);
 void oracle_infer_qk(const copes_op *op, const oracle_args *args, int slot, oracle_tensor *out);
+void oracle_infer_merge(const copes_op *op, const oracle_args *args, int slot, oracle_tensor *out);
 
 /* The larger; NaN where either is. */
 static inline real oracle_larger(real a, real b)

@@ -34,6 +34,8 @@ oracle_rule oracle_rule_of(const copes_op *op, int slot)
         return op->lrpe.act == COPES_ACT_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
     case COPES_QK_NORM_ROPE_FORWARD:
     case COPES_QK_NORM_ROPE_BACKWARD: return rule_of_qk(op, slot);
+    case COPES_ATTENTION_MERGE_FORWARD: return slot == COPES_MERGE_OUT_LSE ? ORACLE_BY_LSE : ORACLE_BY_SUM;
+    case COPES_ATTENTION_MERGE_BACKWARD: return ORACLE_BY_SUM;
     case COPES_TPA_DECODE: break;
     }
     return slot == COPES_TPA_OUT_LSE ? ORACLE_BY_LSE : ORACLE_BY_ATTENTION;
@@ -56,6 +58,8 @@ void oracle_infer(const copes_op *op, const oracle_args *args, int slot, oracle_
     case COPES_TPA_DECODE: oracle_infer_tpa(args, slot, out); return;
     case COPES_QK_NORM_ROPE_FORWARD:
     case COPES_QK_NORM_ROPE_BACKWARD: oracle_infer_qk(op, args, slot, out); return;
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD: oracle_infer_merge(op, args, slot, out); return;
     }
 }
 
@@ -69,6 +73,8 @@ int oracle_run(const copes_op *op, const oracle_args *args)
     case COPES_TPA_DECODE: return oracle_run_tpa(op, args);
     case COPES_QK_NORM_ROPE_FORWARD:
     case COPES_QK_NORM_ROPE_BACKWARD: return oracle_run_qk(op, args);
+    case COPES_ATTENTION_MERGE_FORWARD:
+    case COPES_ATTENTION_MERGE_BACKWARD: return oracle_run_merge(op, args);
     }
     return -1;
 }

@@ -34,7 +34,7 @@ typedef enum oracle_rule {
     ORACLE_BY_ROW,       /* softmax: the largest term of the row of the softmax that the element came from */
     ORACLE_BY_ATTENTION, /* tpa_decode: the largest size of an output of the (batch, token, head) */
     ORACLE_BY_NORM,      /* qk_norm_rope: the largest term of the element itself, a factor of which is a sum's */
-    ORACLE_BY_SUM,       /* grad_theta, and weights' gradients: the sum of the sizes of its terms */
+    ORACLE_BY_SUM,       /* grad_theta, weights' gradients, and attention_merge: the sum of the sizes of its terms */
     ORACLE_BY_LSE /* log sum exp: the largest of 1, its two terms, the maximum and the logarithm of the sum, and in
                    * tpa_decode the mean size of the scores */
 } oracle_rule;

@@ -192,6 +192,48 @@ static void try_tpa(copes_context *context)
     expect_near(o, wanted, H * D, "a mean of ones");
 }
 
+/* Of two shares with the weights 1/4 and 3/4, and an empty one; and back, where both have the same o, so that lse has none. */
+static void try_merge(copes_context *context)
+{
+    static float shares[3 * H * D], lses[3 * H], merged[H * D], back[3 * H * D], slopes[3 * H];
+    int64_t all[] = {3, 1, 1, H, D}, row[] = {1, 1, H, D};
+    for (int i = 0; i < 3 * H * D; i++)
+        shares[i] = i < H * D ? x[i] : i < 2 * H * D ? x[i - H * D] + 4 : NAN;
+    for (int i = 0; i < 3 * H; i++)
+        lses[i] = i < H ? 5 : i < 2 * H ? 5 + log2f(3) : -INFINITY;
+    DLTensor shares_view = view(shares, 5, all), lses_view = view(lses, 4, all), merged_view = view(merged, 4, row);
+    DLTensor g_view = view(g, 4, row), lse_view = view(lse, 3, row), back_view = view(back, 5, all);
+    DLTensor slopes_view = view(slopes, 4, all);
+    copes_op op = {.kind = COPES_ATTENTION_MERGE_FORWARD, .merge = {.base = COPES_LOG_BASE_2}};
+    run(context, &op,
+        &(copes_args){.attention_merge_forward =
+                          {.o_shares = &shares_view, .lse_shares = &lses_view, .o = &merged_view, .lse = &lse_view}},
+        "attention_merge_forward");
+    for (int i = 0; i < H * D; i++)
+        wanted[i] = x[i] + 3;
+    expect_near(merged, wanted, H * D, "a weighted mean");
+    for (int i = 0; i < H; i++)
+        wanted[i] = 7;
+    expect_near(lse, wanted, H, "the logarithm of 4 to the base 2, from 5 on");
+    for (int i = 0; i < 2 * H * D; i++)
+        shares[i] = x[i % (H * D)];
+    op.kind = COPES_ATTENTION_MERGE_BACKWARD;
+    run(context, &op,
+        &(copes_args){.attention_merge_backward = {.o_shares = &shares_view,
+                                                   .lse_shares = &lses_view,
+                                                   .grad_o = &g_view,
+                                                   .grad_lse = &lse_view,
+                                                   .grad_o_shares = &back_view,
+                                                   .grad_lse_shares = &slopes_view}},
+        "attention_merge_backward");
+    for (int i = 0; i < 3 * H * D && i < COUNT; i++)
+        wanted[i] = i < H * D ? g[i] / 4 : i < 2 * H * D ? g[i - H * D] * 3 / 4 : 0;
+    expect_near(back, wanted, COUNT, "the shares' parts of a gradient");
+    for (int i = 0; i < 3 * H; i++)
+        wanted[i] = i < H ? 1.75F : i < 2 * H ? 5.25F : 0;
+    expect_near(slopes, wanted, 3 * H, "the shares' parts of lse's gradient");
+}
+
 static void try_refusals(copes_context *context)
 {
     int64_t room[COPES_MAX_RANK];
@@ -253,6 +295,7 @@ int main(void)
     try_positions(context);
     try_theta_gradient(context);
     try_tpa(context);
+    try_merge(context);
     try_refusals(context);
     try_tables();
     copes_context_destroy(context);

@@ -11,7 +11,7 @@
  *    leaves one line in copes_last_error() that names the slot or attribute, what it was and what it must be.
  *
  * Notation: B batch, N sequence, H heads, D features of a head, E features of theta or of a value, M cache length,
- * R rank of a factor. Floating-point types are float32, float16 and bfloat16, and float64 on the CPU; "type T" below is
+ * R rank of a factor, S shares. Floating-point types are float32, float16 and bfloat16, and float64 on the CPU; "type T" below is
  * the one type that all the tensors so marked share. Arithmetic is in float32 (float64 for float64), rounded once, to
  * nearest even, at the store. docs/operators.md derives every formula.
  *
@@ -118,7 +118,11 @@ typedef enum copes_kind {
     COPES_ACT_BACKWARD,
     COPES_LRPE_FORWARD,
     COPES_LRPE_BACKWARD,
-    COPES_TPA_DECODE
+    COPES_TPA_DECODE,
+    COPES_QK_NORM_ROPE_FORWARD,
+    COPES_QK_NORM_ROPE_BACKWARD,
+    COPES_ATTENTION_MERGE_FORWARD,
+    COPES_ATTENTION_MERGE_BACKWARD
 } copes_kind;
 
 typedef enum copes_act {
@@ -130,6 +134,8 @@ typedef enum copes_act {
 } copes_act;
 typedef enum copes_lrpe_variant { COPES_LRPE_ROTATE = 0, COPES_LRPE_COSINE } copes_lrpe_variant;
 typedef enum copes_lrpe_pairing { COPES_LRPE_HALF = 0, COPES_LRPE_INTERLEAVED } copes_lrpe_pairing;
+typedef enum copes_qk_norm { COPES_QK_NORM_HEAD = 0, COPES_QK_NORM_ALL_HEADS } copes_qk_norm;
+typedef enum copes_log_base { COPES_LOG_BASE_E = 0, COPES_LOG_BASE_2 } copes_log_base;
 
 /* Axes of a tensor are counted from its end, -1 the last one, so that 0 can be the default. */
 
@@ -258,6 +264,108 @@ typedef struct copes_tpa_decode_slots {
     DLTensor *o, *lse, *reserved_out[COPES_MAX_OUTPUTS - 2];
 } copes_tpa_decode_slots;
 
+/* What stands between a projection and attention, in one pass: RMSNorm (Zhang and Sennrich 2019) of the queries and the keys,
+ * their rotary encoding, and the writing of keys and values into a paged cache (Kwon et al. 2023).
+ *
+ * COPES_QK_NORM_ROPE_FORWARD
+ *   in   q         (B, N, H, D); type T
+ *        k         optional, (B, N, Hk, D), T; then k_out, k_cache or both are required
+ *        theta, positions, offsets  as lrpe has them; k has the angles of q, so that with Hk other than H theta has one row
+ *        wq        optional, (D) or (H, D); T or float32: RMSNorm's weights of q; absent: no norm
+ *        wk        optional, (D) or (Hk, D), likewise, of k
+ *        v         optional, (B, N, Hk, E), T; v_cache is then required
+ *        slots     (B, N), int64, in device memory; required with a cache, else absent. Token (b, n) goes to place slot mod page
+ *                  of block slot / page. One below 0 or past the cache is written nowhere: it is skipped, so that -1 is padding
+ *        k_scale   optional, (1) or (Hk), float32, in device memory, for a cache of float8: what is stored is divided by it;
+ *        v_scale   absent: 1
+ *   out  q_out     q's shape, T; may be q itself
+ *        k_out     optional, k's shape, T; may be k itself
+ *        k_cache   optional, (blocks, page, Hk, D); T, or float8_e4m3fn (also as uint8, of its bits)
+ *        v_cache   optional, (blocks, page, Hk, E), likewise; blocks, page and type are k_cache's
+ * The caches are the caller's: copes_infer leaves their DLTensors as they are, and what no slot names keeps its bytes. Of
+ * tokens with one slot any may stay there, as a whole or in parts. Tensors may be views of one packed projection.
+ *
+ * COPES_QK_NORM_ROPE_BACKWARD
+ *   in   theta, positions, offsets, wq, wk  as above
+ *        q, k      the forward's inputs; required with wq, and with wk
+ *        grad_q_out, grad_k_out  q_out's and k_out's shapes, T; grad_k_out is optional
+ *   out  grad_q    q's shape, T; may be grad_q_out itself
+ *        grad_k    k's shape, T; may be grad_k_out itself; required with grad_k_out, else absent
+ *        grad_wq, grad_wk  optional, wq's and wk's shapes; float32 (float64 if T is)
+ *
+ *   norm(x; w) = x r (w + weight_offset), r = (mean(x^2) + eps)^-1/2, the mean over D, or over H D with norm_over all_heads
+ *   q_out = rotate(norm(q; wq)), k_out = rotate(norm(k; wk)), rotate as lrpe has it, of the act none
+ * Arithmetic is in float32, with one rounding at each store; round_between rounds the norm's result to T before it turns, as
+ * models do that run the two one after the other. k_cache gets the k that k_out gets, from before its rounding. float8 is
+ * rounded to nearest even, and what is past 448 becomes 448 with its sign.
+ * Backward, with g the gradient of norm(x; w), x' = x r and g' = g (w + weight_offset): grad_x = r (g' - x' mean(g' x')),
+ * grad_w = sum of g x' over tokens, and over heads where they share a row of w. round_between is taken for the identity. */
+typedef struct copes_qk_attributes {
+    copes_lrpe_pairing pairing;
+    int32_t grid_rank, pad_theta, inverse; /* these and those up to amplitude: as in copes_lrpe_attributes */
+    int64_t grid[COPES_MAX_GRID], offset[COPES_MAX_GRID];
+    int64_t prefix, suffix;
+    int64_t sections[COPES_MAX_GRID];
+    int64_t rotary_dim, rotary_begin;
+    double amplitude;
+    double eps;              /* positive in float32; 0: 1e-6 */
+    double weight_offset;    /* finite in float32; 1 where weights are stored as their distance from 1 */
+    copes_qk_norm norm_over; /* the features of a head, or of all heads of a token */
+    int32_t round_between;   /* 1: norm's result is rounded to T */
+    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 44];
+} copes_qk_attributes;
+
+typedef struct copes_qk_norm_rope_forward_slots {
+    DLTensor *q, *k, *theta, *positions, *offsets, *wq, *wk, *v, *slots, *k_scale, *v_scale,
+        *reserved_in[COPES_MAX_INPUTS - 11];
+    DLTensor *q_out, *k_out, *k_cache, *v_cache, *reserved_out[COPES_MAX_OUTPUTS - 4];
+} copes_qk_norm_rope_forward_slots;
+
+typedef struct copes_qk_norm_rope_backward_slots {
+    DLTensor *q, *k, *theta, *positions, *offsets, *wq, *wk, *reserved_forward[4], *grad_q_out, *grad_k_out,
+        *reserved_in[COPES_MAX_INPUTS - 13];
+    DLTensor *grad_q, *grad_k, *grad_wq, *grad_wk, *reserved_out[COPES_MAX_OUTPUTS - 4];
+} copes_qk_norm_rope_backward_slots;
+
+/* Attention over keys in S shares, of the attention over each of them: the reduction of Flash-Decoding (Dao et al. 2023), whose
+ * shares are parts of a cache, on one device or on several.
+ *
+ * COPES_ATTENTION_MERGE_FORWARD
+ *   in   o_shares   (S, B, N, H, E), type T: the shares' outputs
+ *        lse_shares (S, B, N, H), float32 (float64 if T is): the logarithms of the sums of their scores' exponentials
+ *   out  o          (B, N, H, E), T
+ *        lse        optional, (B, N, H), as lse_shares
+ *
+ * COPES_ATTENTION_MERGE_BACKWARD
+ *   in   lse_shares as above
+ *        o_shares   as above; required with grad_lse_shares
+ *        grad_o     o's shape, T
+ *        grad_lse   optional, lse's shape and type; absent: 0
+ *   out  grad_o_shares   o_shares' shape, T
+ *        grad_lse_shares optional, lse_shares' shape and type
+ *
+ * With b the logarithm's base and the sums over the shares that are not empty:
+ *     lse = log_b sum_s b^lse_s, w_s = b^(lse_s - lse), o = sum_s w_s o_s
+ *     grad_o_s = w_s grad_o, grad_lse_s = w_s (ln b (grad_o.o_s - grad_o.o) + grad_lse)
+ * A share is empty, of a (batch, token, head), where its lse is -inf or +inf: -inf is the logarithm of no weight at all, and +inf
+ * is what some kernels of FlashAttention give for a row without keys. Nothing is made of its o there, whatever that holds, and
+ * its gradients are 0. Where all are empty, o = 0 and lse = -inf. An lse of NaN is not empty: it tells of a fault before this
+ * call, and makes NaN of o and of lse. */
+typedef struct copes_merge_attributes {
+    copes_log_base base; /* of the logarithms, given and returned */
+    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 1];
+} copes_merge_attributes;
+
+typedef struct copes_attention_merge_forward_slots {
+    DLTensor *o_shares, *lse_shares, *reserved_in[COPES_MAX_INPUTS - 2];
+    DLTensor *o, *lse, *reserved_out[COPES_MAX_OUTPUTS - 2];
+} copes_attention_merge_forward_slots;
+
+typedef struct copes_attention_merge_backward_slots {
+    DLTensor *o_shares, *lse_shares, *grad_o, *grad_lse, *reserved_in[COPES_MAX_INPUTS - 4];
+    DLTensor *grad_o_shares, *grad_lse_shares, *reserved_out[COPES_MAX_OUTPUTS - 2];
+} copes_attention_merge_backward_slots;
+
 typedef struct copes_op {
     copes_kind kind;
     int32_t reserved;
@@ -265,6 +373,8 @@ typedef struct copes_op {
         copes_act_attributes act;
         copes_lrpe_attributes lrpe;
         copes_tpa_attributes tpa;
+        copes_qk_attributes qk;
+        copes_merge_attributes merge;
     };
 } copes_op;
 
@@ -279,6 +389,10 @@ typedef union copes_args {
     copes_lrpe_forward_slots lrpe_forward;
     copes_lrpe_backward_slots lrpe_backward;
     copes_tpa_decode_slots tpa_decode;
+    copes_qk_norm_rope_forward_slots qk_norm_rope_forward;
+    copes_qk_norm_rope_backward_slots qk_norm_rope_backward;
+    copes_attention_merge_forward_slots attention_merge_forward;
+    copes_attention_merge_backward_slots attention_merge_backward;
 } copes_args;
 
 /* ---- The table of operators: what a command line or a binding needs to drive them all --------------------------- */
@@ -309,6 +423,8 @@ typedef struct copes_slot_info {
     const char *shape;
     int32_t optional; /* 1: may be NULL, always or for some attributes */
     const char *summary;
+    int32_t replaces; /* outputs: 1 + the input that it may be, given the same shape; 0: none */
+    int32_t updated;  /* outputs: 1 for one that exists before the call, with a shape and values of its own (a cache) */
 } copes_slot_info;
 
 typedef struct copes_op_info {
@@ -376,8 +492,8 @@ COPES_API copes_status copes_context_set_stream(copes_context *context, void *st
 
 /* ---- Running an operator ----------------------------------------------------------------------------------------- */
 
-/* Checks the descriptor and the inputs, and describes each output that args->out asks for (a non-NULL tensor): writes
- * its ndim, dtype, device and shape, and sets strides to NULL and byte_offset to 0. The tensor's `shape` must point to
+/* Checks the descriptor and the inputs, and describes each output that args->out asks for (a non-NULL tensor), but for those that
+ * exist already (copes_slot_info.updated), which are checked instead: writes its ndim, dtype, device and shape, and sets strides to NULL and byte_offset to 0. The tensor's `shape` must point to
  * room for COPES_MAX_RANK lengths; `data` is left as it is. The output's DLTensor and those lengths must not overlap an
  * input's DLTensor, shape or strides, nor another output's: an output that is to replace x needs a DLTensor of its own
  * too. Reads no tensor's data; inputs may have data NULL. Errors: NULL, OP, ATTRIBUTE, DEVICE, DTYPE, SHAPE, STRIDE,

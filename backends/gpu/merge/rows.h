@@ -1,0 +1,145 @@
+/* Rows of attention_merge, each a (batch, token, head) of all shares: where they are, and the shares' weights there. */
+#ifndef COPES_BACKENDS_GPU_MERGE_ROWS_H
+#define COPES_BACKENDS_GPU_MERGE_ROWS_H
+
+#include "backends/gpu/divide.h"
+#include "backends/gpu/functions.h"
+#include "backends/gpu/storage.h"
+
+namespace COPES_GPU::merge
+{
+
+/* What divides an index of 64 bits, as a divider does one of 31. */
+struct wide_divider {
+    uint64_t divisor;
+
+    wide_divider() = default;
+    explicit wide_divider(int64_t by) : divisor((uint64_t)by)
+    {
+    }
+};
+
+DEVICE uint64_t divide(uint64_t n, const wide_divider &d, uint64_t *rest)
+{
+    const uint64_t quotient = n / d.divisor;
+    *rest = n - quotient * d.divisor;
+    return quotient;
+}
+
+/* The threads of a launch: `pieces` neighbours have a row. Index is an unsigned type that holds the number of all threads. */
+template <typename Index> struct row_threads {
+    typedef std::conditional_t<sizeof(Index) == 4, divider, wide_divider> divides;
+    divides by_piece, by_head, by_token;
+    Index count;
+
+    row_threads() = default;
+    row_threads(const copes_merge_problem &problem, int64_t pieces)
+        : by_piece(pieces), by_head(problem.h), by_token(problem.n),
+          count((Index)(problem.b * problem.n * problem.h * pieces))
+    {
+    }
+};
+
+/* A kernel's argument. */
+template <typename Index> struct row_arguments {
+    copes_merge_problem problem;
+    row_threads<Index> threads;
+};
+
+struct row_place {
+    int64_t b, n, h;
+
+    /* The element of a view at the row; `axis` is that of B. */
+    __device__ __forceinline__ int64_t of(const copes_view &view, int axis) const
+    {
+        return b * view.stride[axis] + n * view.stride[axis + 1] + h * view.stride[axis + 2];
+    }
+};
+
+/* The row of a thread, and which of the row's threads it is. */
+template <typename Index> DEVICE row_place find_row(const row_threads<Index> &threads, Index thread, Index *piece)
+{
+    Index h, n;
+    const Index row = divide(thread, threads.by_piece, piece);
+    const Index b = divide(divide(row, threads.by_head, &h), threads.by_token, &n);
+    return {(int64_t)b, (int64_t)n, (int64_t)h};
+}
+
+/* Where vectors are read, floats are aligned. */
+template <int V> DEVICE float read_float(const float *p)
+{
+    return V > 1 ? *p : read_scalar(p);
+}
+
+template <int V> DEVICE void write_float(float *p, float value)
+{
+    if (V > 1)
+        *p = value;
+    else
+        write_scalar(p, value);
+}
+
+/* Kahan's sum; of an infinity nothing is lost. */
+DEVICE void add_compensated(float &sum, float &lost, float term)
+{
+    const float corrected = term - lost, next = sum + corrected, rest = (next - sum) - corrected;
+    lost = rest - rest == 0 ? rest : 0;
+    sum = next;
+}
+
+inline constexpr float EMPTY = -1; /* in place of the weight of a share that is empty */
+
+/* The weights of a row's shares. The lse of AT_ONCE shares are read at a time, as each waits for memory of its own; of no more
+ * shares than those, once. */
+template <int V, int AT_ONCE, bool MORE> struct row_weights {
+    const float *first;
+    int64_t apart, shares;
+    float lse[AT_ONCE]; /* of the shares read last; -inf where there are none */
+    float most, scale, sum, inverse;
+
+    __device__ __forceinline__ row_weights(const copes_merge_problem &problem, const row_place &row)
+        : first(static_cast<const float *>(problem.lse_shares.data) + row.of(problem.lse_shares, 1)),
+          apart(problem.lse_shares.stride[0]), shares(problem.shares), most(-INFINITY),
+          scale(problem.base == COPES_LOG_BASE_2 ? 1 : LOG2_E), sum(0)
+    {
+        float lost = 0;
+        if (!MORE)
+            read(0);
+        for_all([&](float x) { most = !isinf(x) && (x > most || x != x) ? x : most; }); /* NaN stays */
+        for_all([&](float x) { add_compensated(sum, lost, isinf(x) ? 0 : term(x)); });
+        inverse = reciprocal(sum); /* it is 1 or more, or all shares are empty */
+    }
+    __device__ __forceinline__ void read(int64_t from)
+    {
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            lse[i] = from + i < shares ? read_float<V>(first + (from + i) * apart) : -INFINITY;
+    }
+    template <typename Take> __device__ __forceinline__ void for_all(Take take)
+    {
+        for (int64_t from = 0; from == 0 || (MORE && from < shares); from += AT_ONCE) {
+            if (MORE)
+                read(from);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                take(lse[i]);
+        }
+    }
+    /* Relative to that of the largest lse. */
+    __device__ __forceinline__ float term(float x) const
+    {
+        return exp2_term((x - most) * scale);
+    }
+    __device__ __forceinline__ float weight(float x) const
+    {
+        return isinf(x) ? EMPTY : term(x) * inverse;
+    }
+    __device__ __forceinline__ float log_sum() const
+    {
+        return sum == 0 ? -INFINITY : most + (scale == 1 ? log2f(sum) : logf(sum));
+    }
+};
+
+} // namespace COPES_GPU::merge
+
+#endif

@@ -1,0 +1,224 @@
+/* Every refusal of attention_merge's attribute and slots, forward and backward. What any tensor may be refused for is in
+ * test_refusals_act.c. */
+#include "tests/refusal.h"
+#include "tests/suite.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    SHARES = COPES_MERGE_O_SHARES,
+    LSES = COPES_MERGE_LSE_SHARES,
+    GRAD_O = COPES_MERGE_GRAD_O,
+    GRAD_LSE = COPES_MERGE_GRAD_LSE,
+    LSE = OUT + COPES_MERGE_OUT_LSE
+};
+#define AT(field) offsetof(copes_op, merge.field)
+#define FORWARD "attention_merge_forward: "
+#define BACKWARD "attention_merge_backward: "
+
+static const int64_t wide[] = {3, 2, 1, 4, 6}; /* S, B, N, H, E */
+
+static void forward(call_case *call)
+{
+    call->op = (copes_op){.kind = COPES_ATTENTION_MERGE_FORWARD};
+    call_add(call, SHARES, float32, 5, wide);
+    call_add(call, LSES, float32, 4, wide);
+    call_add(call, OUT, float32, 4, wide + 1);
+    call_add(call, LSE, float32, 3, wide + 1);
+}
+
+static void backward(call_case *call)
+{
+    call->op = (copes_op){.kind = COPES_ATTENTION_MERGE_BACKWARD};
+    call_add(call, SHARES, float32, 5, wide);
+    call_add(call, LSES, float32, 4, wide);
+    call_add(call, GRAD_O, float32, 4, wide + 1);
+    call_add(call, GRAD_LSE, float32, 3, wide + 1);
+    call_add(call, OUT, float32, 5, wide);
+    call_add(call, LSE, float32, 4, wide);
+}
+
+static const refusal forward_rows[] = {
+    {COPES_ERROR_NULL, BY_ALL, {{ABSENT, SHARES, 0, 0, 0}}, FORWARD "o_shares is NULL; it must be a tensor"},
+    {COPES_ERROR_NULL, BY_ALL, {{ABSENT, LSES, 0, 0, 0}}, FORWARD "lse_shares is NULL; it must be a tensor"},
+    {COPES_ERROR_NULL, BY_SIZE_AND_RUN, {{ABSENT, OUT, 0, 0, 0}}, FORWARD "o is NULL; it must be a tensor"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{GIVEN, GRAD_O, 0, 0, 0}},
+     FORWARD "in[2] is given; the operator has no such slot, so it must be NULL"},
+    {COPES_ERROR_NULL,
+     BY_RUN,
+     {{NO_DATA, LSES, 0, 0, 0}},
+     FORWARD "lse_shares has 24 elements and data NULL; it must point to them"},
+    {COPES_ERROR_DEVICE,
+     BY_INFER,
+     {{DEVICE, LSES, kDLCUDA, 0, 0}},
+     FORWARD "lse_shares is on device (2, 0); it must be on the device of the first input, (1, 0)"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, SHARES, kDLInt, 32, 0}},
+     FORWARD "o_shares has type int32; it must be float32, float16 or bfloat16 (on the CPU also float64)"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, LSES, kDLFloat, 64, 0}},
+     FORWARD "lse_shares has type float64; it must be float32"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, SHARES, kDLFloat, 64, 0}},
+     FORWARD "lse_shares has type float32; it must be float64"},
+    {COPES_ERROR_DTYPE,
+     BY_SIZE_AND_RUN,
+     {{TYPE, OUT, kDLFloat, 16, 0}},
+     FORWARD "o has type float16; it must be float32"},
+    {COPES_ERROR_DTYPE,
+     BY_SIZE_AND_RUN,
+     {{TYPE, LSE, kDLFloat, 16, 0}},
+     FORWARD "lse has type float16; it must be float32"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, SHARES, 0, 4, 0}},
+     FORWARD "o_shares has shape (3, 2, 1, 4); it must be (S, B, N, H, E)"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, LSES, 0, 3, 0}},
+     FORWARD "lse_shares has shape (3, 2, 1); it must be (3, 2, 1, 4), (S, B, N, H) to go with o_shares"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, LSES, 0, 2, 0}},
+     FORWARD "lse_shares has shape (2, 2, 1, 4); it must be (3, 2, 1, 4), (S, B, N, H) to go with o_shares"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{LENGTH, OUT, 3, 5, 0}},
+     FORWARD "o has shape (2, 1, 4, 5); it must be (2, 1, 4, 6), (B, N, H, E)"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{LENGTH, LSE, 2, 3, 0}},
+     FORWARD "lse has shape (2, 1, 3); it must be (2, 1, 4), (B, N, H)"},
+    {COPES_ERROR_STRIDE,
+     BY_SIZE_AND_RUN,
+     {{STRIDE, OUT, 2, 5, 0}},
+     FORWARD
+     "o has shape (2, 1, 4, 6) with strides (24, 0, 5, 1), where elements overlap; each element of an output must have its own memory"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT, SHARES, 0, 0}},
+     FORWARD "o overlaps o_shares; it must have memory of its own"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, LSE, LSES, 0, 0}},
+     FORWARD "lse overlaps lse_shares; it must have memory of its own"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, AT(base), 0, 2, 0}},
+     FORWARD "base is 2; it must be COPES_LOG_BASE_E (0) or COPES_LOG_BASE_2 (1)"},
+    RESERVED(AT(reserved), "attention_merge_forward"),
+};
+
+static const refusal backward_rows[] = {
+    {COPES_ERROR_NULL, BY_ALL, {{ABSENT, LSES, 0, 0, 0}}, BACKWARD "lse_shares is NULL; it must be a tensor"},
+    {COPES_ERROR_NULL, BY_ALL, {{ABSENT, GRAD_O, 0, 0, 0}}, BACKWARD "grad_o is NULL; it must be a tensor"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{ABSENT, SHARES, 0, 0, 0}},
+     BACKWARD "o_shares is NULL; grad_lse_shares needs the forward's"},
+    {COPES_ERROR_NULL,
+     BY_SIZE_AND_RUN,
+     {{ABSENT, OUT, 0, 0, 0}},
+     BACKWARD "grad_o_shares is NULL; it must be a tensor"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, SHARES, kDLFloat, 16, 0}},
+     BACKWARD "o_shares has type float16; it must be float32, as grad_o"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, GRAD_LSE, kDLFloat, 16, 0}},
+     BACKWARD "grad_lse has type float16; it must be float32"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, GRAD_O, 0, 3, 0}},
+     BACKWARD "grad_o has shape (2, 1, 4); it must be (B, N, H, E)"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, LSES, 0, 3, 0}},
+     BACKWARD "lse_shares has shape (3, 2, 1); it must be (S, B, N, H)"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, LSES, 3, 5, 0}},
+     BACKWARD "lse_shares has shape (3, 2, 1, 5); it must be (3, 2, 1, 4), (S, B, N, H) to go with grad_o"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, SHARES, 0, 2, 0}},
+     BACKWARD "o_shares has shape (2, 2, 1, 4, 6); it must be (3, 2, 1, 4, 6), (S, B, N, H, E) to go with grad_o and "
+              "lse_shares"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, GRAD_LSE, 0, 3, 0}},
+     BACKWARD "grad_lse has shape (3, 1, 4); it must be (2, 1, 4), (B, N, H) to go with grad_o"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{LENGTH, LSE, 0, 2, 0}},
+     BACKWARD "grad_lse_shares has shape (2, 2, 1, 4); it must be (3, 2, 1, 4), (S, B, N, H)"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT, SHARES, 0, 0}},
+     BACKWARD "grad_o_shares overlaps o_shares; it must have memory of its own"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, AT(base), 0, -1, 0}},
+     BACKWARD "base is -1; it must be COPES_LOG_BASE_E (0) or COPES_LOG_BASE_2 (1)"},
+    RESERVED(AT(reserved), "attention_merge_backward"),
+};
+
+START_TEST(forward_refuses)
+{
+    refusal_test(forward, &forward_rows[_i]);
+}
+END_TEST
+
+START_TEST(backward_refuses)
+{
+    refusal_test(backward, &backward_rows[_i]);
+}
+END_TEST
+
+/* Without shares, o = 0 and lse = -inf. */
+START_TEST(no_shares_give_zero)
+{
+    static call_case call;
+    memset(&call, 0, sizeof call);
+    forward(&call);
+    call.shape[SHARES][0] = call.shape[LSES][0] = 0;
+    call.tensor[SHARES].data = call.tensor[LSES].data = NULL;
+    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    float o, lse;
+    memcpy(&o, call.memory[OUT], sizeof o);
+    memcpy(&lse, call.memory[LSE], sizeof lse);
+    ck_assert_float_eq(o, 0);
+    ck_assert_float_eq(lse, -INFINITY);
+}
+END_TEST
+
+/* Inputs of the gradient of lse_shares are not read where that is not asked for. */
+START_TEST(gradient_of_o_alone)
+{
+    static call_case call;
+    memset(&call, 0, sizeof call);
+    backward(&call);
+    call.args.in[SHARES] = call.args.in[GRAD_LSE] = NULL;
+    call.args.attention_merge_backward.grad_lse_shares = NULL;
+    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("refusals_merge");
+    TCase *merge = tcase_create("merge");
+    tcase_add_loop_test(merge, forward_refuses, 0, sizeof forward_rows / sizeof forward_rows[0]);
+    tcase_add_loop_test(merge, backward_refuses, 0, sizeof backward_rows / sizeof backward_rows[0]);
+    tcase_add_test(merge, no_shares_give_zero);
+    tcase_add_test(merge, gradient_of_o_alone);
+    suite_add_tcase(suite, merge);
+    return suite_run(suite);
+}
