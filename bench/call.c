@@ -113,6 +113,23 @@ static void plan_tpa(bench_call *call, const bench_case *c)
     call->multiply_adds = tpa_multiply_adds(c);
 }
 
+/* The gradient is of lse, too, as attention in shares has it. */
+static void plan_merge(bench_call *call, const bench_case *c)
+{
+    const int64_t shape[5] = {c->shares, c->batch, c->n, c->head, c->dim};
+    const check_type wide = c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
+    copes_attention_merge_backward_slots *args = &call->args.attention_merge_backward;
+    call->op.kind = c->backward ? COPES_ATTENTION_MERGE_BACKWARD : COPES_ATTENTION_MERGE_FORWARD;
+    args->o_shares = &bench_call_add(call, c->type, 5, shape)->view;
+    args->lse_shares = &bench_call_add(call, wide, 4, shape)->view;
+    if (c->backward) {
+        args->grad_o = &bench_call_add(call, c->type, 4, shape + 1)->view;
+        args->grad_lse = &bench_call_add(call, wide, 3, shape + 1)->view;
+    }
+    call->args.out[0] = bench_call_output(call, c->type);
+    call->args.out[1] = bench_call_output(call, wide);
+}
+
 /* The bytes of every tensor and of all. Each fits 63 bits, for the library has looked at them; the sum may not. */
 static copes_status count_bytes(bench_call *call)
 {
@@ -176,9 +193,11 @@ copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_contex
         plan_tpa(call, c);
     else if (c->op == BENCH_QK)
         bench_call_plan_qk(call, c);
+    else if (c->op == BENCH_MERGE)
+        plan_merge(call, c);
     else
         plan_lrpe(call, c);
-    if (c->op != BENCH_QK)
+    if (c->op != BENCH_QK && c->op != BENCH_MERGE)
         add_outputs(call, c);
     copes_status status = plan_outputs(call, c);
     if (status == COPES_OK)

@@ -6,8 +6,8 @@
 
 const char *bench_operator_name(bench_operator op)
 {
-    static const char *const names[BENCH_OPERATORS] = {"act",        "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine",
-                                                       "tpa_decode", "qk_norm_rope"};
+    static const char *const names[BENCH_OPERATORS] = {"act",        "lrpe_rotate",  "lrpe_cosine",    "md_lrpe_cosine",
+                                                       "tpa_decode", "qk_norm_rope", "attention_merge"};
     return names[op];
 }
 
@@ -43,7 +43,8 @@ bool bench_operator_takes(bench_operator op, const bench_wish *wish, const char 
         ROTATE = 1 << BENCH_ROTATE,
         COSINE = 1 << BENCH_COSINE,
         GRIDS = 1 << BENCH_MD_COSINE,
-        QK = 1 << BENCH_QK
+        QK = 1 << BENCH_QK,
+        MERGE = 1 << BENCH_MERGE
     };
     const struct {
         const char *flag;
@@ -59,7 +60,8 @@ bool bench_operator_takes(bench_operator op, const bench_wish *wish, const char 
                  {"kv-head", wish->kv_head > 0, QK},
                  {"norm", wish->norm >= 0, QK},
                  {"cache", wish->cache >= 0, QK},
-                 {"grad-weights", wish->grad_weights, QK}};
+                 {"grad-weights", wish->grad_weights, QK},
+                 {"shares", wish->shares > 0, MERGE}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         *flag = flags[i].flag;
         if (flags[i].given && (flags[i].operators & 1U << op) == 0)
@@ -78,7 +80,8 @@ static int softmax_dim(const bench_case *c)
 
 static void activation_text(const bench_case *c, char *text, size_t size)
 {
-    const bool silent = c->op == BENCH_TPA || (c->op == BENCH_MD_COSINE && c->act == COPES_ACT_NONE);
+    const bool silent =
+        c->op == BENCH_TPA || c->op == BENCH_MERGE || (c->op == BENCH_MD_COSINE && c->act == COPES_ACT_NONE);
     if (c->op == BENCH_QK)
         snprintf(text, size, "-norm_%s", bench_norm_name(c->norm));
     else if (silent)
@@ -124,6 +127,8 @@ void bench_case_name(const bench_case *c, char name[BENCH_NAME])
     grid_text(c, grid, sizeof grid);
     if (c->op == BENCH_TPA)
         rank_text(c, rank, sizeof rank);
+    if (c->op == BENCH_MERGE)
+        snprintf(rank, sizeof rank, "-shares%lld", (long long)c->shares);
     if (c->op == BENCH_QK)
         snprintf(keys, sizeof keys, "+%lld", (long long)c->kv_head);
     snprintf(name, BENCH_NAME, "%s-speed-%s-batch%lld-head%lld%s-dim%lld%s%s-%s%s", bench_operator_name(c->op),

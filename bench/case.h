@@ -15,6 +15,7 @@ typedef enum bench_operator {
     BENCH_MD_COSINE, /* cosine on a grid, stored (B, H, N, D) */
     BENCH_TPA,
     BENCH_QK,
+    BENCH_MERGE,
     BENCH_OPERATORS
 } bench_operator;
 
@@ -44,6 +45,7 @@ typedef struct bench_case {
     bench_cache cache;
     bool grad_weights;          /* of the backward: the gradients of the norms' weights, too */
     int64_t ranks[BENCH_RANKS]; /* tpa_decode's: of queries, keys and values */
+    int64_t shares;             /* attention_merge's */
     int64_t n;                  /* as the row shows it: tokens, a side of the grid, or the length of the cache */
     check_type type;
 } bench_case;
@@ -56,7 +58,7 @@ typedef struct bench_wish {
     bool forward, backward;
     int64_t n[BENCH_LENGTHS];
     int n_count;
-    int64_t batch, head, kv_head, dim, prefix;
+    int64_t batch, head, kv_head, dim, prefix, shares;
     int64_t ranks[BENCH_RANKS];
     int64_t grid[COPES_MAX_GRID];
     int grid_rank;
@@ -71,7 +73,7 @@ typedef struct bench_list {
     bool failed; /* memory ran out */
 } bench_list;
 
-/* "act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode", "qk_norm_rope". */
+/* "act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode", "qk_norm_rope", "attention_merge". */
 const char *bench_operator_name(bench_operator op);
 
 void bench_list_add(bench_list *list, const bench_case *c);

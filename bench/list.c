@@ -109,6 +109,18 @@ static void add_tpa(bench_list *list, const bench_wish *wish, bench_case c)
     }
 }
 
+/* Of one sequence, as long as a prompt's or as many sequences' decoding steps. */
+static void add_merge(bench_list *list, const bench_wish *wish, bench_case c)
+{
+    c.batch = wish->batch > 0 ? wish->batch : 1;
+    c.head = wish->head > 0 ? wish->head : 32;
+    for (int64_t shares = 2; shares <= 8; shares *= 2) {
+        c.shares = wish->shares > 0 ? wish->shares : shares;
+        if (shares == 2 || wish->shares == 0)
+            add_modes(list, wish, c, 256, 32768, 1024);
+    }
+}
+
 void bench_list_make(bench_list *list, const bench_wish *wish)
 {
     *list = (bench_list){.cases = NULL};
@@ -135,6 +147,8 @@ void bench_list_make(bench_list *list, const bench_wish *wish)
             add_tpa(list, wish, c);
         else if (i == BENCH_QK)
             bench_list_add_qk(list, wish, c);
+        else if (i == BENCH_MERGE)
+            add_merge(list, wish, c);
         else
             add_activations(list, wish, c, 256, 32768, 1024);
     }

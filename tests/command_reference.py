@@ -240,6 +240,21 @@ def tpa(aq, bq, ak, bk, av, bv, kv_len=None, scale=0, scale_q=0, scale_k=0, scal
     return Tensor((b, n, h, e), o), Tensor((b, n, h), lse)
 
 
+def merge(o_shares, lse_shares, base="e"):
+    """attention_merge of shares of which some may be empty: their lse is infinite."""
+    s, *rows, e = o_shares.shape
+    count = math.prod(rows)
+    o, lse = [], []
+    for row in range(count):
+        full = [j for j in range(s) if not math.isinf(lse_shares.values[j * count + row])]
+        b = 2.0 if base == "2" else math.e
+        weights = {j: b ** lse_shares.values[j * count + row] for j in full}
+        lse.append(math.log(sum(weights.values()), b) if full else -math.inf)
+        o += [sum(w * o_shares.values[(j * count + row) * e + k] for j, w in weights.items()) / sum(weights.values())
+              if full else 0.0 for k in range(e)]
+    return Tensor(tuple(rows) + (e,), o), Tensor(tuple(rows), lse)
+
+
 def gradient(function, x, grad_o, step=1e-5):
     """Of sum(function(x) grad_o) by x, by central differences."""
     def loss(at, value):

@@ -18,6 +18,8 @@ def moved_mib(case):
     if case["op"] == "qk_norm_rope":
         return (moved_by_qk(case) + cache_room(case)) / 2**20
     elements = case["batch"] * case["head"] * case["n"] * case["dim"]
+    if case["op"] == "attention_merge":  # once and twice o_shares, with an lse of 4 bytes for dim features of 2
+        return elements * (2 + 4 / case["dim"]) * (1 + case["shares"] * (2 if case["mode"] == "backward" else 1)) / 2**20
     saved = case["mode"] == "backward" and case["act"] != "none"
     return elements * (2 + saved + ("cosine" in case["op"])) * 2 / 2**20
 
@@ -58,7 +60,8 @@ class Bench(CommandTest):
     def test_quick(self):
         text, cases = self.bench("--quick", "--batch", "1", "--head", "2")
         self.assertEqual({case["op"] for case in cases},
-                         {"act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode", "qk_norm_rope"})
+                         {"act", "lrpe_rotate", "lrpe_cosine", "md_lrpe_cosine", "tpa_decode", "qk_norm_rope",
+                          "attention_merge"})
         self.assertEqual({case["mode"] for case in cases}, {"forward", "backward"})
         rows = re.findall(r"(?m)^\d+ +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+ +)?([\d.]+)$", text)
         self.assertEqual(len(rows), len(cases))
@@ -88,6 +91,7 @@ class Bench(CommandTest):
                        ("act_none", "act_silu", softmax + "-1", softmax + tokens)}
         wanted |= {f"md_lrpe_cosine-speed-{mode}-bf16-1d-l{prefix}" for mode in ("fwd", "bwd") for prefix in (0, 10)}
         wanted |= {"tpa_decode-speed-fwd-rank16-bf16"}
+        wanted |= {f"attention_merge-speed-{mode}-shares{s}-bf16" for mode in ("fwd", "bwd") for s in (2, 4, 8)}
         keys = "qk_norm_rope-speed-{}-batch1-head2+8-dim4-norm_{}-bf16{}".format
         wanted |= {keys("fwd", "none", ""), keys("fwd", "head", ""), keys("fwd", "head", "-cache_bf16"),
                    keys("fwd", "head", "-cache_f8"), keys("bwd", "none", ""), keys("bwd", "head", ""),
@@ -203,6 +207,8 @@ class Bench(CommandTest):
         usage("--grad-theta is of the backward, and --mode is forward", "--grad-theta", "--mode", "forward")
         usage("tpa_decode takes no --act", "tpa_decode", "--act", "relu")
         usage("tpa_decode has no backward", "tpa_decode", "--mode", "backward")
+        usage("tpa_decode takes no --shares", "tpa_decode", "--shares", "4")
+        usage('--shares is "0"; .*', "attention_merge", "--shares", "0")
         usage("lrpe_rotate takes no --kv-head", "lrpe_rotate", "--kv-head", "4")
         usage("act takes no --norm", "act", "--norm", "head")
         usage("qk_norm_rope takes no --act", "qk_norm_rope", "--act", "silu")

@@ -250,6 +250,41 @@ class TpaDecode(CommandTest):
         self.assertFalse(self.output.exists())
 
 
+class AttentionMerge(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.shares, self.lses = self.tensor(3, 2, 1, 2, 4), self.tensor(3, 2, 1, 2)
+
+    def test_forward(self):
+        self.lses.values[2:5] = [-math.inf, math.inf, -math.inf]
+        write(self.input, o_shares=self.shares, lse_shares=self.lses)
+        for base in ("e", "2"):
+            o, lse = reference.merge(self.shares, self.lses, base)
+            got = self.run_ok("attention_merge", "--lse", "--base", base)
+            self.assertEqual(sorted(got), ["lse", "o"])
+            self.expect(got["o"], o)
+            self.expect(got["lse"], lse)
+            self.assertEqual(list(self.run_ok("attention_merge", "--base", base)), ["o"])
+
+    def test_backward(self):
+        grad_o, grad_lse = self.tensor(2, 1, 2, 4), self.tensor(2, 1, 2)
+        for base in ("e", "2"):
+            write(self.input, o_shares=self.shares, lse_shares=self.lses, grad_o=grad_o, grad_lse=grad_lse)
+            got = self.run_ok("attention_merge", "--backward", "--grad-lse-shares", "--base", base)
+            self.assertEqual(sorted(got), ["grad_lse_shares", "grad_o_shares"])
+
+            def both(shares, lses, base=base):
+                o, lse = reference.merge(shares, lses, base)
+                return Tensor((20,), o.values + lse.values)
+
+            grad = Tensor((20,), grad_o.values + grad_lse.values)
+            self.expect(got["grad_o_shares"], reference.gradient(lambda x: both(x, self.lses), self.shares, grad), 1e-4)
+            self.expect(got["grad_lse_shares"], reference.gradient(lambda x: both(self.shares, x), self.lses, grad), 1e-4)
+            write(self.input, lse_shares=self.lses, grad_o=grad_o)
+            alone = self.run_ok("attention_merge", "--backward", "--base", base)
+            self.assertEqual(alone["grad_o_shares"].values, got["grad_o_shares"].values)
+
+
 class QkNormRope(CommandTest):
     ROTATIONS = ({}, {"pairing": "interleaved"}, {"rotary_dim": 2}, {"rotary_begin": 2, "inverse": True},
                  {"prefix": 1, "offset": [3]}, {"suffix": 1, "amplitude": 1.5}, {"grid": [3, 1], "sections": [1, 1]},

@@ -15,7 +15,7 @@ static const char help[] =
     "\n"
     "Times operators and prints for each case the median in ms, GB/s, the share of the rate of a copy that moves as many\n"
     "bytes in the same run, and the memory of the call in MiB; for tpa_decode also the share of the peak rate of\n"
-    "multiply-adds. OP is one or more of act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine, tpa_decode and qk_norm_rope; all if\n"
+    "multiply-adds. OP is one or more of act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine, tpa_decode, qk_norm_rope and attention_merge; all if\n"
     "left out. Cases that take more than 60 % of the free memory are skipped.\n";
 
 static const char explain_help[] =

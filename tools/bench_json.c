@@ -54,7 +54,9 @@ static cJSON *add_shape(cJSON *entry, const bench_case *c)
     cJSON_AddStringToObject(entry, "name", name);
     cJSON_AddStringToObject(entry, "op", bench_operator_name(c->op));
     cJSON_AddStringToObject(entry, "mode", c->backward ? "backward" : "forward");
-    if (c->op != BENCH_TPA && c->op != BENCH_QK)
+    if (c->op == BENCH_MERGE)
+        cJSON_AddNumberToObject(entry, "shares", (double)c->shares);
+    if (c->op != BENCH_TPA && c->op != BENCH_QK && c->op != BENCH_MERGE)
         cJSON_AddStringToObject(entry, "act", bench_act_name(c->act));
     if (c->act == COPES_ACT_SOFTMAX)
         cJSON_AddStringToObject(entry, "axis", c->over_tokens ? "sequence" : "features");
@@ -67,7 +69,7 @@ static cJSON *add_shape(cJSON *entry, const bench_case *c)
         cJSON_AddNumberToObject(entry, "grid_rank", (double)c->grid_rank);
     if (c->op == BENCH_QK)
         add_qk(entry, c);
-    else if (c->op != BENCH_ACT && c->op != BENCH_TPA) {
+    else if (c->op != BENCH_ACT && c->op != BENCH_TPA && c->op != BENCH_MERGE) {
         cJSON_AddBoolToObject(entry, "one_theta", c->one_theta);
         cJSON_AddBoolToObject(entry, "positions", c->positions);
         cJSON_AddBoolToObject(entry, "in_place", c->in_place);

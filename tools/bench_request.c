@@ -25,7 +25,9 @@ const char bench_request_help[] =
     "  --kv-head Hk                     heads of the keys; default 8\n"
     "  --norm none|head|all_heads       over what the mean of squares is\n"
     "  --cache none|same|float8         keys and values go to a paged cache of the same type, or of float8\n"
-    "  --grad-weights                   of the backward: the gradients of the norms' weights, too\n";
+    "  --grad-weights                   of the backward: the gradients of the norms' weights, too\n"
+    "attention_merge alone, of one sequence with 32 heads:\n"
+    "  --shares S                       default 2, 4 and 8\n";
 
 void operators_of_bench(words_visitor *visit, void *to)
 {
@@ -41,8 +43,8 @@ static bool want(bench_wish *wish, const char *name)
     suggestion nearest = suggest_for(name);
     operators_of_bench(suggest_offer, &nearest);
     complain(EXIT_USAGE,
-             "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine, tpa_decode or "
-             "qk_norm_rope%s",
+             "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, md_lrpe_cosine, tpa_decode, "
+             "qk_norm_rope or attention_merge%s",
              name, suggest_text(&nearest, ""));
     return false;
 }
@@ -99,11 +101,8 @@ static bool read_flag(arguments *walk, bench_request *r)
         const char *name;
         int64_t *value;
         int64_t low;
-    } numbers[] = {{"batch", &wish->batch, 1},
-                   {"head", &wish->head, 1},
-                   {"kv-head", &wish->kv_head, 1},
-                   {"dim", &wish->dim, 1},
-                   {"prefix", &wish->prefix, 0}};
+    } numbers[] = {{"batch", &wish->batch, 1},   {"head", &wish->head, 1}, {"kv-head", &wish->kv_head, 1},
+                   {"shares", &wish->shares, 1}, {"dim", &wish->dim, 1},   {"prefix", &wish->prefix, 0}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(walk->flag, numbers[i].name) == 0)
             return arguments_integer(walk, numbers[i].low, INT32_MAX, numbers[i].value);

@@ -14,7 +14,7 @@ static const char help[] =
     "\n"
     "Runs a table of cases and N random ones (default 200) of each operator on the device, and compares every element with\n"
     "a reference in extended precision, and a GPU's with the CPU's too. OP is one or more of act, lrpe_rotate, lrpe_cosine,\n"
-    "tpa_decode and qk_norm_rope; all if left out. Random case i is made from seed S + i (default S 1). --every N runs one case in N.\n"
+    "tpa_decode, qk_norm_rope and attention_merge; all if left out. Random case i is made from seed S + i (default S 1). --every N runs one case in N.\n"
     "--large adds cases that many blocks of a GPU share. Exits 1 if an error is past the documented bounds.\n"
     "--variants runs one case for each kernel that the device's backend has, forcing those that no case takes by itself, and\n"
     "exits 1 if a kernel has no case.\n";
@@ -50,9 +50,10 @@ static bool want(request *r, const char *name)
     }
     suggestion nearest = suggest_for(name);
     operators_of_check(suggest_offer, &nearest);
-    complain(EXIT_USAGE,
-             "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, tpa_decode or qk_norm_rope%s", name,
-             suggest_text(&nearest, ""));
+    complain(
+        EXIT_USAGE,
+        "\"%s\" is not an operator; it must be act, lrpe_rotate, lrpe_cosine, tpa_decode, qk_norm_rope or attention_merge%s",
+        name, suggest_text(&nearest, ""));
     return false;
 }
 

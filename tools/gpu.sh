@@ -66,7 +66,7 @@ step_of() {
 check() {
     local -x OMP_NUM_THREADS=1
     local op tool names=()
-    for op in act lrpe_rotate lrpe_cosine qk_norm_rope tpa_decode; do
+    for op in act lrpe_rotate lrpe_cosine qk_norm_rope tpa_decode attention_merge; do
         names+=("check-$op")
         begin "check-$op" "$copes" check "$op" --device "$device" --large
         for tool in "$@"; do
@@ -79,7 +79,7 @@ check() {
     begin variants "$copes" check --device "$device" --variants --large
     finish "${names[@]}"
     grep -a -e '^variants' -e '^not met' "$out/variants.txt" || true
-    cat "$out"/check-*.txt | grep -a -e '^act ' -e '^lrpe' -e '^qk' -e '^tpa' || true
+    cat "$out"/check-*.txt | grep -a -e '^act ' -e '^lrpe' -e '^qk' -e '^tpa' -e '^attention' || true
 }
 
 test_gpu() {
