@@ -7,6 +7,7 @@
     md_lrpe_cosine  lrpe_cosine of a grid (images, video), with tokens before it
     qk_norm_rope    RMSNorm and RoPE of queries and keys, and the writing of a paged cache, in one pass
     tpa_decode      attention over a factored (tensor-product) key and value cache
+    attention_merge attention over keys in shares, of that over each of them
     devices         what the library can run on
 
 An operator runs where its arrays are, takes any strides without a copy, and returns a new array of the same framework
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING
 from ._copes import devices
 from ._copes import version as __version__
 from ._functions import act, lrpe_cosine, lrpe_rotate, md_lrpe_cosine, tpa_decode
+from ._merge import attention_merge
 from ._qk import qk_norm_rope
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ else:
 __all__ = [
     "__version__",
     "act",
+    "attention_merge",
     "devices",
     "lrpe_cosine",
     "lrpe_rotate",

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from . import _torch_merge as merge
 from . import _torch_operators as operators
 from . import _torch_qk as qk
 from ._copes import run
-from ._operators import ACT_FORWARD, LRPE_FORWARD, QK_FORWARD, TPA_DECODE
+from ._operators import ACT_FORWARD, LRPE_FORWARD, MERGE_FORWARD, QK_FORWARD, TPA_DECODE
 from ._torch_library import OPERATORS, is_plain, refuse_outs, requires_grad
 
 _OPTIONAL = {"positions", "offsets", "kv_len", "out", *qk.OPTIONAL}
@@ -99,6 +100,24 @@ def tpa_decode(inputs, attributes, return_lse, out):
         return out, OPERATORS.tpa_decode_lse.out(*inputs, *attributes, out=out)
     OPERATORS.tpa_decode.out(*inputs, *attributes, out=out)
     return out
+
+
+def attention_merge(inputs, base, return_lse, out):
+    plain = is_plain(*inputs, *operators.given(out)) and (out is None or not out.is_neg())
+    if not plain:
+        _refuse_other_arrays(merge.NAMES, inputs, out)
+    if plain and out is not None:
+        return _run_to(out, inputs, MERGE_FORWARD, *inputs, out, return_lse, base)
+    if plain and not requires_grad(*inputs):
+        return run(MERGE_FORWARD, *inputs, None, return_lse, base)
+    if plain:
+        apply, compute = (merge.lse_with_grad, merge.compute_lse) if return_lse else (merge.with_grad, merge.compute)
+        return apply(compute, *inputs, base)
+    operator = OPERATORS.attention_merge_lse if return_lse else OPERATORS.attention_merge
+    if out is None:
+        return operator.default(*inputs, base)
+    made = operator.out(*inputs, base, out=out)
+    return (out, made) if return_lse else out
 
 
 def qk_norm_rope(inputs, outs, attributes):

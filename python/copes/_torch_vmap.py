@@ -28,14 +28,14 @@ def _into_batch(x):
     return None if x is None else x.flatten(0, 1)
 
 
-def _out_of_batch(result, sizes):
-    """A result, which may be several, with the mapped axis first, and where that is. One that there is not is empty and
-    has none."""
+def _out_of_batch(result, sizes, axis=0):
+    """A result, which may be several, with the mapped axis in front of the batch, which is at this axis, and where that is.
+    One that there is not is empty and has none."""
     if isinstance(result, tuple):
         there = [o.dim() > 1 for o in result]
-        results = tuple(o.unflatten(0, sizes) if is_there else o for o, is_there in zip(result, there))
-        return results, tuple(0 if is_there else None for is_there in there)
-    return result.unflatten(0, sizes), 0
+        results = tuple(o.unflatten(axis, sizes) if is_there else o for o, is_there in zip(result, there))
+        return results, tuple(axis if is_there else None for is_there in there)
+    return result.unflatten(axis, sizes), axis
 
 
 # ---- act -------------------------------------------------------------------------------------------------------------
@@ -191,3 +191,27 @@ def _tpa_rule(name):
 
 tpa_decode = _tpa_rule("tpa_decode")
 tpa_decode_lse = _tpa_rule("tpa_decode_lse")
+
+
+# ---- attention_merge -------------------------------------------------------------------------------------------------
+
+
+def _merge_rule(name, joined, results):
+    """For an operator of tensors and attributes. `joined` says where the tensors' batch is, 1 where they have an axis of
+    shares, else 0, and `results` the same of the results."""
+
+    def rule(info, in_dims, *arguments):
+        count = len(joined)
+        mapped = list(_mapped(info, in_dims, arguments[:count]))
+        sizes = mapped[1].shape[0], mapped[1].shape[2]
+        inputs = (
+            None if x is None else x.movedim(0, axis).flatten(axis, axis + 1) for x, axis in zip(mapped, joined)
+        )
+        return _out_of_batch(_operator(name)(*inputs, *arguments[count:]), sizes, results)
+
+    return rule
+
+
+attention_merge = _merge_rule("attention_merge", (1, 1), 0)
+attention_merge_lse = _merge_rule("attention_merge_lse", (1, 1), 0)
+attention_merge_backward = _merge_rule("attention_merge_backward", (1, 1, 0, 0), 1)

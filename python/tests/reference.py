@@ -1,5 +1,7 @@
 """The operators in float64 PyTorch, straight from their formulas, on the CPU; gradients are autograd's."""
 
+import math
+
 import torch
 
 ACTS = ["none", "relu", "sigmoid", "silu", "softmax"]
@@ -102,6 +104,14 @@ def write_cache(cache, slots, values):
         if 0 <= slot < len(places):
             places[slot] = value
     return cache
+
+
+def attention_merge(o_shares, lse_shares, base="e"):
+    """(o, lse), of shares of which none is empty. Differentiable."""
+    unit = math.log(2) if base == "2" else 1.0
+    lse = (lse_shares * unit).logsumexp(0)
+    weights = (lse_shares * unit - lse).exp()
+    return (weights[..., None] * o_shares).sum(0), lse / unit
 
 
 def tpa_decode(aq, ak, av, bq, bk, bv, scale=None, scale_q=None, scale_k=None, scale_v=None, kv_len=None, causal=False):

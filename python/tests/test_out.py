@@ -25,6 +25,12 @@ def tpa_operator(name):
     return call
 
 
+def merged(x, call, **options):
+    """Of two shares alike, of which the second has three times the weight."""
+    lse = torch.tensor([0.0, 1.0986], device=x.device)[:, None, None, None].expand(2, *x.shape[:-1])
+    return call(x.expand(2, *x.shape), lse, **options)
+
+
 CALLS = {
     "act": lambda x, out: copes.act(x, "sigmoid", out=out),
     "softmax": lambda x, out: copes.act(x, "softmax", 1, out=out),
@@ -36,6 +42,8 @@ CALLS = {
     "qk_norm_rope": lambda x, out: copes.qk_norm_rope(
         x, None, THETA.to(x.device), wq=torch.ones(8, device=x.device), out=out
     ),
+    "attention_merge": lambda x, out: merged(x, copes.attention_merge, out=out),
+    "attention_merge.out": lambda x, out: merged(x, torch.ops.copes.attention_merge.out, base="e", out=out),
     "act.out": lambda x, out: torch.ops.copes.act.out(x, "sigmoid", -1, out=out),
     "lrpe.out": lambda x, out: torch.ops.copes.lrpe.out(x, THETA.to(x.device), None, None, *ROTATE, out=out),
     "qk_norm_rope.out": lambda x, out: torch.ops.copes.qk_norm_rope.out(

@@ -26,13 +26,15 @@
  *   norm         qk_norm_rope: 1e-6 (f64: 1e-14) of the largest term of the element: of the products of the rotation and, in the
  *                gradient, of g' and of x' times the size of mean(g' x'), times r. The mean of squares is a sum of positive terms,
  *                over the features of up to all heads: no rounding of it is that large unless it is added up in one long row
+ *   merge        attention_merge and its gradients, but for lse: 1e-6 (f64: 1e-14) of the sum of its terms by magnitude, each times the
+ *                difference of the two lse that its weight comes of, where that is above 1
  *   weights      grad_wq and grad_wk: as grad_theta, of the sum of the sizes of g x'
  *   room         round_between: a norm's result y is rounded to T as the oracle rounds it, unless a number within 1e-6 of y is
  *                rounded to another number of T. Then either will do: the rotation is of their mean, and the result may be as far
  *                off as half their distance takes it, times the cosine or the sine. This is one element in 2700 of bf16, one in 340
  *                of f16
  *   copies       values in a cache, and what no token's slot names: the very value, with its sign, or its rounding to float8
- *   lse          1e-6 (f64: 1e-14) of the largest of 1, the largest score, the logarithm of the sum and, in tpa_decode, the
+ *   lse          1e-6 (f64: 1e-14) of the largest of 1, the largest score (in attention_merge: lse of a share), the logarithm of the sum and, in tpa_decode, the
  *                mean of the sizes of the scores by their weights, as d lse = sum of weight d score
  *   storage      f16 and bf16 (but attention): the result must be what rounding, to nearest even, makes of a number within
  *                the bounds above: half an ulp of the storage type more. Past its largest number that is infinity
