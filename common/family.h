@@ -66,7 +66,7 @@ extern const copes_attribute_info *const copes_act_attribute_table[],
 enum {
     COPES_ACT_ATTRIBUTES = 2,
     COPES_LRPE_ATTRIBUTES = 14,
-    COPES_TPA_ATTRIBUTES = 5,
+    COPES_TPA_ATTRIBUTES = 8,
     COPES_QK_ATTRIBUTES = 15,
     COPES_MERGE_ATTRIBUTES = 1
 };

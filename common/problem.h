@@ -88,10 +88,11 @@ typedef struct copes_tpa_problem {
      * values times scale_v does. */
     float weight_scale;
     int causal;
-    copes_view aq, bq, ak, bk, av, bv; /* rank 4, the rank axis of keys and values put back */
-    copes_view kv_len;                 /* (B) int32 on the device, or absent */
-    copes_view o;                      /* (B, N, H, E) */
-    copes_view lse;                    /* (B, N, H), or absent */
+    int64_t kv_first, kv_stride, kv_total; /* as the attributes, with no defaults */
+    copes_view aq, bq, ak, bk, av, bv;     /* rank 4, the rank axis of keys and values put back */
+    copes_view kv_len;                     /* (B) int32 on the device, or absent */
+    copes_view o;                          /* (B, N, H, E) */
+    copes_view lse;                        /* (B, N, H), or absent */
 } copes_tpa_problem;
 
 /* What qk_norm_rope does with the queries, or with the keys. */

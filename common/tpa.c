@@ -1,5 +1,6 @@
 /* tpa_decode: its attributes, checks and canonical problem. */
 #include "common/family.h"
+#include "common/size.h"
 
 #include <math.h>
 
@@ -14,6 +15,12 @@ const copes_attribute_info *const copes_tpa_attribute_table[COPES_TPA_ATTRIBUTES
                     "factor of the values"),
     COPES_ATTRIBUTE("causal", COPES_ATTRIBUTE_BOOL, 1, 0, offsetof(copes_op, tpa.causal), -1, NULL, "0",
                     "the last query sees the last key, each one before it a key less"),
+    COPES_ATTRIBUTE("kv_first", COPES_ATTRIBUTE_INT64, 1, 0, offsetof(copes_op, tpa.kv_first), -1, NULL, "0",
+                    "the first key's place among the keys of all shares"),
+    COPES_ATTRIBUTE("kv_stride", COPES_ATTRIBUTE_INT64, 1, 0, offsetof(copes_op, tpa.kv_stride), -1, NULL, "1",
+                    "places from one key to the next"),
+    COPES_ATTRIBUTE("kv_total", COPES_ATTRIBUTE_INT64, 1, 0, offsetof(copes_op, tpa.kv_total), -1, NULL,
+                    "those up to the last one", "keys of all shares"),
 };
 
 /* Sizes read off the six factors. */
@@ -32,6 +39,42 @@ static copes_status check_attributes(const copes_call *call)
     if (attributes->causal != 0 && attributes->causal != 1)
         return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: causal is %d; it must be 0 or 1", call->info->name,
                           attributes->causal);
+    const int64_t places[3] = {attributes->kv_first, attributes->kv_stride, attributes->kv_total};
+    for (int i = 0; i < 3; i++)
+        if (places[i] < 0)
+            return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: %s is %lld; it must be 0 or more", call->info->name,
+                              copes_tpa_attribute_table[5 + i]->name, (long long)places[i]);
+    return COPES_OK;
+}
+
+static int64_t stride_of(const copes_tpa_attributes *attributes)
+{
+    return attributes->kv_stride > 0 ? attributes->kv_stride : 1;
+}
+
+/* The place after the share's last key; -1 where it does not fit 63 bits. */
+static int64_t end_of_share(const copes_tpa_attributes *attributes, int64_t m)
+{
+    if (m == 0)
+        return attributes->kv_first;
+    return copes_add(copes_add(attributes->kv_first, copes_multiply(m - 1, stride_of(attributes))), 1);
+}
+
+static copes_status check_share(const copes_call *call, int64_t m)
+{
+    const copes_tpa_attributes *attributes = &call->op->tpa;
+    const int64_t end = end_of_share(attributes, m), total = attributes->kv_total;
+    if (end < 0)
+        return copes_fail(COPES_ERROR_SIZE,
+                          "%s: kv_first is %lld; with kv_stride %lld the places of %lld keys must fit 63 bits",
+                          call->info->name, (long long)attributes->kv_first, (long long)stride_of(attributes),
+                          (long long)m);
+    if (m > 0 && total > 0 && end > total)
+        return copes_fail(
+            COPES_ERROR_ATTRIBUTE,
+            "%s: kv_total is %lld; with kv_first %lld and kv_stride %lld the last of %lld keys is key %lld",
+            call->info->name, (long long)total, (long long)attributes->kv_first, (long long)stride_of(attributes),
+            (long long)m, (long long)(end - 1));
     return COPES_OK;
 }
 
@@ -127,6 +170,7 @@ static copes_status check(copes_call *call)
     }
     const sizes s = read_sizes(call);
     COPES_TRY(check_shapes(call, &s));
+    COPES_TRY(check_share(call, s.m));
     const copes_tensor *kv_len = call->in[COPES_TPA_KV_LEN];
     if (copes_present(kv_len)) {
         COPES_TRY(copes_check_dtype(call, kv_len, COPES_I32, ""));
@@ -206,6 +250,9 @@ static void plan(const copes_call *call, copes_problem *out)
         .value_exponent = of_values.exponent,
         .weight_scale = weight_scale_of(dtype, s.m, of_values),
         .causal = attributes->causal,
+        .kv_first = attributes->kv_first,
+        .kv_stride = stride_of(attributes),
+        .kv_total = attributes->kv_total > 0 ? attributes->kv_total : end_of_share(attributes, s.m),
         .aq = copes_view_of(call->in[COPES_TPA_AQ]),
         .bq = copes_view_of(call->in[COPES_TPA_BQ]),
         .ak = factor_view(call->in[COPES_TPA_AK], 3),

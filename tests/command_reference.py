@@ -218,7 +218,8 @@ def cached(cache, x, slots, scale=None):
     return stored(cache.like(values))
 
 
-def tpa(aq, bq, ak, bk, av, bv, kv_len=None, scale=0, scale_q=0, scale_k=0, scale_v=0, causal=False):
+def tpa(aq, bq, ak, bk, av, bv, kv_len=None, scale=0, scale_q=0, scale_k=0, scale_v=0, causal=False,
+        kv_first=0, kv_stride=1, kv_total=None):
     def factor(a, b, i, t, j, k, scale):
         if len(a.shape) == 3:
             return (scale or 1) * a.at(i, t, j) * b.at(i, t, k)
@@ -229,8 +230,10 @@ def tpa(aq, bq, ak, bk, av, bv, kv_len=None, scale=0, scale_q=0, scale_k=0, scal
     m, d, e = ak.shape[1], bq.shape[3], bv.shape[-1]
     o, lse = [], []
     for i, t, j in itertools.product(range(b), range(n), range(h)):
-        length = min(max(kv_len.values[i], 0), m) if kv_len else m
-        seen = max(0, length - n + t + 1) if causal else length
+        total = kv_total or kv_first + (m - 1) * kv_stride + 1
+        length = min(max(kv_len.values[i], 0), total) if kv_len else total
+        end = length - n + t + 1 if causal else length
+        seen = sum(kv_first + s * kv_stride < end for s in range(m))
         q = [factor(aq, bq, i, t, j, k, scale_q) for k in range(d)]
         scores = [(scale or d ** -0.5) * sum(q[k] * factor(ak, bk, i, s, j, k, scale_k) for k in range(d))
                   for s in range(seen)]

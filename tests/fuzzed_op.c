@@ -130,7 +130,13 @@ void fuzz_take_op(reader *from, copes_op *op)
         double *const scales[4] = {&op->tpa.scale, &op->tpa.scale_q, &op->tpa.scale_k, &op->tpa.scale_v};
         for (int i = 0; i < 4; i++)
             *scales[i] = take_real(from);
-        op->tpa.causal = fuzz_take(from) % 3;
+        const uint8_t flags = fuzz_take(from);
+        op->tpa.causal = flags % 3;
+        if (flags > 224) {
+            op->tpa.kv_first = fuzz_take_number(from);
+            op->tpa.kv_stride = fuzz_take_number(from);
+            op->tpa.kv_total = fuzz_take_number(from);
+        }
     } else if (op->kind ==
                COPES_QK_NORM_ROPE_FORWARD) { /* or its backward, or a later kind: the other kinds keep their bytes */
         op->kind = (copes_kind)(op->kind + fuzz_take(from) % 3);

@@ -10,6 +10,8 @@ _Static_assert(sizeof(copes_merge_attributes) == COPES_ATTRIBUTES_SIZE, "merge")
 _Static_assert(sizeof(copes_op) == 8 + COPES_ATTRIBUTES_SIZE, "a kind, a reserved word, and attributes");
 _Static_assert(offsetof(copes_lrpe_attributes, grid) == 24, "no gap before the first list");
 _Static_assert(offsetof(copes_qk_attributes, grid) == 16, "likewise");
+_Static_assert(offsetof(copes_tpa_attributes, reserved) == offsetof(copes_tpa_attributes, causal) + 4,
+               "no gap before what is reserved");
 _Static_assert(offsetof(copes_qk_attributes, eps) == offsetof(copes_qk_attributes, amplitude) + 8,
                "no gap between factors");
 _Static_assert(sizeof(copes_context_options) == COPES_OPTIONS_SIZE, "options");

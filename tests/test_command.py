@@ -231,7 +231,8 @@ class TpaDecode(CommandTest):
 
     def test_every_flag(self):
         for case in ({}, {"scale": 0.3}, {"scale_q": 0.7}, {"scale_k": 1.5}, {"scale_v": -2}, {"causal": True},
-                     {"scale": 0.2, "scale_q": 2, "scale_k": 3, "scale_v": 4, "causal": True}):
+                     {"scale": 0.2, "scale_q": 2, "scale_k": 3, "scale_v": 4, "causal": True},
+                     {"kv_first": 3, "kv_stride": 2, "kv_total": 13, "causal": True}):
             for rank in (None, 1, 3):
                 with self.subTest(case=case, rank=rank):
                     self.compare(self.factors(rank), case)

@@ -153,7 +153,8 @@ class Lists(CommandTest):
                     "inverse", "pad-theta", "theta-base"}
         lrpe = common | rotation | {"lse", "grad-theta"}
         qk = files | rotation | {"eps", "weight-offset", "norm-over", "round-between", "k-out", "grad-k", "grad-wq", "grad-wk"}
-        tpa = {"in", "out", "scale", "scale-q", "scale-k", "scale-v", "causal", "lse", "device"}
+        tpa = {"in", "out", "scale", "scale-q", "scale-k", "scale-v", "causal", "kv-first", "kv-stride", "kv-total", "lse",
+               "device"}
         merge = {"in", "out", "base", "lse", "grad-lse-shares", "backward", "device"}
         for op, flags in (("act", common), ("lrpe_rotate", lrpe), ("lrpe_cosine", lrpe), ("tpa_decode", tpa),
                           ("qk_norm_rope", qk), ("attention_merge", merge)):

@@ -102,20 +102,28 @@ typedef struct query {
     int64_t b, n, block, first, heads, visible;
 } query;
 
+/* Of the share's keys, those before place `end` among all keys. */
+static int64_t keys_before(const copes_tpa_problem *problem, int64_t end)
+{
+    const int64_t left = end - problem->kv_first;
+    return left <= 0 ? 0 : least((left - 1) / problem->kv_stride + 1, problem->m);
+}
+
 static query query_of(const copes_tpa_problem *problem, const layout *l, int64_t index)
 {
     query q = {.block = index % l->blocks, .n = index / l->blocks % problem->n, .b = index / l->blocks / problem->n};
     q.first = q.block * l->heads;
     q.heads = least(l->heads, problem->h - q.first);
-    q.visible = problem->m;
+    int64_t end = problem->kv_total;
     if (problem->kv_len.data != NULL) {
         int32_t length;
         memcpy(&length, (const char *)problem->kv_len.data + q.b * problem->kv_len.stride[0] * (int64_t)sizeof length,
                sizeof length);
-        q.visible = most(least(length, problem->m), 0);
+        end = most(least(length, end), 0);
     }
     if (problem->causal)
-        q.visible = most(q.visible - problem->n + q.n + 1, 0);
+        end = end - problem->n + q.n + 1;
+    q.visible = keys_before(problem, end);
     return q;
 }
 

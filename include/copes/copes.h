@@ -244,19 +244,26 @@ typedef struct copes_lrpe_backward_slots {
  *        bk       (B, M, Rk, D), or (B, M, D)
  *        av       (B, M, H, Rv), or (B, M, H)
  *        bv       (B, M, Rv, E), or (B, M, E)
- *        kv_len   optional, (B), int32 in device memory: keys at and past kv_len[b] are ignored; clamped to 0 .. M
+ *        kv_len   optional, (B), int32 in device memory: the L keys of a batch entry, clamped to 0 .. kv_total; absent:
+ *                 L = kv_total. Keys at and past L are ignored
  *   out  o        (B, N, H, E), T
  *        lse      optional, (B, N, H), log sum_m exp(scale q.k); float32 (float64 if T is)
  * q[h] = scale_q sum_r aq[h,r] bq[r], k[m,h] = scale_k sum_r ak[m,h,r] bk[m,r], v likewise; o = softmax_m(scale q.k) v.
+ * The M keys may be a share of all, as where a cache lies on several devices: key i of the share is key kv_first + i kv_stride of
+ * all, one of a run of neighbours or every kv_stride-th. kv_total and kv_len count the keys of all shares, so that each share's call
+ * has the same ones, and attention_merge makes the whole of the shares' o and lse. By default the share is the whole.
  * k and v are never formed in memory. With no key to see, o = 0 and lse = -inf. Scales may be of any finite size; sums over
  * keys do not overflow where o does not. docs/numerics.md says what else has to be in the type's range. */
 typedef struct copes_tpa_attributes {
-    double scale;   /* 0: D^-1/2 */
-    double scale_q; /* 0: 1 / Rq */
-    double scale_k; /* 0: 1 / Rk */
-    double scale_v; /* 0: 1 / Rv */
-    int32_t causal; /* 1: query n sees keys 0 .. L - N + n of the L = kv_len[b] keys, so that the last sees the last */
-    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 9];
+    double scale;      /* 0: D^-1/2 */
+    double scale_q;    /* 0: 1 / Rq */
+    double scale_k;    /* 0: 1 / Rk */
+    double scale_v;    /* 0: 1 / Rv */
+    int64_t kv_first;  /* the share's first key among all keys */
+    int64_t kv_stride; /* from one key of the share to the next; 0: 1 */
+    int64_t kv_total;  /* keys of all shares; 0: kv_first + (M - 1) kv_stride + 1, those up to the share's last */
+    int32_t causal;    /* 1: query n sees keys 0 .. L - N + n of all L, so that the last sees the last */
+    int32_t reserved[COPES_ATTRIBUTES_SIZE / 4 - 15];
 } copes_tpa_attributes;
 
 typedef struct copes_tpa_decode_slots {

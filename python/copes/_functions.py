@@ -199,6 +199,9 @@ def tpa_decode(
     scale_v: float | None = ...,
     kv_len: SupportsDLPack | None = ...,
     causal: bool = ...,
+    kv_first: int = ...,
+    kv_stride: int = ...,
+    kv_total: int | None = ...,
     return_lse: Literal[False] = ...,
     out: Array | None = ...,
 ) -> Array: ...
@@ -217,6 +220,9 @@ def tpa_decode(
     scale_v: float | None = ...,
     kv_len: SupportsDLPack | None = ...,
     causal: bool = ...,
+    kv_first: int = ...,
+    kv_stride: int = ...,
+    kv_total: int | None = ...,
     return_lse: Literal[True],
     out: Array | None = ...,
 ) -> tuple[Array, Array]: ...
@@ -235,6 +241,9 @@ def tpa_decode(
     scale_v: float | None = ...,
     kv_len: SupportsDLPack | None = ...,
     causal: bool = ...,
+    kv_first: int = ...,
+    kv_stride: int = ...,
+    kv_total: int | None = ...,
     return_lse: bool,
     out: Array | None = ...,
 ) -> Array | tuple[Array, Array]: ...
@@ -252,6 +261,9 @@ def tpa_decode(
     scale_v: float | None = None,
     kv_len: SupportsDLPack | None = None,
     causal: bool = False,
+    kv_first: int = 0,
+    kv_stride: int = 1,
+    kv_total: int | None = None,
     return_lse: bool = False,
     out: Array | None = None,
 ) -> Array | tuple[Array, Array]:
@@ -266,13 +278,19 @@ def tpa_decode(
     av          (B, M, H, Rv), or (B, M, H)      bv  (B, M, Rv, E), or (B, M, E)
     scale       None: D^-1/2
     scale_q     None: 1 / Rq; scale_k and scale_v likewise
-    kv_len      (B) of int32 on the arrays' device: keys at and past kv_len[b] are ignored; clamped to 0 .. M
-    causal      query n sees keys 0 .. L - N + n of the L = kv_len[b], so that the last sees the last
+    kv_len      (B) of int32 on the arrays' device: keys at and past kv_len[b] are ignored; clamped to 0 .. kv_total
+    causal      query n sees keys 0 .. L - N + n of the L = kv_len[b], or kv_total, so that the last sees the last
+    kv_first    the M keys may be a share of all: key i is key kv_first + i kv_stride of them. kv_len and kv_total count all
+    kv_stride   from one key of the share to the next
+    kv_total    keys of all shares; None: those up to this share's last, M where it is the whole
     return_lse  also return log sum_m exp(scale q . k), (B, N, H), float32 (float64 for float64)
     out         an array of shape (B, N, H, E) for the result
 
     Returns o, (B, N, H, E), or (o, lse). With no key to see, o = 0 and lse = -inf. It is for decoding: no gradient."""
-    attributes = (scale, scale_q, scale_k, scale_v, causal)
+    if kv_stride == 0 or kv_total == 0:  # to the library, 0 is the default
+        name = "kv_stride" if kv_stride == 0 else "kv_total"
+        raise ValueError(f"{name} is 0; it must be 1 or more")
+    attributes = (scale, scale_q, scale_k, scale_v, causal, kv_first, kv_stride, kv_total)
     inputs = (aq, bq, ak, bk, av, bv, kv_len)
     if hasattr(aq, "__torch_function__"):
         return (_torch or _load_torch()).tpa_decode(inputs, attributes, return_lse, out)

@@ -114,7 +114,8 @@ def attention_merge(o_shares, lse_shares, base="e"):
     return (weights[..., None] * o_shares).sum(0), lse / unit
 
 
-def tpa_decode(aq, ak, av, bq, bk, bv, scale=None, scale_q=None, scale_k=None, scale_v=None, kv_len=None, causal=False):
+def tpa_decode(aq, ak, av, bq, bk, bv, scale=None, scale_q=None, scale_k=None, scale_v=None, kv_len=None, causal=False,
+    kv_first=0, kv_stride=1, kv_total=None):
     """(o, lse)."""
     aq, ak, av, bq, bk, bv = map(wide, (aq, ak, av, bq, bk, bv))
     if ak.dim() == 3:
@@ -126,9 +127,11 @@ def tpa_decode(aq, ak, av, bq, bk, bv, scale=None, scale_q=None, scale_k=None, s
     v = torch.einsum("bmhr,bmrd->bhmd", av, bv) * (scale_v or 1 / av.shape[-1])
     scores = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
     batch, tokens, keys = q.shape[0], q.shape[2], k.shape[2]
-    length = torch.full((batch,), keys) if kv_len is None else wide(kv_len).long().clamp(0, keys)
+    places = kv_first + kv_stride * torch.arange(keys)
+    total = kv_total or kv_first + kv_stride * (keys - 1) + 1
+    length = torch.full((batch,), total) if kv_len is None else wide(kv_len).long().clamp(0, total)
     seen = length[:, None, None] - (tokens - 1 - torch.arange(tokens)[:, None] if causal else 0)
-    scores = scores.masked_fill((torch.arange(keys) >= seen)[:, None], -torch.inf)
+    scores = scores.masked_fill((places >= seen)[:, None], -torch.inf)
     lse = scores.logsumexp(-1)
     weights = (scores - lse[..., None]).exp().nan_to_num(0)
     return (weights @ v).transpose(1, 2), lse.transpose(1, 2)

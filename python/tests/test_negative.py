@@ -70,7 +70,7 @@ def test_tpa_decode(device):
     check(lambda *inputs: copes.tpa_decode(*inputs, return_lse=True), *inputs)
 
     def operator(aq, ak, av, bq, bk, bv):
-        return torch.ops.copes.tpa_decode(aq, bq, ak, bk, av, bv, None, None, None, None, None, False)
+        return torch.ops.copes.tpa_decode(aq, bq, ak, bk, av, bv, None, None, None, None, None, False, 0, 1, None)
 
     check(operator, *inputs)
 

@@ -28,7 +28,7 @@ def samples(device):
     operators = torch.ops.copes
     theta, x, grad = THETA.to(device), x_of(device), x_of(device, requires_grad=True)
     tpa = make(device, torch.float32)
-    tpa = (tpa[0], tpa[3], tpa[1], tpa[4], tpa[2], tpa[5], None, None, 0.5, None, None, True)
+    tpa = (tpa[0], tpa[3], tpa[1], tpa[4], tpa[2], tpa[5], None, None, 0.5, None, None, True, 1, 2, 90)
     yield operators.act.default, (grad, "silu", -1), {}
     yield operators.act.default, (grad.detach().transpose(1, 2).requires_grad_(), "softmax", 1), {}
     yield operators.act.out, (x, "relu", -1), {"out": torch.empty_like(x)}

@@ -19,7 +19,7 @@ def tpa_decode(x, out):
 
 def tpa_operator(name):
     def call(x, out):
-        attributes = (None, None, None, None, None, False)
+        attributes = (None, None, None, None, None, False, 0, 1, None)
         getattr(torch.ops.copes, name).out(x, *(f.to(x.device) for f in FACTORS), *attributes, out=out)
 
     return call

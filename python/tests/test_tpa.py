@@ -48,6 +48,28 @@ def test_lengths(device, causal):
     check(make(device, torch.float32, b=5, n=3), kv_len=lengths, causal=causal)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("ragged", [False, True])
+def test_shares(device, causal, interleaved, ragged):
+    """Three shares of a cache, merged, are the whole of it."""
+    inputs = make(device, torch.float32, b=4, n=3)
+    aq, ak, av, bq, bk, bv = inputs
+    lengths = torch.tensor([37, 20, 2, 0], dtype=torch.int32, device=device) if ragged else None
+    shared = dict(kv_len=lengths, causal=causal)
+    if interleaved:
+        shares = [(slice(r, None, 3), dict(kv_first=r, kv_stride=3)) for r in range(3)]
+    else:
+        shares = [(slice(a, b), dict(kv_first=a)) for a, b in ((0, 17), (17, 18), (18, 37))]
+    parts = []
+    for keys, place in shares:
+        factors = (aq, ak[:, keys], av[:, keys], bq, bk[:, keys], bv[:, keys])
+        check(factors, **shared, **place, kv_total=37)
+        parts.append(copes.tpa_decode(*factors, **shared, **place, kv_total=37, return_lse=True))
+    merged = copes.attention_merge(*map(torch.stack, zip(*parts)), return_lse=True)
+    torch.testing.assert_close(merged, copes.tpa_decode(*inputs, **shared, return_lse=True), rtol=4e-6, atol=4e-6)
+
+
 @pytest.mark.parametrize("h, d", [(6, 16), (32, 128), (47, 64)])
 def test_keys_of_minus_infinity(device, dtype, h, d):
     """They weigh nothing, and a head that has no others has no output."""

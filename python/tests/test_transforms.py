@@ -278,7 +278,7 @@ def test_tpa_decode_has_none(device, index, name):
 
     def operator(factor):
         aq, ak, av, bq, bk, bv = *inputs[:index], factor, *inputs[index + 1 :]
-        return torch.ops.copes.tpa_decode(aq, bq, ak, bk, av, bv, None, None, None, None, None, False)
+        return torch.ops.copes.tpa_decode(aq, bq, ak, bk, av, bv, None, None, None, None, None, False, 0, 1, None)
 
     torch.compiler.reset()
     factor = inputs[index]

@@ -107,4 +107,7 @@ void draw_attention(check_case *c, int64_t room, uint64_t *state)
     c->lse = true;
     c->op.tpa.causal = (int32_t)check_below(state, 2);
     draw_scales(c, state);
+    uint64_t apart = ~c->seed; /* shares came later, and leave to the others their seeds */
+    if (draw_chance(&apart, 4))
+        c->op.tpa = check_share_of(c->op.tpa, s->m, &apart);
 }

@@ -149,6 +149,9 @@ unsigned check_repeats_of(const check_case *c, int slot);
 /* qk_norm_rope's attributes that turn heads as lrpe's do. */
 copes_qk_attributes check_qk_of_rotation(const copes_lrpe_attributes *turn);
 
+/* tpa_decode's attributes for some share of a cache, of m keys. */
+copes_tpa_attributes check_share_of(copes_tpa_attributes of, int64_t m, uint64_t *state);
+
 /* A factor as the arithmetic of the case's type has it. */
 double check_factor(const check_case *c, double factor);
 

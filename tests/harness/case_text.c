@@ -78,6 +78,9 @@ static void say_tpa(line *l, const check_case *c)
         (long long)s->rv);
     say(l, "%s%s%s%s scale=%g,%g,%g,%g", c->bare_keys ? " bare_keys" : "", c->bare_values ? " bare_values" : "",
         c->lengths ? " kv_len" : "", a->causal ? " causal" : "", a->scale, a->scale_q, a->scale_k, a->scale_v);
+    if (a->kv_first != 0 || a->kv_stride != 0 || a->kv_total != 0) {
+        say(l, " kv=%lld+%lld:%lld", (long long)a->kv_first, (long long)a->kv_stride, (long long)a->kv_total);
+    }
     say(l, " powers=%d,%d,%d,%d,%d,%d", c->powers[0], c->powers[1], c->powers[2], c->powers[3], c->powers[4],
         c->powers[5]);
 }

@@ -88,6 +88,34 @@ static const sketch sketches[] = {
     {.shape = {1, 1, 95, 1, 64, 64, 1, 1, 1}, .bare_keys = true, .bare_values = true, .lse = true},
     {.shape = {2, 1, 1301, 3, 6, 7, 2, 2, 2}, .lengths = true, .lse = true},
     {.shape = {1, 2, 900, 5, 8, 150, 2, 1, 2}, .attributes = {.causal = 1}, .bare_keys = true, .lse = true},
+    /* shares of a cache: the first, one in the middle and the last of neighbours, every third key, and some past what is seen */
+    {.shape = {2, 3, 50, 2, 32, 16, 2, 2, 2}, .attributes = {.causal = 1, .kv_total = 130}, .lse = true},
+    {.shape = {2, 4, 31, 3, 16, 32, 2, 2, 2},
+     .attributes = {.causal = 1, .kv_first = 40, .kv_total = 90},
+     .lengths = true,
+     .lse = true},
+    {.shape = {3, 4, 31, 3, 16, 32, 2, 2, 2},
+     .attributes = {.causal = 1, .kv_first = 40},
+     .lengths = true,
+     .lse = true},
+    {.shape = {4, 5, 47, 2, 8, 8, 2, 1, 2},
+     .attributes = {.causal = 1, .kv_first = 2, .kv_stride = 3, .kv_total = 142},
+     .bare_keys = true,
+     .lengths = true,
+     .lse = true},
+    {.shape = {2, 9, 11, 2, 8, 8, 2, 1, 2}, .attributes = {.causal = 1, .kv_first = 3, .kv_stride = 4}, .lse = true},
+    {.shape = {6, 2, 40, 2, 16, 16, 2, 2, 2},
+     .attributes = {.kv_stride = 2, .kv_total = 100},
+     .lengths = true,
+     .lse = true},
+    {.shape = {1, 3, 7, 2, 16, 16, 2, 2, 2}, .attributes = {.causal = 1, .kv_first = INT64_C(1) << 40}, .lse = true},
+    {.shape = {2, 2, 0, 2, 16, 16, 2, 2, 2}, .attributes = {.causal = 1, .kv_first = 9, .kv_total = 9}, .lse = true},
+    {.shape = {3, 2, 700, 40, 64, 64, 6, 1, 1},
+     .attributes = {.causal = 1, .kv_first = 1, .kv_stride = 4, .kv_total = 2800},
+     .bare_keys = true,
+     .bare_values = true,
+     .lengths = true,
+     .lse = true},
     /* long caches in few parts, of equal values, whose sums round the same way each time */
     {.shape = {1, 64, 50000, 1, 1, 2, 1, 1, 1}, .fill = CHECK_EQUAL, .lse = true},
     {.shape = {64, 1, 2064, 1, 2, 8, 4, 4, 2}, .fill = CHECK_EQUAL, .lse = true},
@@ -279,6 +307,15 @@ void check_tpa_table(case_list *list)
     add_in_parts(list);
 }
 
+copes_tpa_attributes check_share_of(copes_tpa_attributes of, int64_t m, uint64_t *state)
+{
+    of.kv_first = check_below(state, 2 * m + 1);
+    of.kv_stride = check_below(state, 5);
+    const int64_t end = m > 0 ? of.kv_first + (m - 1) * (of.kv_stride > 0 ? of.kv_stride : 1) + 1 : of.kv_first;
+    of.kv_total = check_below(state, 4) == 0 ? 0 : end + check_below(state, m + 1);
+    return of;
+}
+
 check_case check_tpa_random(uint64_t seed)
 {
     uint64_t state = seed;
@@ -301,6 +338,8 @@ check_case check_tpa_random(uint64_t seed)
     s.out = (check_layout)check_below(&state, CHECK_BROADCAST);
     s.mixed = check_random(&state) & 1;
     check_case c = drawn(&s, float_types[check_below(&state, 4)]);
+    if (check_below(&state, 3) == 0)
+        c.op.tpa = check_share_of(c.op.tpa, a->m, &state);
     c.seed = seed;
     c.random = true;
     return c;

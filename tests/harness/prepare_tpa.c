@@ -7,13 +7,14 @@
 /* What lies past a cache's length is ignored, be it NaN. */
 static void spoil_rest_of_cache(check_problem *p)
 {
-    const int64_t m = p->c.attention.m;
+    const int64_t m = p->c.attention.m, step = p->c.op.tpa.kv_stride > 0 ? p->c.op.tpa.kv_stride : 1;
     for (int slot = COPES_TPA_AK; slot <= COPES_TPA_BV; slot++) {
         oracle_tensor *tensor = &p->in[slot];
         const int64_t count = oracle_count(tensor), rows = m * tensor->shape[0], width = rows == 0 ? 0 : count / rows;
         const bool shared = (check_repeats_of(&p->c, slot) & 3) != 0; /* by entries of other lengths, or other keys */
         for (int64_t i = 0; width > 0 && i < count && !shared; i++) {
-            const bool ignored = (double)(i / width % m) >= p->in[COPES_TPA_KV_LEN].value[i / width / m];
+            const double place = (double)(p->c.op.tpa.kv_first + i / width % m * step);
+            const bool ignored = place >= p->in[COPES_TPA_KV_LEN].value[i / width / m];
             tensor->value[i] = ignored ? (double)NAN : tensor->value[i];
         }
     }
@@ -61,7 +62,7 @@ int check_prepare_tpa(check_problem *p, uint64_t *state)
     }
     oracle_tensor *lengths = c->lengths ? check_add_input(p, COPES_TPA_KV_LEN, CHECK_I32, 1, &s->b) : NULL;
     if (lengths != NULL && !p->described) {
-        check_fill_lengths(lengths, s->m, state);
+        check_fill_lengths(lengths, c->op.tpa.kv_total > 0 ? c->op.tpa.kv_total : s->m, state);
         spoil_rest_of_cache(p);
     }
     return c->lengths && lengths == NULL ? -1 : 0;

@@ -165,13 +165,17 @@ static oracle_number attend(attention *a, const head_factors *f, int64_t visible
 
 static int64_t visible_keys(const copes_op *op, const attention *a, const oracle_tensor *kv_len, int64_t b, int64_t n)
 {
-    int64_t length = a->m;
+    int64_t step = op->tpa.kv_stride == 0 ? 1 : op->tpa.kv_stride;
+    int64_t length = op->tpa.kv_total != 0 ? op->tpa.kv_total : op->tpa.kv_first + (a->m - 1) * step + 1;
     if (kv_len != NULL) {
         int64_t given = (int64_t)kv_len->value[b];
-        length = given < 0 ? 0 : given > a->m ? a->m : given;
+        length = given < 0 ? 0 : given > length ? length : given;
     }
-    int64_t visible = op->tpa.causal ? length - a->n + n + 1 : length;
-    return visible < 0 ? 0 : visible;
+    int64_t last = op->tpa.causal ? length - a->n + n : length - 1, visible = 0;
+    while (visible < a->m && op->tpa.kv_first + visible * step <= last) {
+        visible++;
+    }
+    return visible;
 }
 
 static void store_row(const attention *a, const head_factors *f, int64_t visible, oracle_tensor *out, int64_t row)

@@ -30,10 +30,10 @@ struct block_task {
 /* Gives a block its keys. `place` numbers the blocks of a query token. A block's first key is a multiple of
  * ALIGNMENT. The blocks of a single cluster share the keys that the token sees. Parts have a fixed length, whatever
  * the token sees. */
-template <int ALIGNMENT>
+template <int ALIGNMENT, bool NEIGHBOURS = false>
 DEVICE void take_keys(block_task &task, const key_range &keys, const cluster_cut &cut, uint32_t place)
 {
-    const int64_t visible = keys.visible(task.b, task.n);
+    const int64_t visible = keys.visible<NEIGHBOURS>(task.b, task.n);
     const uint32_t runs = (uint32_t)((visible + ALIGNMENT - 1) / ALIGNMENT); /* of ALIGNMENT keys */
     const int64_t shared_out = (int64_t)((runs + cut.cluster - 1) / cut.by_cluster) * ALIGNMENT;
     const int64_t length = cut.cache.parts > 1 ? (int64_t)((uint32_t)cut.cache.part / cut.by_cluster) : shared_out;

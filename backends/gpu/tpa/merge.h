@@ -65,7 +65,7 @@ DEVICE void merge_rows(const copes_tpa_problem &problem, const partial_outputs &
         const uint32_t row = divide(exists ? first + team : 0, partials.by_chunk, &chunk),
                        b = divide(divide(row, partials.by_head, &h), partials.by_token, &n);
         const int feature = (int)chunk * MERGED_FEATURES + thread * 4;
-        const int64_t length = partials.length(problem), visible = key_range(problem).visible(b, n);
+        const int64_t length = partials.length(problem);
         const part_share parts = {partials.state_at(problem, row, share),
                                   partials.sums_at(problem, row, share) + (feature < length ? feature : 0),
                                   length * shares, shares};
@@ -73,7 +73,7 @@ DEVICE void merge_rows(const copes_tpa_problem &problem, const partial_outputs &
         merge_shares(item, shares);
         const int features[4] = {feature, feature + 1, feature + 2, feature + 3};
         if (exists && share == 0)
-            write_output<T, 4>(problem, pairs, b, n, h, features, item.row[0], item.o, visible > 0);
+            write_output<T, 4>(problem, pairs, b, n, h, features, item.row[0], item.o, key_range(problem).any(b, n));
     }
 }
 

@@ -113,7 +113,7 @@ DEVICE void put_output(const copes_tpa_problem &problem, const output_place &to,
                 sums[feature[i]] = x[i];
         return;
     }
-    const bool unseen = row.sum == 0 && row.most == -INFINITY && key_range(problem).visible(to.b, to.n) == 0;
+    const bool unseen = row.sum == 0 && row.most == -INFINITY && !key_range(problem).any(to.b, to.n);
     write_output<T, N>(problem, to.pairs, to.b, to.n, h, feature, row, x, !unseen);
 }
 

@@ -11,28 +11,44 @@ namespace COPES_GPU::tpa
 
 /* The keys that query tokens see. */
 struct key_range {
-    int64_t m, n, length_stride;
+    int64_t m, n, length_stride, first, stride, total;
     const int32_t *lengths; /* nullptr: all m keys */
     bool causal;
 
     key_range() = default;
     __host__ __device__ __forceinline__ explicit key_range(const copes_tpa_problem &problem)
-        : m(problem.m), n(problem.n), length_stride(problem.kv_len.stride[0]),
+        : m(problem.m), n(problem.n), length_stride(problem.kv_len.stride[0]), first(problem.kv_first),
+          stride(problem.kv_stride), total(problem.kv_total),
           lengths(static_cast<const int32_t *>(problem.kv_len.data)), causal(problem.causal)
     {
     }
 
-    /* Query token `token` of batch entry b sees keys 0 .. visible - 1. */
-    __device__ __forceinline__ int64_t visible(int64_t b, int64_t token) const
+    /* Query token `token` of batch entry b sees keys 0 .. visible - 1. NEIGHBOURS: the stride is 1; without it a kernel keeps
+     * registers for a division. */
+    template <bool NEIGHBOURS = false> __device__ __forceinline__ int64_t visible(int64_t b, int64_t token) const
     {
-        int64_t visible = m;
+        const int64_t left = end(b, token) - first;
+        if (left <= 0)
+            return 0;
+        const int64_t before = NEIGHBOURS || stride == 1 ? left : (left - 1) / stride + 1;
+        return before < m ? before : m;
+    }
+    /* Does it see any? */
+    __device__ __forceinline__ bool any(int64_t b, int64_t token) const
+    {
+        return m > 0 && end(b, token) > first;
+    }
+
+  private:
+    /* The place among all keys after the last one that it may see. */
+    __device__ __forceinline__ int64_t end(int64_t b, int64_t token) const
+    {
+        int64_t end = total;
         if (lengths != nullptr) {
             const int64_t length = read_anywhere<int32_t>(lengths + b * length_stride);
-            visible = length < 0 ? 0 : length < visible ? length : visible;
+            end = length < 0 ? 0 : length < end ? length : end;
         }
-        if (causal)
-            visible = visible - n + token + 1;
-        return visible > 0 ? visible : 0;
+        return causal ? end - n + token + 1 : end;
     }
 };
 

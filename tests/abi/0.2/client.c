@@ -169,7 +169,7 @@ static void try_theta_gradient(copes_context *context)
 static void try_tpa(copes_context *context)
 {
     static float ones[KEYS * D];
-    static int32_t lengths[B] = {4};
+    static int32_t lengths[B] = {6};
     int64_t aq[] = {B, 1, H, 1}, bq[] = {B, 1, 1, D}, ak[] = {B, M, H}, bk[] = {B, M, D}, out[] = {B, 1, H, D},
             one[] = {B};
     for (int i = 0; i < KEYS * D; i++)
@@ -179,7 +179,9 @@ static void try_tpa(copes_context *context)
              length_view = view(NULL, 1, one);
     length_view.data = lengths;
     length_view.dtype = (DLDataType){kDLInt, 32, 1};
-    const copes_op op = {.kind = COPES_TPA_DECODE, .tpa = {.scale = 0.5, .scale_v = 1, .causal = 1}};
+    const copes_op op =
+        {.kind = COPES_TPA_DECODE,
+         .tpa = {.scale = 0.5, .scale_v = 1, .causal = 1, .kv_first = 2, .kv_stride = 1, .kv_total = 8}};
     const copes_args args = {.tpa_decode = {.aq = &aq_view,
                                             .bq = &bq_view,
                                             .ak = &ak_view,

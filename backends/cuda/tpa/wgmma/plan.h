@@ -205,6 +205,8 @@ inline const char *refuse_problem(const gpu_device &device, const copes_tpa_prob
         return "there are queries of more than 64 ranks, more than 128 features or more than 65535 batch entries";
     if (!has_short_strides(p) || !in_boxes(p, p.bk, p.rk) || !in_boxes(p, p.bv, p.rv))
         return "a stride is too long, or not positive";
+    if (is_f32<T> && p.kv_stride != 1)
+        return "keys are not neighbours, and float32's kernel has no registers for a division";
     const bool boxes = has_boxes_of_heads<T>(p);
     if (!boxes && !is_f32<T>)
         return "ranks of keys or values are not 1, or heads are not whole vectors of 16 bytes";

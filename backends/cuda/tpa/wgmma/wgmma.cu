@@ -99,7 +99,7 @@ DEVICE void copy_block(const cache_maps &maps, const copes_tpa_problem &problem,
     }
     __syncwarp();
     barrier_arrive(THREADS);
-    take_keys<BOX_KEYS>(task, plan.keys, plan.cut, blockIdx.x);
+    take_keys<BOX_KEYS, is_f32<T>>(task, plan.keys, plan.cut, blockIdx.x);
     const box_producer<T, WIDTH, FLAT> producer = {memory.ring, task, layout_of<T, WIDTH, FLAT>(problem, plan.tiles),
                                                    source_of_half<FLAT>(&maps.bk, &maps.ak, problem.ak, problem.rk,
                                                                         problem, task),
@@ -134,7 +134,7 @@ DEVICE void attend_block(const copes_tpa_problem &problem, const wgmma_plan &pla
     const uint32_t query = memory.query + w.tile * block_layout<T, WIDTH, SLICES>::QUERY;
     const former_of<T, WIDTH, SLICES> former(plan.query, (int)task.b, (int)task.n, task.head, plan.tiles, w, memory.bq,
                                              query);
-    take_keys<BOX_KEYS>(task, plan.keys, plan.cut, blockIdx.x);
+    take_keys<BOX_KEYS, is_f32<T>>(task, plan.keys, plan.cut, blockIdx.x);
     out.clear();
     cp_async_commit();
     cp_async_wait<0>();
