@@ -15,7 +15,7 @@ and device, or writes to `out`. Types are float32, float16 and bfloat16 (NumPy's
 float64; arithmetic is in float32 (float64 for float64), rounded once. Angles are exact at every position.
 
 PyTorch: the operators are torch.ops.copes.*, with derivatives in both modes, under torch.compile, torch.func, autocast
-and CUDA graphs, on the current stream; copes.nn has layers, and
+and CUDA graphs, on the current stream; copes.nn has layers, copes.distributed what several devices share, and
 copes.integrations.transformers.use makes a model turn by copes. CuPy's arrays are used on CuPy's current stream. Others
 come and go through DLPack; where their arrays cannot be written to (JAX), `out` is refused.
 
@@ -34,6 +34,7 @@ from ._merge import attention_merge
 from ._qk import qk_norm_rope
 
 if TYPE_CHECKING:
+    from . import distributed as distributed
     from . import integrations as integrations
     from . import layers as layers
     from . import nn as nn
@@ -44,7 +45,7 @@ else:
         """What needs PyTorch, loaded when it is first asked for."""
         if name == "apply_rotary_transformers":
             return importlib.import_module("._tables", __name__).apply_rotary_transformers
-        if name in ("integrations", "layers", "nn"):
+        if name in ("distributed", "integrations", "layers", "nn"):
             return importlib.import_module(f".{name}", __name__)
         raise AttributeError(f"module 'copes' has no attribute {name!r}")
 

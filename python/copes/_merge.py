@@ -57,8 +57,8 @@ def attention_merge(
     return_lse  also return lse, (B, N, H), of lse_shares' type
     out         an array of shape (B, N, H, E) for the result
 
-    A share is empty, of a (batch, token, head), where its lse is -inf or +inf: its o counts for nothing there, whatever it
-    holds. Where all are empty, o = 0 and lse = -inf. An lse of NaN makes NaN of both.
+    A share is empty, of a (batch, token, head), where its lse is -inf or +inf: its o counts for nothing there, whatever
+    it holds. Where all are empty, o = 0 and lse = -inf. An lse of NaN makes NaN of both.
 
     Returns o, or (o, lse). Gradients (PyTorch): of o_shares and lse_shares."""
     if hasattr(o_shares, "__torch_function__"):

@@ -57,7 +57,7 @@ def _backward(ctx, grad_o, grad_lse=None):
 
 
 def _tangents(ctx, kept, o_tangent, lse_tangent, _):
-    """do = sum w_s (do_s + ln b o_s (dlse_s - dlse)) with dlse = sum w_s dlse_s: sums of shares, as the operator has them.
+    """do = sum w_s (do_s + ln b o_s (dlse_s - dlse)) with dlse = sum w_s dlse_s: sums of shares, as the operator has.
     dlse is None where it is zero."""
     o_shares, lse_shares, *_ = kept
     merge = OPERATORS.attention_merge.default

@@ -24,7 +24,10 @@ ANGLES = "Tensor theta, Tensor? positions, Tensor? offsets"
 _LRPE_GRADIENT = f"Tensor? x, {ANGLES}, Tensor grad_o, Tensor? lse, {_LRPE}"
 LRPE_NAMES = ("x", "theta", "positions", "offsets")
 _TPA_INPUTS = "Tensor aq, Tensor bq, Tensor ak, Tensor bk, Tensor av, Tensor bv, Tensor? kv_len"
-_TPA = "float? scale, float? scale_q, float? scale_k, float? scale_v, bool causal, SymInt kv_first, SymInt kv_stride, SymInt? kv_total"
+_TPA = (
+    "float? scale, float? scale_q, float? scale_k, float? scale_v, bool causal, SymInt kv_first, SymInt kv_stride, "
+    "SymInt? kv_total"
+)
 TPA_NAMES = ("aq", "bq", "ak", "bk", "av", "bv", "kv_len")
 
 
