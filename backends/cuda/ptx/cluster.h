@@ -5,6 +5,7 @@
 
 #include "vendor.h"
 
+#define _CG_LIMIT_INCLUDED_DEPENDENCIES /* else it brings libcu++, which takes 2 s a file to read */
 #include <cooperative_groups.h>
 
 namespace COPES_GPU::ptx
