@@ -39,7 +39,7 @@ def cuda_kernels(path):
             name, code = match[2], []
             if match[2] is None:
                 architecture = match[1].removeprefix("arch = ")
-        elif name and line.strip():
+        elif name and line.strip() and ".headerflags" not in line:  # which name the front end's architecture
             code.append(" ".join(line.split()))  # columns are as wide as the longest line of a file
     if name and code:
         yield name, "\n".join([architecture, resources.get((architecture, name), ""), *code])
