@@ -6,6 +6,10 @@
 
 #include "common/float8.h"
 
+#ifdef COPES_PORTABLE
+#error "a file that includes this is compiled with exact_args: backends/cuda/meson.build"
+#endif
+
 namespace COPES_GPU
 {
 

@@ -73,6 +73,7 @@ inline cudaError_t enqueue_overlapped(int architecture, void (*kernel)(Parameter
     return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
+#ifndef COPES_PORTABLE /* compiled for 8.0 where it is to run on 9.0 (meson.build) */
 /* Waits until what comes before the kernel in its stream has ended, and its results are there. Addresses that are needed then are
  * found before: left alone, the compiler would find them after, so they are written to `memory`, which is 8 bytes in shared
  * memory, of this thread alone until its warp has come here. */
@@ -93,6 +94,7 @@ DEVICE void begin_launch_after()
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
+#endif
 
 /* A kernel's first argument where it lies, for one that goes through it by indices and references. */
 template <typename Argument> DEVICE const Argument &first_argument(const Argument &argument)

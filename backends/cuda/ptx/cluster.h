@@ -5,6 +5,10 @@
 
 #include "vendor.h"
 
+#ifdef COPES_PORTABLE
+#error "a file that includes this is compiled with exact_args: backends/cuda/meson.build"
+#endif
+
 #define _CG_LIMIT_INCLUDED_DEPENDENCIES /* else it brings libcu++, which takes 2 s a file to read */
 #include <cooperative_groups.h>
 

@@ -5,6 +5,10 @@
 #ifndef COPES_BACKENDS_CUDA_PTX_MBARRIER_H
 #define COPES_BACKENDS_CUDA_PTX_MBARRIER_H
 
+#ifdef COPES_PORTABLE
+#error "a file that includes this is compiled with exact_args: backends/cuda/meson.build"
+#endif
+
 #include "vendor.h"
 
 namespace COPES_GPU::ptx

@@ -165,6 +165,10 @@ INSTANTIATE(bf16)
 
 } // namespace COPES_GPU::act
 
+#ifdef COPES_PORTABLE
+#error "the kernel below is to tell what it was compiled for: backends/cuda/meson.build"
+#endif
+
 /* One kernel of this build stands for all. */
 GPU(Error_t) COPES_GPU::find_code(int *architecture)
 {
