@@ -63,13 +63,25 @@ template <int COUNT, int V> DEVICE void blank(const unit_places &at, float (&x)[
         x[i / V][i % V] = at.there && i < V ? x[i / V][i % V] : fill;
 }
 
+/* Calls `apply` with an element's activation: silu or, where it is told apart at run time, one of three. By constants, as the
+ * compiler would leave an exponential in relu's part that nothing comes to. */
+template <activation A, typename Apply> DEVICE void for_activation(copes_act act, Apply apply)
+{
+    if constexpr (A == activation::silu)
+        apply(COPES_ACT_SILU);
+    else if (act == COPES_ACT_RELU)
+        apply(COPES_ACT_RELU);
+    else
+        apply(act == COPES_ACT_SILU ? COPES_ACT_SILU : COPES_ACT_SIGMOID);
+}
+
 template <typename T, activation A, int COUNT, int V>
 DEVICE void activate_row(copes_act act, const raw_vectors<T, COUNT> &vectors, float (&x)[2][V], int lanes)
 {
     if (A == activation::softmax)
         softmax_row<T, COUNT>(x, lanes);
-    if (A == activation::silu || A == activation::elementwise)
-        activate_all<T, true, COUNT>(A == activation::silu ? COPES_ACT_SILU : act, vectors.part, x);
+    if constexpr (A == activation::silu || A == activation::elementwise)
+        for_activation<A>(act, [&](copes_act known) { activate_all<T, true, COUNT>(known, vectors.part, x); });
 }
 
 /* What a thread reads of a row: its unit of x; backward, its unit of the gradient and, with an activation or for the
@@ -107,7 +119,6 @@ DEVICE void decode_row(copes_act act, const row_words<T, E, A, true, THETA> &wor
     constexpr int PLAIN = plain_vectors<E>;
     constexpr bool softmax = A == activation::softmax, elementwise = A != activation::none && !softmax;
     float x[2][V], encoded[2][V];
-    act = A == activation::silu ? COPES_ACT_SILU : act;
     words.src.unpack(g);
     words.src.unpack(encoded);
     decode<E>(g, rotations, inside && at.rotated, at.rotated);
@@ -121,13 +132,14 @@ DEVICE void decode_row(copes_act act, const row_words<T, E, A, true, THETA> &wor
         float value[2][V];
         words.x.unpack(value);
         if constexpr (elementwise)
-            activate_all<T, true, PLAIN>(act, words.x.part, value);
+            for_activation<A>(act, [&](copes_act known) { activate_all<T, true, PLAIN>(known, words.x.part, value); });
         derive_angles<E>(softmax ? x : value, E == encoding::cosine ? encoded : g, rotations, derivative);
     }
     if constexpr (softmax)
         softmax_gradient_row<PLAIN>(x, g, lanes);
     if constexpr (elementwise)
-        activation_gradient_all<T, true, PLAIN>(act, words.x.part, g, x);
+        for_activation<A>(act,
+                          [&](copes_act known) { activation_gradient_all<T, true, PLAIN>(known, words.x.part, g, x); });
 }
 
 /* Writes a unit's vectors, `row` elements after `rows`. */
