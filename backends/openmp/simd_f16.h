@@ -67,6 +67,28 @@ static ALWAYS_INLINE uint16_t narrow_scalar(float x)
     return (uint16_t)(sign | (((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13) - ((127 - 15) << 10)));
 }
 
+/* The same of vectors: lane by lane they would be a large part of the library's code. */
+static ALWAYS_INLINE vreal widen_lanes(vhalf h)
+{
+    const vword bits = __builtin_convertvector(h, vword), fraction = (bits & 0x3ff) << 13;
+    const vreal finite = (vreal)((bits & 0x7fff) << 13) * 0x1p112f;
+    const vreal magnitude = vselect((bits & 0x7c00) == 0x7c00, (vreal)(0x7f800000 | fraction), finite);
+    return (vreal)((vword)magnitude | (bits & 0x8000) << 16);
+}
+
+static ALWAYS_INLINE vhalf narrow_lanes(vreal x)
+{
+    const vword bits = (vword)x, magnitude = bits & 0x7fffffff, infinite = (vword){0} + 0x7c00;
+    const vword small = (vword)((vreal)magnitude + 0.5f) - 0x3f000000;
+    const vword normal = ((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13) - ((127 - 15) << 10);
+    const vreal finite = vselect((vint)magnitude < 0x38800000, (vreal)small, (vreal)normal);
+    const vreal number = vselect((vint)magnitude < 0x477ff000, finite, (vreal)infinite);
+    const vreal nan = (vreal)(0x7e00 | (magnitude >> 13 & 0x3ff));
+    const vword word = (vword)vselect((vint)magnitude <= 0x7f800000, number, nan);
+    return __builtin_convertvector(word | (bits >> 16 & 0x8000), vhalf);
+}
+
+#define BY_WORDS 1
 #endif
 
 static ALWAYS_INLINE vreal widen(vhalf h)
@@ -75,6 +97,8 @@ static ALWAYS_INLINE vreal widen(vhalf h)
     return (vreal)_mm512_cvtph_ps((__m256i)h);
 #elif defined(__F16C__)
     return (vreal)_mm256_cvtph_ps((__m128i)h);
+#elif defined(BY_WORDS)
+    return widen_lanes(h);
 #else
     vreal v;
     for (int i = 0; i < LANES; i++)
@@ -89,6 +113,8 @@ static ALWAYS_INLINE vhalf narrow(vreal x)
     return (vhalf)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT);
 #elif defined(__F16C__)
     return (vhalf)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(BY_WORDS)
+    return narrow_lanes(x);
 #else
     vhalf h;
     for (int i = 0; i < LANES; i++)
