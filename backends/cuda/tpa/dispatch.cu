@@ -121,5 +121,6 @@ template <typename T> void list_fast(variant_list *list)
 INSTANTIATE(f32)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
+#undef INSTANTIATE
 
 } // namespace COPES_GPU::tpa

@@ -1,0 +1,11 @@
+/* The sources that have no kernel, in one: nvcc takes longer to read what each of them includes than to compile it. */
+#include "backends/cuda/sequence/dispatch.cu"
+#include "backends/cuda/tpa/dispatch.cu"
+#include "backends/gpu/act/act.cu"
+#include "backends/gpu/backend.cpp"
+#include "backends/gpu/environment.cpp"
+#include "backends/gpu/lrpe/lrpe.cu"
+#include "backends/gpu/merge/merge.cu"
+#include "backends/gpu/qk/qk.cu"
+#include "backends/gpu/sequence/sequence.cu"
+#include "backends/gpu/tpa/tpa.cu"
