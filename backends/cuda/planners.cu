@@ -6,6 +6,7 @@
 #include "backends/gpu/environment.cpp"
 #include "backends/gpu/lrpe/lrpe.cu"
 #include "backends/gpu/merge/merge.cu"
+#include "backends/gpu/plan.cpp"
 #include "backends/gpu/qk/qk.cu"
 #include "backends/gpu/sequence/sequence.cu"
 #include "backends/gpu/tpa/tpa.cu"

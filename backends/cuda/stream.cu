@@ -3,6 +3,8 @@
 #include "backends/cuda/driver.h"
 #include "backends/gpu/families.h"
 
+#include <string.h>
+
 namespace COPES_GPU
 {
 
@@ -97,7 +99,7 @@ copes_status find_stream_resources(const gpu_queue &before, gpu_queue *queue)
     queue->green_context = green;
     queue->multiprocessors = multiprocessors;
     if (green == before.green_context && multiprocessors == before.multiprocessors)
-        std::copy_n(before.clusters, MOST_CLUSTER + 1, queue->clusters); /* to count takes microseconds */
+        memcpy(queue->clusters, before.clusters, sizeof before.clusters); /* to count takes microseconds */
     else
         count_clusters(queue);
     return COPES_OK;

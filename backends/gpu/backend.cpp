@@ -96,7 +96,7 @@ void list_variants(variant_list *list)
 
 static size_t variants(const char **names, size_t capacity)
 {
-    variant_list list = {names, capacity, 0, {}, false};
+    variant_list list = {names, capacity, 0, nullptr, 0, false};
     list_variants(&list);
     return list.count;
 }
@@ -112,7 +112,7 @@ static copes_status read_device(int32_t device, gpu_queue *queue)
     COPES_TRY(status_of(GPU(GetDeviceProperties)(&properties, device), "context"));
     COPES_TRY(status_of(find_code(&code), "context"));
     queue->capability = properties.major * 10 + properties.minor;
-    queue->architecture = std::min(queue->capability, code);
+    queue->architecture = lesser(queue->capability, code);
     queue->shared_memory = most_shared_memory(properties);
     queue->cooperative = BLOCKS_MEET && properties.cooperativeLaunch != 0;
     queue->multiprocessors = properties.multiProcessorCount;

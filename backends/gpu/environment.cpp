@@ -4,6 +4,7 @@
 #include "backends/gpu/families.h"
 
 #include <stdlib.h>
+#include <string_view>
 
 namespace COPES_GPU
 {
@@ -17,17 +18,24 @@ static std::string_view text_of(const char *variable)
 
 static bool is_variant(std::string_view name)
 {
-    variant_list list = {nullptr, 0, 0, name, false};
+    variant_list list = {nullptr, 0, 0, name.data(), name.size(), false};
     list_variants(&list);
     return list.found;
+}
+
+/* A text without its first `count` characters. (substr may throw, for which the library has no runtime.) */
+static std::string_view after(std::string_view text, size_t count)
+{
+    text.remove_prefix(lesser(count, text.size()));
+    return text;
 }
 
 /* Cuts the text before the first comma off a list. */
 static std::string_view cut_item(std::string_view *list)
 {
-    const size_t end = std::min(list->find(','), list->size());
-    const std::string_view item = list->substr(0, end);
-    list->remove_prefix(std::min(end + 1, list->size()));
+    const size_t end = lesser(list->find(','), list->size());
+    const std::string_view item(list->data(), end);
+    *list = after(*list, end + 1);
     return item;
 }
 
@@ -38,7 +46,7 @@ static bool is_choice(std::string_view text)
         return is_variant(text);
     while (!text.empty()) {
         const std::string_view item = cut_item(&text);
-        if (item.empty() || item[0] != '-' || !is_variant(item.substr(1)))
+        if (item.empty() || item[0] != '-' || !is_variant(after(item, 1)))
             return false;
     }
     return true;
@@ -72,7 +80,7 @@ copes_status read_choice(gpu_device *device)
         return copes_fail(COPES_ERROR_ATTRIBUTE,
                           "COPES_GPU_ARCH is %s; it must be a compute capability such as 80, or not set",
                           architecture.data());
-    device->architecture = std::min(device->architecture, most);
+    device->architecture = lesser(device->architecture, most);
     return COPES_OK;
 }
 
@@ -91,10 +99,10 @@ static bool read_item(std::string_view item, gpu_device *device, int *clusters)
                       {"multiprocessors", &device->multiprocessors},
                       {"shared_memory", &device->shared_memory},
                       {"clusters", clusters}};
-    const size_t equals = std::min(item.find('='), item.size());
+    const size_t equals = lesser(item.find('='), item.size());
     for (const auto &[key, value] : keys)
-        if (item.substr(0, equals) == key && *value < 0)
-            return (*value = number_of(item.substr(std::min(equals + 1, item.size())))) >= 0;
+        if (std::string_view(item.data(), equals) == key && *value < 0)
+            return (*value = number_of(after(item, equals + 1))) >= 0;
     return false;
 }
 

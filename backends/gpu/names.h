@@ -5,7 +5,7 @@
 
 #include "backends/gpu/storage.h"
 
-#include <string_view>
+#include <stddef.h>
 
 namespace COPES_GPU
 {
@@ -21,10 +21,6 @@ struct variant_word {
         for (; text[length] != '\0'; length++)
             of[length] = text[length];
     }
-    constexpr operator std::string_view() const
-    {
-        return {of, length};
-    }
 };
 
 template <variant_word METHOD, variant_word... ARGUMENTS> class variant_name
@@ -38,9 +34,9 @@ template <variant_word METHOD, variant_word... ARGUMENTS> class variant_name
     {
         characters all;
         size_t end = 0;
-        const auto add = [&](std::string_view part) {
-            for (char c : part)
-                all.of[end++] = c;
+        const auto add = [&](const variant_word &part) {
+            for (size_t i = 0; i < part.length; i++)
+                all.of[end++] = part.of[i];
         };
         const char *before = "<";
         add(METHOD);

@@ -7,10 +7,10 @@ extern "C" {
 #include "backends/backend.h"
 }
 
+#include "backends/gpu/names.h"
 #include "backends/gpu/queue.h"
 
 #include <string.h>
-#include <string_view>
 #include <type_traits>
 
 namespace COPES_GPU
@@ -21,46 +21,18 @@ typedef copes_status (*plan_run)(const gpu_queue &queue, const copes_problem &pr
                                  void *workspace);
 
 /* Notes that a variant does not take the problem. Returns false, which the variant's planner returns in turn. */
-inline bool refuse(copes_plan *plan, std::string_view variant, const char *reason)
-{
-    if (plan->refused < COPES_PLAN_REFUSALS)
-        plan->refusal[plan->refused++] = {variant.data(), reason};
-    return false;
-}
+bool refuse(copes_plan *plan, const variant_word &variant, const char *reason);
+bool refuse(copes_plan *plan, variant_word &&variant, const char *reason) = delete; /* the plan points to its letters */
 
 /* May a planner ask a variant at all? `variant` is its name up to the "<". COPES_GPU_VARIANT names the only variant to
  * ask, or the variants not to ask, with a "-" before each (copes_variants). */
-inline bool is_allowed(const gpu_device &device, std::string_view variant, copes_plan *plan)
-{
-    std::string_view asked = device.asked;
-    if (asked.empty() || asked == variant)
-        return true;
-    if (asked[0] != '-')
-        return refuse(plan, variant, "COPES_GPU_VARIANT asks for another");
-    for (size_t end; !asked.empty(); asked.remove_prefix(std::min(end + 1, asked.size()))) {
-        end = std::min(asked.find(','), asked.size());
-        if (asked.substr(1, end - 1) == variant)
-            return refuse(plan, variant, "COPES_GPU_VARIANT forbids it");
-    }
-    return true;
-}
+bool is_allowed(const gpu_device &device, const variant_word &variant, copes_plan *plan);
 
 /* Refuses a variant that has filled in the plan, for the tensors' addresses alone. Its workspace stays in the plan,
  * since a workspace must not depend on addresses. */
-inline bool refuse_addresses(copes_plan *plan, std::string_view variant)
-{
-    plan->cluster = 0;
-    plan->cooperative = false;
-    return refuse(plan, variant, "a tensor is not aligned to 16 bytes");
-}
+bool refuse_addresses(copes_plan *plan, const variant_word &variant);
 
-inline void set_launch(copes_plan *plan, dim3 grid, dim3 block, int64_t shared)
-{
-    const int64_t blocks[3] = {grid.x, grid.y, grid.z}, threads[3] = {block.x, block.y, block.z};
-    memcpy(plan->grid, blocks, sizeof blocks);
-    memcpy(plan->block, threads, sizeof threads);
-    plan->shared = shared;
-}
+void set_launch(copes_plan *plan, dim3 grid, dim3 block, int64_t shared);
 
 inline dim3 grid_of(const copes_plan &plan)
 {
@@ -96,16 +68,11 @@ inline bool take(copes_plan *plan, const char *variant, plan_run run)
 struct variant_list {
     const char **names;
     size_t capacity, count;
-    std::string_view sought; /* a name up to the "<" to look for; empty: none */
+    const char *sought; /* the letters of a name up to the "<" to look for */
+    size_t length;      /* of them; 0: nothing is sought */
     bool found;
 
-    void add(const char *name)
-    {
-        if (count < capacity)
-            names[count] = name;
-        count++;
-        found = found || (!sought.empty() && std::string_view(name, strcspn(name, "<")) == sought);
-    }
+    void add(const char *name);
 };
 
 } // namespace COPES_GPU

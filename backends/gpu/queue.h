@@ -3,8 +3,7 @@
 #define COPES_BACKENDS_GPU_QUEUE_H
 
 #include "backends/gpu/device.h"
-
-#include <algorithm>
+#include "backends/gpu/extremes.h"
 
 extern "C" {
 #include "common/status.h"
@@ -40,8 +39,8 @@ inline copes_status status_of(GPU(Error_t) error, const char *what)
 /* How many of the wanted blocks a grid can have: for a kernel whose blocks loop over the rest. */
 inline unsigned blocks_of(int64_t wanted, unsigned threads)
 {
-    const uint64_t most = std::min(MOST_GRID_THREADS / threads, (uint64_t)INT32_MAX);
-    return (unsigned)std::min((uint64_t)wanted, most);
+    const uint64_t most = lesser(MOST_GRID_THREADS / threads, (uint64_t)INT32_MAX);
+    return (unsigned)lesser((uint64_t)wanted, most);
 }
 
 /* Are a grid's threads as many as a launch takes? */

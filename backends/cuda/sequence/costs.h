@@ -11,8 +11,6 @@
 
 #include "backends/cuda/sequence/tiling.h"
 
-#include <algorithm>
-
 namespace COPES_GPU::sequence
 {
 
@@ -97,7 +95,7 @@ template <typename K> double width_cost(const slab_tiling &t)
 template <typename K> double cost_of(const slab_tiling &t)
 {
     const int64_t all = (int64_t)t.tiles * t.batch, slabs = (all + t.groups - 1) / t.groups;
-    const double agreeing = K::COOPERATIVE ? std::max(0.0, agreement_of<K>(t.blocks) - t.skew)
+    const double agreeing = K::COOPERATIVE ? greater(0.0, agreement_of<K>(t.blocks) - t.skew)
                             : t.blocks > 1 ? CLUSTER_AGREES
                                            : 0;
     const double rotations = K::ROTATED && changes_tiles(t) ? NEW_ROTATIONS * (double)(slabs - t.whole_slabs) : 0;

@@ -6,8 +6,6 @@
 #include "backends/cuda/sequence/costs.h"
 #include "backends/cuda/sequence/totals.h"
 
-#include <algorithm>
-
 namespace COPES_GPU::sequence
 {
 
@@ -26,12 +24,12 @@ inline void share_out(int64_t active, slab_tiling *t)
  * one slab's in a cluster, less than three slabs' in a cooperative launch. False where there is no room at all. */
 template <typename K> bool take_skew(const gpu_device &device, slab_tiling *t)
 {
-    const int most = K::COOPERATIVE ? 3 * t->steps - 1 : std::min<int>(CLUSTER_SKEW, t->steps - 1);
+    const int most = K::COOPERATIVE ? 3 * t->steps - 1 : lesser<int>(CLUSTER_SKEW, t->steps - 1);
     t->stages = t->steps + K::AHEAD;
     const int64_t room = (int64_t)device.shared_memory - (int64_t)block_memory<K>::bytes(*t);
     if (room < 0)
         return false;
-    t->skew = (int)std::min<int64_t>(most, room / K::STAGE_BYTES);
+    t->skew = (int)lesser<int64_t>(most, room / K::STAGE_BYTES);
     t->stages += t->skew;
     return true;
 }
@@ -41,7 +39,7 @@ template <typename K> bool take_skew(const gpu_device &device, slab_tiling *t)
 template <typename K> int rotation_sets(const slab_tiling &t)
 {
     constexpr int SLABS = block_memory<K>::SETS;
-    return changes_tiles(t) ? SLABS : std::min(SLABS, 1 + (SLABS - 2 + t.batch) / t.batch + (t.whole_tiles < t.tiles));
+    return changes_tiles(t) ? SLABS : lesser(SLABS, 1 + (SLABS - 2 + t.batch) / t.batch + (t.whole_tiles < t.tiles));
 }
 
 /* Unsigned: where there is no data yet, strides may be such that sums wrap. */

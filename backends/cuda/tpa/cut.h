@@ -101,7 +101,7 @@ inline double choose_cut(const gpu_device &device, const copes_tpa_problem &prob
                  limit = share < fitted::LEAST_BYTES_OF_PARTIALS ? fitted::LEAST_BYTES_OF_PARTIALS : share;
     const double most = limit / ((double)(problem.b * problem.n * problem.h) *
                                  (double)(partial_outputs::length(problem) * 4 + (int64_t)sizeof(row_state)));
-    const int64_t each = can_merge(problem) ? std::min(at_once / queries, (int64_t)most) : 1;
+    const int64_t each = can_merge(problem) ? lesser(at_once / queries, (int64_t)most) : 1;
     const double price = each > 1 ? cost(each * of_part, (double)(at_once / each), alignment) + cost.merge() : INFINITY;
     if (price < least)
         least = price, cut->cluster = of_part, parts = each;

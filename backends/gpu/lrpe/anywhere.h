@@ -7,7 +7,7 @@
 #include "backends/gpu/lrpe/block_rotations.h"
 #include "backends/gpu/lrpe/rows.h"
 
-#include <algorithm>
+#include <string.h>
 
 namespace COPES_GPU::lrpe
 {
@@ -42,7 +42,7 @@ struct anywhere_plan : rotation_layout {
           batch_as_heads(batch_is_heads), first((int)problem.begin), k((int)problem.k), dimensions(problem.grid_rank),
           theta_sign((float)problem.theta_sign), amplitude(problem.amplitude)
     {
-        std::copy(problem.offset, problem.offset + COPES_MAX_GRID, offset);
+        memcpy(offset, problem.offset, sizeof offset);
     }
     size_t bytes() const
     {

@@ -9,7 +9,6 @@
 #include "backends/gpu/lrpe/block_rotations.h"
 #include "backends/gpu/lrpe/rows.h"
 
-#include <algorithm>
 #include <stdlib.h>
 
 namespace COPES_GPU::lrpe
@@ -104,7 +103,7 @@ __global__ void lrpe_batch(GPU_PARAMETER batch_arguments<Source> argument)
  * has fewer idle ones. */
 inline int choose_entries(int b, int wanted, int most)
 {
-    int best = std::min(wanted, most);
+    int best = lesser(wanted, most);
     for (int entries = best; entries < 2 * wanted && entries <= most; entries++)
         if ((int64_t)times(b, entries) * entries < (int64_t)times(b, best) * best)
             best = entries;
@@ -126,10 +125,10 @@ struct batch_cut {
 
     batch_cut(const copes_lrpe_problem &problem, const row_shape &shape, int v, const batch_limits &limits)
     {
-        const int entries = choose_entries(shape.b, std::min(limits.wanted, shape.b), limits.most / shape.lanes);
+        const int entries = choose_entries(shape.b, lesser(limits.wanted, shape.b), limits.most / shape.lanes);
         const int row_threads = entries * shape.lanes;
         const int64_t bytes_of_token = shape.units * v * (int64_t)sizeof(rotation);
-        int share = limits.share, together = std::max(times(v, entries), limits.least / row_threads);
+        int share = limits.share, together = greater(times(v, entries), limits.least / row_threads);
         while (together > 1 && (together * row_threads > limits.most || together * share * bytes_of_token > MOST_BYTES))
             --together;
         groups = times(shape.b, entries);

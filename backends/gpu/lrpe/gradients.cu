@@ -25,7 +25,7 @@ struct gradient_arguments {
 /* Bytes of a block's shared memory: its rotations and positions and, at the end, its threads' sums in their place. */
 static int64_t shared_bytes(const anywhere_plan &plan, int threads, int v)
 {
-    return std::max<int64_t>((int64_t)plan.bytes(), (int64_t)threads * v * (int64_t)sizeof(float));
+    return greater<int64_t>((int64_t)plan.bytes(), (int64_t)threads * v * (int64_t)sizeof(float));
 }
 
 /* The sums of a thread's unit, for each of its angles; MIXED: in each dimension. */
@@ -247,8 +247,8 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
 static uint32_t count_slots(const gpu_device &device, const batch_cut &cut, double groups, int rows)
 {
     const int threads = (int)(cut.threads.x * cut.threads.y * cut.threads.z);
-    const int on_each = std::clamp(MOST_THREADS_ON_EACH / threads, 1, (int)BLOCKS_ON_EACH);
-    return (uint32_t)std::clamp((double)times(on_each * device.multiprocessors, rows), 1.0, groups);
+    const int on_each = lesser(greater(MOST_THREADS_ON_EACH / threads, 1), (int)BLOCKS_ON_EACH);
+    return (uint32_t)lesser(greater((double)times(on_each * device.multiprocessors, rows), 1.0), groups);
 }
 
 template <typename T, encoding E, activation A, bool MIXED>

@@ -6,8 +6,6 @@
 #include "backends/gpu/lrpe/rows.h"
 #include "backends/gpu/lrpe/sincos_table.h"
 
-#include <algorithm>
-
 namespace COPES_GPU::lrpe
 {
 
@@ -259,7 +257,7 @@ static const char *refuse_tiling(const gpu_device &device, const copes_lrpe_prob
     const int64_t rows = (int64_t)shape.n * problem.h / *together,
                   wanted = rows / ENOUGH_BLOCKS / device.multiprocessors;
     const int64_t room = MOST_BYTES / (shape.units * v * (int64_t)bytes_of_angle);
-    const int rounds = (int)std::min({wanted, room, (int64_t)MOST_ROUNDS}) / LEAST_ROUNDS * LEAST_ROUNDS;
+    const int rounds = (int)lesser(lesser(wanted, room), (int64_t)MOST_ROUNDS) / LEAST_ROUNDS * LEAST_ROUNDS;
     if (rounds < LEAST_ROUNDS)
         return "there are too few tokens for several a thread";
     tiling->rotations = rotation_plan(problem, shape.units, v);

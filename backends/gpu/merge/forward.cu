@@ -134,7 +134,7 @@ bool take_any(const copes_merge_problem &problem, int64_t pieces, copes_plan *pl
 template <typename T>
 copes_status plan_forward(const gpu_device &device, const copes_merge_problem &problem, copes_plan *plan)
 {
-    const int64_t pieces = std::max(problem.e, (int64_t)1);
+    const int64_t pieces = greater(problem.e, (int64_t)1);
     const double elements = rows_of(problem) * (double)pieces;
     if (!plan_vectors<T>(device, problem, elements, plan))
         elements > INT32_MAX ? take_any<T, uint64_t>(problem, pieces, plan)

@@ -237,14 +237,14 @@ template <typename T> void plan_any(const gpu_device &device, const copes_qk_pro
 {
     const copes_lrpe_problem &rotate = problem.side[0].rotate;
     const int64_t heads = rotate.h + (problem.sides == 2 ? problem.side[1].rotate.h : 0) + problem.v_heads;
-    const int64_t wanted = std::max<int64_t>(rotate.b * rotate.n * heads, 1);
+    const int64_t wanted = greater<int64_t>(rotate.b * rotate.n * heads, 1);
     side_partials side[2] = {};
     int64_t most = wanted;
     if (is_learning(problem)) {
         /* A workspace that is there already is of a kernel that refused the tensors' addresses. */
-        const int64_t bytes = std::max<int64_t>(count_partials(problem, 1, 1, side), 1);
-        most = std::min<int64_t>(wanted, plan->workspace > 0 ? plan->workspace / bytes : 4 * device.multiprocessors);
-        plan->workspace = std::max(plan->workspace, most * bytes);
+        const int64_t bytes = greater<int64_t>(count_partials(problem, 1, 1, side), 1);
+        most = lesser<int64_t>(wanted, plan->workspace > 0 ? plan->workspace / bytes : 4 * device.multiprocessors);
+        plan->workspace = greater(plan->workspace, most * bytes);
     }
     set_launch(plan, blocks_of(most, THREADS), THREADS, 0);
     if (problem.backward)

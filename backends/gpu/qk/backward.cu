@@ -228,9 +228,9 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
     const int64_t shared = (int64_t)all.begin + (WEIGHTS ? learning_bytes<V>(cut.threads) : 0);
     if (shared > (WEIGHTS ? device.shared_memory : (int)MOST_BYTES))
         return refuse(plan, backward_name, "what a block keeps does not fit its shared memory");
-    const int on_each = std::max(MOST_THREADS_ON_EACH / in_warps(threads), 1);
+    const int on_each = greater(MOST_THREADS_ON_EACH / in_warps(threads), 1);
     const uint32_t slots =
-        std::min(all.rows.blocks / splits, (uint32_t)lrpe::times(on_each * device.multiprocessors, splits));
+        lesser(all.rows.blocks / splits, (uint32_t)lrpe::times(on_each * device.multiprocessors, splits));
     set_launch(plan, WEIGHTS ? slots * splits : all.rows.blocks, cut.threads,
                shared_of(device, cut, all.rows.blocks, ahead_bytes<WEIGHTS>(cut.sum), shared));
     plan->workspace = WEIGHTS ? count_partials(problem, slots, splits, all.side) : 0;

@@ -190,7 +190,7 @@ bool plan_line(const gpu_device &device, const copes_qk_problem &problem, copes_
     if (const char *why = describe_line<T, E>(device, problem, &all))
         return refuse(plan, line_name, why);
     set_launch(plan, all.blocks, dim3((unsigned)(all.teams * TEAM)),
-               (int64_t)all.teams * std::max(all.k, (int)TEAM) * (int)sizeof(rotation));
+               (int64_t)all.teams * greater(all.k, (int)TEAM) * (int)sizeof(rotation));
     set_tiling(plan, all);
     return has_norm(problem) ? take(plan, line_variant<T, E, true>, run<T, E, true>)
                              : take(plan, line_variant<T, E, false>, run<T, E, false>);

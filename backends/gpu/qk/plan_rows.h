@@ -6,8 +6,6 @@
 #include "backends/gpu/qk/methods.h"
 #include "backends/gpu/qk/norm.h"
 
-#include <algorithm>
-
 namespace COPES_GPU::qk
 {
 
@@ -46,7 +44,7 @@ inline int64_t norm_bytes(const row_cut &cut, int d, int e, int kinds)
     if (cut.sum == norm::none)
         return 0;
     const int64_t sums = (int64_t)cut.threads.y * lrpe::times((int)cut.threads.x, 32) * kinds;
-    const int64_t floats = std::max<int64_t>(2 * (int64_t)d + (cut.sum == norm::block ? sums : 0), e);
+    const int64_t floats = greater<int64_t>(2 * (int64_t)d + (cut.sum == norm::block ? sums : 0), e);
     return align(floats * (int64_t)sizeof(float));
 }
 
@@ -54,8 +52,7 @@ inline int64_t norm_bytes(const row_cut &cut, int d, int e, int kinds)
 template <typename T> bool fits_weights(const copes_qk_side &side, int64_t d)
 {
     const int64_t lengths[2] = {side.weight_rows, d}, row = side.weight.stride[0];
-    if (side.weight.data != nullptr &&
-        (row < 0 ? -row : row) > (INT32_MAX - d) / std::max<int64_t>(side.weight_rows, 1))
+    if (side.weight.data != nullptr && (row < 0 ? -row : row) > (INT32_MAX - d) / greater<int64_t>(side.weight_rows, 1))
         return false;
     return side.weight_dtype == storage<T>::dtype ? in_vectors<T>(side.weight, lengths, 2)
                                                   : in_vectors<f32>(side.weight, lengths, 2);
@@ -169,7 +166,7 @@ inline cache_arguments describe_slots(const copes_qk_problem &problem)
     cache.slot_entry = problem.slots.stride[0];
     cache.slot_token = problem.slots.stride[1];
     cache.places = problem.blocks * problem.page;
-    cache.page = divider(std::max<int64_t>(problem.page, 1));
+    cache.page = divider(greater<int64_t>(problem.page, 1));
     cache.float8 = problem.cache_dtype == COPES_F8_E4M3;
     return cache;
 }
@@ -183,8 +180,8 @@ inline bool has_norm(const copes_qk_problem &problem)
 inline int lanes_of(const copes_qk_problem &problem, int units, int v, row_cut *cut)
 {
     const bool any = has_norm(problem);
-    const int vectors = problem.v_cache.data.data == nullptr ? 0 : (int)std::min<int64_t>(problem.e / v, INT32_MAX);
-    const int least = std::max(units, (int)divide_up(vectors, 2));
+    const int vectors = problem.v_cache.data.data == nullptr ? 0 : (int)lesser<int64_t>(problem.e / v, INT32_MAX);
+    const int least = greater(units, (int)divide_up(vectors, 2));
     cut->sum = !any ? norm::none : problem.over_heads ? norm::block : norm::warp;
     if (!any)
         return least;
@@ -207,7 +204,7 @@ inline void group_heads(int heads, row_arguments *all)
         side.each = lrpe::times(side.heads, side.groups);
         side.full = side.heads - side.groups * (side.each - 1);
         all->groups += side.groups;
-        all->heads = std::max(all->heads, side.each);
+        all->heads = greater(all->heads, side.each);
     }
 }
 
@@ -215,7 +212,7 @@ inline void group_heads(int heads, row_arguments *all)
 inline int split_token(const copes_qk_problem &problem, int heads, int lanes, const row_cut &cut, row_arguments *all)
 {
     group_heads(heads, all);
-    const int splits = problem.over_heads ? 1 : lrpe::times(all->groups, std::max(cut.split / lanes, 1));
+    const int splits = problem.over_heads ? 1 : lrpe::times(all->groups, greater(cut.split / lanes, 1));
     const int groups_here = lrpe::times(all->groups, splits);
     all->groups_here = divider(groups_here);
     all->splits = divider(lrpe::times(all->groups, groups_here));
@@ -317,7 +314,7 @@ inline const char *cut_tokens(const copes_qk_problem &problem, int lanes, row_ar
     all->tokens_here = divider(1);
     all->tiles = divider(lrpe::times(all->n, tokens));
     all->blocks = (uint32_t)count_blocks(problem, *all, tokens);
-    all->rotation_bytes = (uint32_t)std::min<int64_t>(align((int64_t)all->source.bytes()), 2 * MOST_BYTES);
+    all->rotation_bytes = (uint32_t)lesser<int64_t>(align((int64_t)all->source.bytes()), 2 * MOST_BYTES);
     return nullptr;
 }
 
@@ -329,7 +326,7 @@ inline int64_t shared_of(const gpu_device &device, const row_cut &cut, uint32_t 
     const bool at_once = blocks * threads <= (int64_t)MOST_AT_ONCE * device.multiprocessors;
     if (cut.sum != norm::none || ahead == 0 || device.architecture < 80 || at_once)
         return used;
-    return std::max(used, std::min<int64_t>(device.shared_memory * threads / MOST_AT_ONCE, MOST_BYTES) / 16 * 16);
+    return greater(used, lesser<int64_t>(device.shared_memory * threads / MOST_AT_ONCE, MOST_BYTES) / 16 * 16);
 }
 
 /* Fills in what kernels are told. Returns why they do not take the problem; nullptr: they do. */

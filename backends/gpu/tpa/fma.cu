@@ -348,7 +348,7 @@ template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, AT_ONCE) tpa
 static int64_t blocks_at_once(const gpu_device &device)
 {
     enum { RESERVED = 1024 }; /* bytes of shared memory that the system takes for a block */
-    return (int64_t)std::min((int)AT_ONCE, device.shared_memory / (int)(sizeof(tpa_tile) + RESERVED)) *
+    return (int64_t)lesser((int)AT_ONCE, device.shared_memory / (int)(sizeof(tpa_tile) + RESERVED)) *
            device.multiprocessors;
 }
 
@@ -389,7 +389,7 @@ void plan_fma(const gpu_device &device, const copes_tpa_problem &problem, bool i
 {
     const tpa_cut cut = cut_of(device, problem, in_parts && can_merge(problem));
     plan->cooperative = device.cooperative && cut.cache.parts > 1;
-    const int64_t blocks = plan->cooperative ? std::min(cut.tasks, blocks_at_once(device)) : cut.tasks;
+    const int64_t blocks = plan->cooperative ? lesser(cut.tasks, blocks_at_once(device)) : cut.tasks;
     set_launch(plan, blocks_of(blocks, THREADS), THREADS, 0);
     set_tiling(plan, cut);
     if (in_parts)
