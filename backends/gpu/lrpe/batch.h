@@ -176,20 +176,29 @@ copes_status run_batch(const gpu_queue &queue, const copes_problem &, const cope
                   tiling_of<batch_arguments<Source>>(plan));
 }
 
+/* Plans all but the kernel for vectors of v elements. Returns why not; nullptr: it did. */
+template <typename Source>
+const char *plan_launch(const gpu_device &device, const copes_lrpe_problem &problem, const row_shape &shape,
+                        const Source &source, int share, int wanted, int v, copes_plan *plan)
+{
+    const batch_cut cut(problem, shape, v, {share, wanted, 0, MOST_THREADS, ENOUGH_BLOCKS * device.multiprocessors});
+    batch_arguments<Source> all = {};
+    all.shape = shape;
+    if (const char *why = cut_batch(problem, cut, source, &all))
+        return why;
+    set_launch(plan, (unsigned)cut.blocks, cut.threads, (int64_t)all.source.bytes());
+    set_tiling(plan, all);
+    return nullptr;
+}
+
 /* Plans a problem whose tensors are whole vectors for the kernel `method`, or notes why not. */
 template <variant_word METHOD, typename T, encoding E, activation A, typename Source>
 bool plan_shared(const gpu_device &device, const copes_lrpe_problem &problem, const row_shape &shape,
                  const Source &source, int wanted, copes_plan *plan)
 {
     const int share = problem.backward ? shares<T, E, A, true> : shares<T, E, A, false>;
-    const batch_cut cut(problem, shape, vector_length<T>,
-                        {share, wanted, 0, MOST_THREADS, ENOUGH_BLOCKS * device.multiprocessors});
-    batch_arguments<Source> all = {};
-    all.shape = shape;
-    if (const char *why = cut_batch(problem, cut, source, &all))
+    if (const char *why = plan_launch(device, problem, shape, source, share, wanted, vector_length<T>, plan))
         return refuse(plan, METHOD, why);
-    set_launch(plan, (unsigned)cut.blocks, cut.threads, (int64_t)all.source.bytes());
-    set_tiling(plan, all);
     return problem.backward ? take(plan, row_variant<METHOD, T, E, A, true>, run_batch<T, E, A, true, Source>)
                             : take(plan, row_variant<METHOD, T, E, A, false>, run_batch<T, E, A, false, Source>);
 }

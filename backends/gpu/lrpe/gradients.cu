@@ -232,15 +232,20 @@ template <typename T, encoding E, activation A, bool MIXED>
 inline constexpr const char *gradients_variant = variant_name<gradients_name, type_name<T>, encoding_names[(int)E],
                                                               activation_names[(int)A], theta_names[MIXED]>::text;
 
+static copes_status add_up(const gpu_queue &queue, const copes_lrpe_problem &problem, const gradient_arguments &all)
+{
+    const theta_tiling<SUM_LANES> tiling(problem);
+    return launch_overlapped(queue, lrpe_theta_sums, (unsigned)tiling.blocks(), THETA_THREADS, 0, tiling,
+                             static_cast<const float *>(all.partials), all.slots);
+}
+
 template <typename T, encoding E, activation A, bool MIXED>
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
     gradient_arguments all = tiling_of<gradient_arguments>(plan);
     all.partials = static_cast<float *>(workspace);
-    const theta_tiling<SUM_LANES> tiling(problem.lrpe);
     COPES_TRY(launch(queue, lrpe_gradients<T, E, A, MIXED>, grid_of(plan), block_of(plan), (size_t)plan.shared, all));
-    return launch_overlapped(queue, lrpe_theta_sums, (unsigned)tiling.blocks(), THETA_THREADS, 0, tiling,
-                             static_cast<const float *>(all.partials), all.slots);
+    return add_up(queue, problem.lrpe, all);
 }
 
 /* The blocks of one row of theta: as many as run at a time, or as there are groups of rows. */
@@ -251,25 +256,25 @@ static uint32_t count_slots(const gpu_device &device, const batch_cut &cut, doub
     return (uint32_t)lesser(greater((double)times(on_each * device.multiprocessors, rows), 1.0), groups);
 }
 
-template <typename T, encoding E, activation A, bool MIXED>
-static bool take_gradients(const gpu_device &device, const copes_lrpe_problem &problem, const row_shape &shape,
-                           bool batch_as_heads, int wanted, copes_plan *plan)
+/* Plans all but the kernel, for vectors of v elements. */
+static bool cut_gradients(const gpu_device &device, const copes_lrpe_problem &problem, const row_shape &shape,
+                          bool batch_as_heads, int wanted, int v, copes_plan *plan)
 {
-    constexpr int V = vector_length<T>;
-    const batch_cut cut(problem, shape, V,
+    const batch_cut cut(problem, shape, v,
                         {GRADIENT_SHARES, wanted, GRADIENT_THREADS, MOST_GRADIENT_THREADS, device.multiprocessors});
     gradient_arguments all = {};
     all.batch.shape = shape;
-    const anywhere_plan source(problem, batch_as_heads, shape.units, V);
+    const anywhere_plan source(problem, batch_as_heads, shape.units, v);
     if (const char *why = cut_batch(problem, cut, source, &all.batch))
         return refuse(plan, gradients_name, why);
-    const int rows = problem.grad_theta.stride[0] == 0 ? 1 : (int)problem.h, sets = MIXED ? problem.grid_rank : 1;
+    const int rows = problem.grad_theta.stride[0] == 0 ? 1 : (int)problem.h,
+              sets = problem.mixed ? problem.grid_rank : 1;
     all.rows = divider(rows);
     all.tiles = divider(cut.tiles);
     all.groups = (uint32_t)(cut.blocks / rows);
     all.slots = count_slots(device, cut, cut.blocks / rows, rows);
     const int threads = (int)(cut.threads.x * cut.threads.y * cut.threads.z);
-    const int64_t shared = shared_bytes(all.batch.source, threads, V), blocks = (int64_t)all.slots * rows;
+    const int64_t shared = shared_bytes(all.batch.source, threads, v), blocks = (int64_t)all.slots * rows;
     if (shared > MOST_BYTES)
         return refuse(plan, gradients_name, "the rotations of a block do not fit its shared memory");
     if (blocks > INT32_MAX)
@@ -277,7 +282,7 @@ static bool take_gradients(const gpu_device &device, const copes_lrpe_problem &p
     plan->workspace = blocks * sets * problem.k * (int64_t)sizeof(float);
     set_launch(plan, (unsigned)blocks, cut.threads, shared);
     set_tiling(plan, all);
-    return take(plan, gradients_variant<T, E, A, MIXED>, run<T, E, A, MIXED>);
+    return true;
 }
 
 template <typename T, encoding E, activation A>
@@ -297,11 +302,14 @@ bool plan_gradients(const gpu_device &device, const copes_lrpe_problem &problem,
         return refuse(plan, gradients_name, why);
     const bool alone = !batch_as_heads && problem.positions.data != nullptr && problem.positions.stride[1] != 0;
     const int wanted = alone ? 1 : MANY_ENTRIES;
-    const bool taken = problem.mixed
-                           ? take_gradients<T, E, A, true>(device, problem, shape, batch_as_heads, wanted, plan)
-                           : take_gradients<T, E, A, false>(device, problem, shape, batch_as_heads, wanted, plan);
+    if (!cut_gradients(device, problem, shape, batch_as_heads, wanted, vector_length<T>, plan))
+        return false;
+    if (problem.mixed)
+        take(plan, gradients_variant<T, E, A, true>, run<T, E, A, true>);
+    else
+        take(plan, gradients_variant<T, E, A, false>, run<T, E, A, false>);
     const bool fits = refuse_shape<T, E>(problem, A == activation::softmax, &shape) == nullptr;
-    return taken && (fits || refuse_addresses(plan, gradients_name));
+    return fits || refuse_addresses(plan, gradients_name);
 }
 
 #define GRADIENTS_INSTANTIATE(T, E, A)                                                                                 \

@@ -278,26 +278,38 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
                   problem.lrpe.act, all.src, all.x, all.dst, all.tiling);
 }
 
-template <typename T, encoding E, activation A, bool BACKWARD>
-static bool plan_direction(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
+/* Plans all but the kernel, for vectors of v elements. Returns why not; nullptr: it did. */
+static const char *plan_launch(const gpu_device &device, const copes_lrpe_problem &problem, const row_shape &shape,
+                               int v, size_t bytes_of_angle, size_t (*bytes_of)(const rotation_plan &),
+                               copes_plan *plan)
 {
-    typedef advance_of<T, E, A, BACKWARD> advance;
     token_arguments all = {tensor_rows(problem.src), tensor_rows(problem.x), tensor_rows(problem.dst), {}};
     int together;
     int64_t blocks;
-    if (const char *why = refuse_anywhere(problem))
-        return refuse(plan, tokens_name, why);
-    if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &all.tiling.shape))
-        return refuse(plan, tokens_name, why);
+    all.tiling.shape = shape;
     if (const char *why = theta_source::refuse(problem))
-        return refuse(plan, tokens_name, why);
-    if (const char *why =
-            refuse_tiling(device, problem, vector_length<T>, sizeof(advance), &all.tiling, &together, &blocks))
-        return refuse(plan, tokens_name, why);
-    set_launch(plan, (unsigned)blocks, dim3((unsigned)all.tiling.shape.lanes, (unsigned)together),
-               (int64_t)shared_angles<advance, vector_length<T>>::bytes_of(all.tiling.rotations));
+        return why;
+    if (const char *why = refuse_tiling(device, problem, v, bytes_of_angle, &all.tiling, &together, &blocks))
+        return why;
+    set_launch(plan, (unsigned)blocks, dim3((unsigned)shape.lanes, (unsigned)together),
+               (int64_t)bytes_of(all.tiling.rotations));
     set_tiling(plan, all);
-    return take(plan, row_variant<tokens_name, T, E, A, BACKWARD>, run<T, E, A, BACKWARD>);
+    return nullptr;
+}
+
+template <typename T, encoding E, activation A, bool BACKWARD>
+static bool plan_direction(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
+{
+    constexpr int V = vector_length<T>;
+    typedef advance_of<T, E, A, BACKWARD> advance;
+    row_shape shape;
+    const char *why = refuse_anywhere(problem);
+    if (why == nullptr)
+        why = refuse_shape<T, E>(problem, A == activation::softmax, &shape);
+    if (why == nullptr)
+        why = plan_launch(device, problem, shape, V, sizeof(advance), shared_angles<advance, V>::bytes_of, plan);
+    return why == nullptr ? take(plan, row_variant<tokens_name, T, E, A, BACKWARD>, run<T, E, A, BACKWARD>)
+                          : refuse(plan, tokens_name, why);
 }
 
 template <typename T, encoding E, activation A>
