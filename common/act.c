@@ -44,6 +44,28 @@ static copes_status check_saved(copes_call *call, const copes_tensor *lead)
     return copes_check_shape(call, saved, lead->rank, lead->shape, "as grad_o");
 }
 
+/* Of the softmax's rows in shares: as the lead, with 1 along the axis. */
+static copes_spec sums_of(const copes_call *call, const copes_tensor *lead)
+{
+    copes_spec sums = {.dtype = lead->dtype == COPES_F64 ? COPES_F64 : COPES_F32, .rank = lead->rank};
+    const int32_t dim = call->op->act.dim;
+    for (int i = 0; i < lead->rank; i++)
+        sums.shape[i] = lead->shape[i];
+    sums.shape[lead->rank + (dim != 0 ? dim : -1)] = 1;
+    return sums;
+}
+
+static copes_status check_shares(copes_call *call, const copes_tensor *lead)
+{
+    const copes_share_slots slots = {.given = call->info->backward ? COPES_ACT_DELTA_ALL : COPES_ACT_LSE_ALL,
+                                     .made = COPES_ACT_OUT_LSE,
+                                     .taken = call->op->act.act == COPES_ACT_SOFTMAX,
+                                     .where = "softmax"};
+    call->spec[COPES_ACT_OUT_LSE] = sums_of(call, lead);
+    return copes_check_shares(call, &slots, &call->spec[COPES_ACT_OUT_LSE],
+                              call->info->backward ? "as grad_o with 1 along dim" : "as x with 1 along dim");
+}
+
 static copes_status check(copes_call *call)
 {
     const copes_tensor *lead = call->in[call->info->backward ? COPES_ACT_GRAD_O : COPES_ACT_X];
@@ -57,7 +79,7 @@ static copes_status check(copes_call *call)
     call->spec[COPES_ACT_OUT] = (copes_spec){.dtype = lead->dtype, .rank = lead->rank};
     for (int i = 0; i < lead->rank; i++)
         call->spec[COPES_ACT_OUT].shape[i] = lead->shape[i];
-    return COPES_OK;
+    return check_shares(call, lead);
 }
 
 static int64_t magnitude(int64_t value)
@@ -65,13 +87,19 @@ static int64_t magnitude(int64_t value)
     return value < 0 ? -value : value;
 }
 
-/* Appends dimension `from` of the tensors to the problem. */
-static void append(copes_act_problem *problem, const copes_tensor *const tensors[3], int from)
+enum { TENSORS = 4 };
+
+/* Appends dimension `from` of the tensors to the problem; the sums have nothing along the axis. */
+static void append(copes_act_problem *problem, const copes_tensor *const tensors[TENSORS], int from, bool is_axis)
 {
-    copes_view *const views[3] = {&problem->src, &problem->saved, &problem->dst};
-    problem->shape[problem->rank] = tensors[2]->shape[from];
-    for (int i = 0; i < 3; i++)
+    copes_view *const views[TENSORS] = {&problem->src, &problem->saved, &problem->dst, &problem->sums};
+    problem->shape[problem->rank] = tensors[0]->shape[from];
+    for (int i = 0; i < TENSORS; i++)
         views[i]->stride[problem->rank] = tensors[i]->stride[from];
+    if (is_axis) {
+        problem->sums.stride[problem->rank] = 0;
+        problem->axis = problem->rank;
+    }
     problem->rank++;
 }
 
@@ -79,17 +107,24 @@ static void append(copes_act_problem *problem, const copes_tensor *const tensors
 static bool merge_last(copes_act_problem *problem)
 {
     const int outer = problem->rank - 2, inner = problem->rank - 1;
-    copes_view *const views[3] = {&problem->src, &problem->saved, &problem->dst};
+    copes_view *const views[TENSORS] = {&problem->src, &problem->saved, &problem->dst, &problem->sums};
     if (outer < 0 || outer == problem->axis || inner == problem->axis)
         return false;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < TENSORS; i++)
         if (views[i]->data != NULL && views[i]->stride[outer] != views[i]->stride[inner] * problem->shape[inner])
             return false;
     problem->shape[outer] *= problem->shape[inner];
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < TENSORS; i++)
         views[i]->stride[outer] = views[i]->stride[inner];
     problem->rank--;
     return true;
+}
+
+/* What one pass alone gives or is given. */
+static const copes_tensor *sums_tensor(const copes_call *call)
+{
+    const int given = call->info->backward ? COPES_ACT_DELTA_ALL : COPES_ACT_LSE_ALL;
+    return call->passes == COPES_SECOND_PASS ? call->in[given] : call->out[COPES_ACT_OUT_LSE];
 }
 
 static void plan(const copes_call *call, copes_problem *out)
@@ -98,28 +133,29 @@ static void plan(const copes_call *call, copes_problem *out)
     const copes_tensor *src = call->in[call->info->backward ? COPES_ACT_GRAD_O : COPES_ACT_X];
     const bool saves_x = call->info->backward && copes_present(call->in[COPES_ACT_X]);
     const copes_tensor *saved = call->in[saves_x ? COPES_ACT_X : COPES_ACT_O], *dst = call->out[COPES_ACT_OUT];
+    const copes_tensor *sums = sums_tensor(call), *ordered = copes_present(dst) ? dst : src;
     *problem = (copes_act_problem){.act = call->op->act.act,
+                                   .passes = call->passes,
                                    .backward = call->info->backward,
                                    .dtype = src->dtype,
                                    .axis = -1,
                                    .src.data = copes_view_data(src),
                                    .saved.data = copes_view_data(saved),
-                                   .dst.data = copes_view_data(dst)};
-    const copes_tensor *const tensors[3] = {src, saved, dst};
-    const int axis = dst->rank + (call->op->act.dim != 0 ? call->op->act.dim : -1);
+                                   .dst.data = copes_view_data(dst),
+                                   .sums.data = copes_view_data(sums)};
+    const copes_tensor *const tensors[TENSORS] = {src, saved, dst, sums};
+    const int rank = src->rank, axis = rank + (call->op->act.dim != 0 ? call->op->act.dim : -1);
     bool used[COPES_MAX_RANK] = {false};
-    for (int round = 0; round < dst->rank; round++) {
+    for (int round = 0; round < rank; round++) {
         int next = -1;
-        for (int i = 0; i < dst->rank; i++)
-            if (!used[i] && (next < 0 || magnitude(dst->stride[i]) > magnitude(dst->stride[next])))
+        for (int i = 0; i < rank; i++)
+            if (!used[i] && (next < 0 || magnitude(ordered->stride[i]) > magnitude(ordered->stride[next])))
                 next = i;
         used[next] = true;
         const bool is_axis = problem->act == COPES_ACT_SOFTMAX && next == axis;
-        if (dst->shape[next] == 1 && !is_axis && (problem->rank > 0 || round + 1 < dst->rank))
+        if (src->shape[next] == 1 && !is_axis && (problem->rank > 0 || round + 1 < rank))
             continue;
-        append(problem, tensors, next);
-        if (is_axis)
-            problem->axis = problem->rank - 1;
+        append(problem, tensors, next, is_axis);
         while (merge_last(problem)) {
         }
     }

@@ -114,6 +114,7 @@ copes_status copes_infer(const copes_op *op, const copes_args *args)
     copes_call call;
     const copes_family *family;
     COPES_TRY(read_call(op, args, &memory, &call, &family));
+    call.infers = true;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) { /* their contents do not count yet, only that they are asked for */
         if (args->out[i] == NULL)
             continue;
@@ -203,7 +204,7 @@ static copes_status check_call(const copes_context *context, const copes_op *op,
     const copes_dtype dtype = call->spec[COPES_FIRST_OUT].dtype;
     if ((context->backend->dtypes >> dtype & 1) == 0)
         return copes_fail(COPES_ERROR_UNSUPPORTED, "%s: %s has type %s, which the %s backend does not run",
-                          call->info->name, call->out[COPES_FIRST_OUT]->name, copes_dtype_name(dtype),
+                          call->info->name, call->info->out[COPES_FIRST_OUT]->name, copes_dtype_name(dtype),
                           context->backend->info.name);
     return COPES_OK;
 }

@@ -26,7 +26,9 @@ typedef struct copes_call {
     const copes_tensor *in[COPES_MAX_INPUTS];
     const copes_tensor *out[COPES_MAX_OUTPUTS];
     copes_spec spec[COPES_MAX_OUTPUTS]; /* what each output must be; filled by check */
+    bool infers;                        /* outputs may be there that `out` lacks, as in copes_infer */
     bool accumulate_double;             /* T is float64 */
+    copes_passes passes;                /* filled by check, of families that have a softmax in shares */
     copes_lrpe_shape lrpe;              /* filled by lrpe's check, for its plan; of qk's, by its check, that of q */
     bool idle;                          /* set by check: no element of an output is to be written */
 } copes_call;
@@ -80,6 +82,18 @@ copes_status copes_check_floating(const copes_call *call, const copes_tensor *te
 copes_status copes_check_dtype(const copes_call *call, const copes_tensor *tensor, copes_dtype dtype, const char *like);
 copes_status copes_check_shape(const copes_call *call, const copes_tensor *tensor, int rank, const int64_t *shape,
                                const char *like);
+
+/* A softmax in shares: slots of the sums that one pass alone is given or gives. */
+typedef struct copes_share_slots {
+    int given, made;   /* among inputs, and among outputs */
+    bool taken;        /* the softmax is one that may lie in shares */
+    const char *where; /* else, as messages say it: which may */
+    bool byproduct;    /* the sums may be asked for beside the first output, in one call of both passes */
+} copes_share_slots;
+
+/* Which passes the call has, into call->passes; and whether the sums that are given are as `sums` says. */
+copes_status copes_check_shares(copes_call *call, const copes_share_slots *slots, const copes_spec *sums,
+                                const char *extent);
 
 /* No slot has a tensor. */
 static inline void copes_call_clear(copes_call *call)

@@ -132,10 +132,19 @@ static copes_status read_angles(const copes_call *call, copes_lrpe_shape *shape)
     return COPES_OK;
 }
 
+/* Where lse and delta have a meaning, as messages say it. */
+static const char over_sequence[] = "softmax over the sequence";
+
+copes_spec copes_lrpe_columns(const copes_call *call)
+{
+    return (copes_spec){.dtype = call->accumulate_double ? COPES_F64 : COPES_F32,
+                        .rank = 3,
+                        .shape = {call->lrpe.b, call->lrpe.h, call->lrpe.d}};
+}
+
 static copes_status check_optional(copes_call *call, const copes_lrpe_shape *shape)
 {
     const copes_tensor *x = call->in[COPES_LRPE_X], *lse = call->in[COPES_LRPE_LSE];
-    const copes_softmax_axis softmax = copes_lrpe_softmax_axis(&call->op->lrpe);
     if (call->info->backward) {
         const copes_tensor *grad = call->in[COPES_LRPE_GRAD_O];
         const bool theta_learns = copes_present(call->out[COPES_LRPE_GRAD_THETA]);
@@ -151,15 +160,42 @@ static copes_status check_optional(copes_call *call, const copes_lrpe_shape *sha
                 copes_check_shape(call, x, shape->rank, shape->rank == 4 ? four : three, "as the forward's input"));
         }
     }
-    if (softmax != COPES_OVER_SEQUENCE &&
-        (copes_present(lse) || (!call->info->backward && copes_present(call->out[COPES_LRPE_OUT_LSE]))))
-        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: lse is given; it must be NULL but for softmax over the sequence",
-                          call->info->name);
-    if (!copes_present(lse))
+    if (!call->info->backward || !copes_present(call->in[COPES_LRPE_LSE]))
         return COPES_OK;
-    const int64_t lse_shape[3] = {shape->b, shape->h, shape->d};
-    COPES_TRY(copes_check_dtype(call, lse, call->accumulate_double ? COPES_F64 : COPES_F32, ""));
-    return copes_check_shape(call, lse, 3, lse_shape, "(B, H, D)");
+    if (copes_lrpe_softmax_axis(&call->op->lrpe) != COPES_OVER_SEQUENCE)
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: lse is given; it must be NULL but for %s", call->info->name,
+                          over_sequence);
+    const copes_spec columns = copes_lrpe_columns(call);
+    COPES_TRY(copes_check_dtype(call, lse, columns.dtype, ""));
+    return copes_check_shape(call, lse, columns.rank, columns.shape, "(B, H, D)");
+}
+
+/* Backward: what else delta hangs on. */
+static copes_status check_delta(const copes_call *call)
+{
+    const copes_tensor *given = call->in[COPES_LRPE_DELTA_ALL], *made = call->out[COPES_LRPE_DELTA];
+    if (!copes_present(given) && !copes_present(made))
+        return COPES_OK;
+    if (!copes_present(call->in[COPES_LRPE_LSE]))
+        return copes_fail(COPES_ERROR_NULL, "%s: lse is NULL; %s needs that of all shares", call->info->name,
+                          copes_present(given) ? given->name : made->name);
+    if (copes_present(made) && copes_present(call->out[COPES_LRPE_GRAD_THETA]))
+        return copes_fail(COPES_ERROR_NULL, "%s: grad_theta and delta are given; one of them must be NULL",
+                          call->info->name);
+    return COPES_OK;
+}
+
+static copes_status check_shares(copes_call *call)
+{
+    const bool backward = call->info->backward;
+    const copes_spec columns = copes_lrpe_columns(call);
+    const copes_share_slots slots = {.given = backward ? COPES_LRPE_DELTA_ALL : COPES_LRPE_LSE_ALL,
+                                     .made = backward ? COPES_LRPE_DELTA : COPES_LRPE_OUT_LSE,
+                                     .taken = copes_lrpe_softmax_axis(&call->op->lrpe) == COPES_OVER_SEQUENCE,
+                                     .where = over_sequence,
+                                     .byproduct = !backward};
+    COPES_TRY(copes_check_shares(call, &slots, &columns, "(B, H, D)"));
+    return backward ? check_delta(call) : COPES_OK;
 }
 
 copes_status copes_lrpe_read(copes_call *call)
@@ -174,5 +210,6 @@ copes_status copes_lrpe_read(copes_call *call)
     COPES_TRY(read_angles(call, shape));
     COPES_TRY(copes_lrpe_check_positions(call, shape));
     COPES_TRY(copes_lrpe_check_theta(call, shape));
-    return check_optional(call, shape);
+    COPES_TRY(check_optional(call, shape));
+    return check_shares(call);
 }

@@ -44,6 +44,9 @@ copes_status copes_lrpe_check_theta(const copes_call *call, copes_lrpe_shape *sh
 /* lrpe_plan.c: the canonical problem of a checked call. */
 void copes_lrpe_plan(const copes_call *call, copes_lrpe_problem *problem);
 
+/* What lse and delta must be: a number for each column of the sequence. */
+copes_spec copes_lrpe_columns(const copes_call *call);
+
 /* The softmax that the attributes ask for; COPES_NO_SOFTMAX also for an axis that lrpe does not take. */
 copes_softmax_axis copes_lrpe_softmax_axis(const copes_lrpe_attributes *attributes);
 

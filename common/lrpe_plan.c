@@ -14,10 +14,8 @@ static copes_status check(copes_call *call)
     copes_spec *out = &call->spec[COPES_LRPE_OUT];
     *out = (copes_spec){.dtype = dtype, .rank = shape->rank, .shape = {shape->b, shape->n, shape->h}};
     out->shape[shape->rank - 1] = features;
-    if (copes_lrpe_softmax_axis(&call->op->lrpe) == COPES_OVER_SEQUENCE && !call->info->backward)
-        call->spec[COPES_LRPE_OUT_LSE] = (copes_spec){.dtype = call->accumulate_double ? COPES_F64 : COPES_F32,
-                                                      .rank = 3,
-                                                      .shape = {shape->b, shape->h, shape->d}};
+    if (copes_lrpe_softmax_axis(&call->op->lrpe) == COPES_OVER_SEQUENCE)
+        call->spec[call->info->backward ? COPES_LRPE_DELTA : COPES_LRPE_OUT_LSE] = copes_lrpe_columns(call);
     if (call->info->backward) {
         const copes_tensor *theta = call->in[COPES_LRPE_THETA];
         copes_spec *learned = &call->spec[COPES_LRPE_GRAD_THETA];
@@ -39,12 +37,20 @@ static copes_view view_of(const copes_tensor *tensor)
     return view;
 }
 
-static copes_view lse_view(const copes_tensor *tensor)
+/* The log sum exp that the call writes or reads. */
+static const copes_tensor *lse_of(const copes_call *call)
 {
-    copes_view view = {.data = copes_view_data(tensor)};
-    for (int i = 0; i < 3; i++)
-        view.stride[i] = tensor->stride[i];
-    return view;
+    if (call->info->backward)
+        return call->in[COPES_LRPE_LSE];
+    return call->passes == COPES_SECOND_PASS ? call->in[COPES_LRPE_LSE_ALL] : call->out[COPES_LRPE_OUT_LSE];
+}
+
+/* And the delta. */
+static const copes_tensor *delta_of(const copes_call *call)
+{
+    if (!call->info->backward || call->passes == COPES_BOTH_PASSES)
+        return &copes_absent;
+    return call->passes == COPES_SECOND_PASS ? call->in[COPES_LRPE_DELTA_ALL] : call->out[COPES_LRPE_DELTA];
 }
 
 /* (H, E, m): one theta is read with a stride of 0, and one that is written to has a place for each. */
@@ -106,6 +112,7 @@ void copes_lrpe_plan(const copes_call *call, copes_lrpe_problem *problem)
         .pairing = attributes->pairing,
         .act = attributes->act,
         .softmax = copes_lrpe_softmax_axis(attributes),
+        .passes = call->passes,
         .backward = backward,
         .dtype = src->dtype,
         .theta_dtype = call->in[COPES_LRPE_THETA]->dtype,
@@ -123,7 +130,8 @@ void copes_lrpe_plan(const copes_call *call, copes_lrpe_problem *problem)
         .src = view_of(src),
         .x = backward ? view_of(call->in[COPES_LRPE_X]) : (copes_view){0},
         .dst = view_of(call->out[COPES_LRPE_OUT]),
-        .lse = lse_view(backward ? call->in[COPES_LRPE_LSE] : call->out[COPES_LRPE_OUT_LSE]),
+        .lse = copes_view_of(lse_of(call)),
+        .delta = copes_view_of(delta_of(call)),
     };
     plan_positions(call, shape, problem);
     plan_angles(call, shape, problem);
@@ -139,6 +147,7 @@ static const char *const types[COPES_MAX_INPUTS] = {
     [COPES_LRPE_POSITIONS] = COPES_POSITION_TYPES,
     [COPES_LRPE_OFFSETS] = COPES_POSITION_TYPES,
     [COPES_LRPE_LSE] = "float32 (float64 where x is)",
+    [COPES_LRPE_DELTA_ALL] = "float32 (float64 where x is)",
 };
 
 const copes_family copes_family_lrpe = {check, plan, types, NULL, offsetof(copes_op, lrpe.reserved)};

@@ -10,6 +10,10 @@
 #define WEIGHT(name, shape) COPES_SLOT_INFO(name, shape, 1, "RMSNorm's weights, of its type or float32")
 #define SCALE(name, summary) COPES_SLOT_INFO(name, "(1) or (Hk)", 1, summary)
 #define LSE_SHARES COPES_SLOT_INFO("lse_shares", "(S, B, N, H)", 0, "log sum exp of the shares; -inf or +inf: empty")
+#define LSE_ALL(shape)                                                                                                 \
+    COPES_SLOT_INFO("lse_all", shape, 1, "softmax in shares: log sum exp of all; o = e^(x - lse_all)")
+#define DELTA_ALL(shape) COPES_SLOT_INFO("delta_all", shape, 1, "softmax in shares: the sum of their delta")
+#define DELTA(shape) COPES_SLOT_INFO("delta", shape, 1, "softmax in shares: this one's sum, without grad_x")
 #define CACHE(name, shape, summary) COPES_OUT_INFO(name, shape, 1, summary, 0, 1)
 
 static const copes_op_info ops[] = {
@@ -19,8 +23,11 @@ static const copes_op_info ops[] = {
         .family = "act",
         .inplace = 1 + COPES_ACT_X,
         .summary = "o = act(x): elementwise, or softmax along any axis",
-        .in = {[COPES_ACT_X] = COPES_SLOT_INFO("x", "any", 0, "input")},
-        .out = {[COPES_ACT_OUT] = COPES_OUT_INFO("o", "as x", 0, "output; may be x", 1 + COPES_ACT_X, 0)},
+        .in = {[COPES_ACT_X] = COPES_SLOT_INFO("x", "any", 0, "input"),
+               [COPES_ACT_LSE_ALL] = LSE_ALL("as x, 1 along dim")},
+        .out = {[COPES_ACT_OUT] = COPES_OUT_INFO("o", "as x", 1, "output; may be x", 1 + COPES_ACT_X, 0),
+                [COPES_ACT_OUT_LSE] =
+                    COPES_SLOT_INFO("lse", "as x, 1 along dim", 1, "softmax: log sum exp, without o")},
         .attribute_count = COPES_ACT_ATTRIBUTES,
         .attributes = copes_act_attribute_table,
     },
@@ -34,9 +41,11 @@ static const copes_op_info ops[] = {
         .in = {[COPES_ACT_X] =
                    COPES_SLOT_INFO("x", "as grad_o", 1, "the forward's input; needed by relu, sigmoid and silu"),
                [COPES_ACT_GRAD_O] = COPES_SLOT_INFO("grad_o", "any", 0, "gradient of o"),
-               [COPES_ACT_O] = COPES_SLOT_INFO("o", "as grad_o", 1, "the forward's output; needed by softmax")},
+               [COPES_ACT_O] = COPES_SLOT_INFO("o", "as grad_o", 1, "the forward's output; needed by softmax"),
+               [COPES_ACT_DELTA_ALL] = DELTA_ALL("as grad_o, 1 along dim")},
         .out = {[COPES_ACT_OUT] =
-                    COPES_OUT_INFO("grad_x", "as grad_o", 0, "gradient of x; may be grad_o", 1 + COPES_ACT_GRAD_O, 0)},
+                    COPES_OUT_INFO("grad_x", "as grad_o", 1, "gradient of x; may be grad_o", 1 + COPES_ACT_GRAD_O, 0),
+                [COPES_ACT_OUT_LSE] = DELTA("as grad_o, 1 along dim")},
         .attribute_count = COPES_ACT_ATTRIBUTES,
         .attributes = copes_act_attribute_table,
     },
@@ -49,8 +58,9 @@ static const copes_op_info ops[] = {
         .in = {[COPES_LRPE_X] = X_LRPE,
                [COPES_LRPE_THETA] = THETA,
                [COPES_LRPE_POSITIONS] = POSITIONS,
-               [COPES_LRPE_OFFSETS] = OFFSETS},
-        .out = {[COPES_LRPE_OUT] = COPES_OUT_INFO("o", "as x; cosine: 2D features", 0, "output; rotate: may be x",
+               [COPES_LRPE_OFFSETS] = OFFSETS,
+               [COPES_LRPE_LSE_ALL] = LSE_ALL("(B, H, D)")},
+        .out = {[COPES_LRPE_OUT] = COPES_OUT_INFO("o", "as x; cosine: 2D features", 1, "output; rotate: may be x",
                                                   1 + COPES_LRPE_X, 0),
                 [COPES_LRPE_OUT_LSE] =
                     COPES_SLOT_INFO("lse", "(B, H, D)", 1, "log sum exp over the sequence, for the backward")},
@@ -71,11 +81,13 @@ static const copes_op_info ops[] = {
                [COPES_LRPE_OFFSETS] = OFFSETS,
                [COPES_LRPE_GRAD_O] = COPES_SLOT_INFO("grad_o", "as o of the forward", 0, "gradient of o"),
                [COPES_LRPE_LSE] =
-                   COPES_SLOT_INFO("lse", "(B, H, D)", 1, "the forward's, for softmax over the sequence")},
-        .out = {[COPES_LRPE_OUT] = COPES_OUT_INFO("grad_x", "as x", 0, "gradient of x; rotate: may be grad_o",
+                   COPES_SLOT_INFO("lse", "(B, H, D)", 1, "the forward's, for softmax over the sequence"),
+               [COPES_LRPE_DELTA_ALL] = DELTA_ALL("(B, H, D)")},
+        .out = {[COPES_LRPE_OUT] = COPES_OUT_INFO("grad_x", "as x", 1, "gradient of x; rotate: may be grad_o",
                                                   1 + COPES_LRPE_GRAD_O, 0),
                 [COPES_LRPE_GRAD_THETA] =
-                    COPES_SLOT_INFO("grad_theta", "as theta", 1, "gradient of theta, float32, or float64 where x is")},
+                    COPES_SLOT_INFO("grad_theta", "as theta", 1, "gradient of theta, float32, or float64 where x is"),
+                [COPES_LRPE_DELTA] = DELTA("(B, H, D)")},
         .attribute_count = COPES_LRPE_ATTRIBUTES,
         .attributes = copes_lrpe_attribute_table,
     },

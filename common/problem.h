@@ -26,9 +26,14 @@ typedef struct copes_view {
     int64_t stride[COPES_MAX_RANK];
 } copes_view;
 
+/* What a call does of a softmax's two passes. The first takes sums along the axis, and alone it gives them: the log sum exp, or
+ * backward delta, the sum of y times its gradient. The second makes the result, and alone it is given those of all shares. */
+typedef enum copes_passes { COPES_BOTH_PASSES, COPES_FIRST_PASS, COPES_SECOND_PASS } copes_passes;
+
 /* Dimensions are in the output's memory order (largest stride first), and merged where every tensor allows it. */
 typedef struct copes_act_problem {
     copes_act act;
+    copes_passes passes;
     int backward;
     copes_dtype dtype;
     int rank; /* at least 1 */
@@ -36,7 +41,8 @@ typedef struct copes_act_problem {
     int axis;         /* softmax's, after the merging; -1: elementwise */
     copes_view src;   /* x, or grad_o */
     copes_view saved; /* backward: x, or o for softmax */
-    copes_view dst;   /* o, or grad_x */
+    copes_view dst;   /* o, or grad_x; of the first pass alone absent */
+    copes_view sums;  /* one pass alone: what it gives or is given, with a stride of 0 along the axis; else absent */
 } copes_act_problem;
 
 typedef enum copes_softmax_axis { COPES_NO_SOFTMAX, COPES_OVER_FEATURES, COPES_OVER_SEQUENCE } copes_softmax_axis;
@@ -51,6 +57,7 @@ typedef struct copes_lrpe_problem {
     copes_lrpe_pairing pairing;
     copes_act act;
     copes_softmax_axis softmax;
+    copes_passes passes;
     int backward;
     copes_dtype dtype, theta_dtype;
     int64_t b, n, h, d;
@@ -74,8 +81,9 @@ typedef struct copes_lrpe_problem {
     copes_view grad_theta; /* (H, E, m), or absent */
     copes_view src;        /* (B, N, H, D or 2D): x, or grad_o */
     copes_view x;          /* (B, N, H, D): backward with an activation or for grad_theta, else absent */
-    copes_view dst;        /* (B, N, H, D or 2D): o, or grad_x */
-    copes_view lse;        /* (B, H, D): written by forward, read by backward, or absent */
+    copes_view dst;        /* (B, N, H, D or 2D): o, or grad_x; of the first pass alone absent */
+    copes_view lse;        /* (B, H, D): written by forward, read by backward and the second pass alone, or absent */
+    copes_view delta; /* (B, H, D): backward, written by the first pass alone, read by the second alone; else absent */
 } copes_lrpe_problem;
 
 typedef struct copes_tpa_problem {

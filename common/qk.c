@@ -37,7 +37,7 @@ void copes_qk_rotation(const copes_call *call, int side, copes_op *op, copes_cal
         op->lrpe.offset[j] = attributes->offset[j];
         op->lrpe.sections[j] = attributes->sections[j];
     }
-    *rotation = (copes_call){.op = op, .info = call->info};
+    *rotation = (copes_call){.op = op, .info = call->info, .infers = true};
     copes_call_clear(rotation);
     rotation->in[call->info->backward ? COPES_LRPE_GRAD_O : COPES_LRPE_X] = call->in[from];
     rotation->in[COPES_LRPE_THETA] = call->in[COPES_QK_THETA];

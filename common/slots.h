@@ -1,5 +1,5 @@
 /* The slots' numbers in copes_args.in and .out, for code that goes by tables. They follow from the public structs, and one
- * family's kinds agree on them. */
+ * family's kinds agree on those that they share. */
 #ifndef COPES_COMMON_SLOTS_H
 #define COPES_COMMON_SLOTS_H
 
@@ -14,9 +14,14 @@ enum { COPES_FIRST_OUT = 0, COPES_LSE_OUT = 1 };
 typedef enum copes_act_slot {
     COPES_ACT_X = COPES_SLOT(act_backward.x),
     COPES_ACT_GRAD_O = COPES_SLOT(act_backward.grad_o),
-    COPES_ACT_O = COPES_SLOT(act_backward.o)
+    COPES_ACT_O = COPES_SLOT(act_backward.o),
+    COPES_ACT_LSE_ALL = COPES_SLOT(act_forward.lse_all),
+    COPES_ACT_DELTA_ALL = COPES_SLOT(act_backward.delta_all)
 } copes_act_slot;
-typedef enum copes_act_out_slot { COPES_ACT_OUT = COPES_OUT_SLOT(act_forward.o) } copes_act_out_slot;
+typedef enum copes_act_out_slot { /* in the backward the second is delta */
+                                  COPES_ACT_OUT = COPES_OUT_SLOT(act_forward.o),
+                                  COPES_ACT_OUT_LSE = COPES_OUT_SLOT(act_forward.lse)
+} copes_act_out_slot;
 
 typedef enum copes_lrpe_slot {
     COPES_LRPE_X = COPES_SLOT(lrpe_backward.x),
@@ -24,12 +29,15 @@ typedef enum copes_lrpe_slot {
     COPES_LRPE_POSITIONS = COPES_SLOT(lrpe_backward.positions),
     COPES_LRPE_OFFSETS = COPES_SLOT(lrpe_backward.offsets),
     COPES_LRPE_GRAD_O = COPES_SLOT(lrpe_backward.grad_o),
-    COPES_LRPE_LSE = COPES_SLOT(lrpe_backward.lse)
+    COPES_LRPE_LSE = COPES_SLOT(lrpe_backward.lse),
+    COPES_LRPE_LSE_ALL = COPES_SLOT(lrpe_forward.lse_all),
+    COPES_LRPE_DELTA_ALL = COPES_SLOT(lrpe_backward.delta_all)
 } copes_lrpe_slot;
 typedef enum copes_lrpe_out_slot {
     COPES_LRPE_OUT = COPES_OUT_SLOT(lrpe_forward.o),
     COPES_LRPE_OUT_LSE = COPES_OUT_SLOT(lrpe_forward.lse),
-    COPES_LRPE_GRAD_THETA = COPES_OUT_SLOT(lrpe_backward.grad_theta)
+    COPES_LRPE_GRAD_THETA = COPES_OUT_SLOT(lrpe_backward.grad_theta),
+    COPES_LRPE_DELTA = COPES_OUT_SLOT(lrpe_backward.delta)
 } copes_lrpe_out_slot;
 
 typedef enum copes_tpa_slot {

@@ -108,6 +108,8 @@ ELEMENTWISE = {
 
 def log_sum_exp(values):
     top = max(values)
+    if top == -math.inf:
+        return top
     return top + math.log(sum(math.exp(v - top) for v in values))
 
 

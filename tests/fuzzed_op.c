@@ -221,8 +221,45 @@ static void take_shares(reader *from, const copes_op *op, DLDataType type, fuzz_
     }
 }
 
+/* Of softmax that may lie in shares, over dim -3 of (B, N, H, D): the numbers of its columns. */
+static void take_columns(reader *from, const copes_op *op, DLDataType type, fuzz_shape shapes[FUZZ_SLOTS])
+{
+    const DLDataType single = {kDLFloat, 32, 1}, wide = type.bits < 64 ? single : type;
+    int64_t l[LENGTHS];
+    take_lengths(from, l);
+    const int64_t d = 2 * (l[D] & 7);
+    const fuzz_shape x = {4, {l[B], l[N], l[H], d}, type}, columns = {3, {l[B], l[H], d}, wide};
+    const fuzz_shape along = {4, {l[B], 1, l[H], d}, wide};
+    const bool lrpe = op->kind == COPES_LRPE_FORWARD || op->kind == COPES_LRPE_BACKWARD;
+    const bool backward = op->kind == COPES_ACT_BACKWARD || op->kind == COPES_LRPE_BACKWARD;
+    shapes[0] = x;
+    if (!lrpe) {
+        shapes[COPES_ACT_GRAD_O] = backward ? x : along; /* or lse_all */
+        shapes[COPES_ACT_O] = backward ? x : (fuzz_shape){.rank = 0};
+        shapes[COPES_ACT_DELTA_ALL] = backward ? along : (fuzz_shape){.rank = 0};
+        return;
+    }
+    const bool cosine = op->lrpe.variant == COPES_LRPE_COSINE;
+    shapes[COPES_LRPE_THETA] = (fuzz_shape){2, {1, cosine ? d : d / 2}, single};
+    shapes[COPES_LRPE_GRAD_O] = columns; /* lse_all */
+    if (backward) {
+        shapes[COPES_LRPE_GRAD_O] = (fuzz_shape){4, {l[B], l[N], l[H], cosine ? 2 * d : d}, type};
+        shapes[COPES_LRPE_LSE] = shapes[COPES_LRPE_DELTA_ALL] = columns;
+    }
+}
+
+static bool over_columns(const copes_op *op)
+{
+    if (op->kind == COPES_ACT_FORWARD || op->kind == COPES_ACT_BACKWARD)
+        return op->act.act == COPES_ACT_SOFTMAX && op->act.dim == -3;
+    const bool lrpe = op->kind == COPES_LRPE_FORWARD || op->kind == COPES_LRPE_BACKWARD;
+    return lrpe && op->lrpe.act == COPES_ACT_SOFTMAX && op->lrpe.dim == -3;
+}
+
 void fuzz_take_shapes(reader *from, const copes_op *op, DLDataType usual, fuzz_shape shapes[FUZZ_SLOTS])
 {
+    if (over_columns(op))
+        take_columns(from, op, usual, shapes);
     if (op->kind == COPES_TPA_DECODE)
         take_factors(from, usual, shapes);
     if (fuzz_is_qk(op))

@@ -167,5 +167,8 @@ void refusal_test(void (*make)(call_case *call), const refusal *row)
     memset(&good, 0, sizeof good);
     make(&good);
     ck_assert_msg(call_run(&good) == COPES_OK, "the good call: %s", copes_last_error());
-    ck_assert_int_ne(good.memory[OUT][0], 0x5a);
+    int first = OUT;
+    while (good.args.out[first - OUT] == NULL)
+        first++;
+    ck_assert_int_ne(good.memory[first][0], 0x5a);
 }

@@ -60,6 +60,30 @@ const small_call small_calls[] = {
      {.kind = COPES_LRPE_BACKWARD, .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = -3}},
      {{2, 40, 3, 16}, {3, 16}, [4] = {2, 40, 3, 32}, [SMALL_OUT] = {2, 40, 3, 16}},
      {4, 2, [4] = 4, [SMALL_OUT] = 4}},
+    {"a share's log sum exp",
+     {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = -3}},
+     {{2, 40, 3, 16}, {3, 8}, [SMALL_OUT + COPES_LRPE_OUT_LSE] = {2, 3, 16}},
+     {4, 2, [SMALL_OUT + COPES_LRPE_OUT_LSE] = 3}},
+    {"a share by that of all",
+     {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = -3}},
+     {{2, 40, 3, 16}, {3, 8}, [COPES_LRPE_LSE_ALL] = {2, 3, 16}, [SMALL_OUT] = {2, 40, 3, 16}},
+     {4, 2, [COPES_LRPE_LSE_ALL] = 3, [SMALL_OUT] = 4}},
+    {"a share's delta",
+     {.kind = COPES_LRPE_BACKWARD, .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = -3}},
+     {{2, 40, 3, 16},
+      {3, 16},
+      [COPES_LRPE_GRAD_O] = {2, 40, 3, 32},
+      [COPES_LRPE_LSE] = {2, 3, 16},
+      [SMALL_OUT + COPES_LRPE_DELTA] = {2, 3, 16}},
+     {4, 2, [COPES_LRPE_GRAD_O] = 4, [COPES_LRPE_LSE] = 3, [SMALL_OUT + COPES_LRPE_DELTA] = 3}},
+    {"a share's gradient",
+     {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = -2}},
+     {[COPES_ACT_GRAD_O] = {64, 33}, [COPES_ACT_O] = {64, 33}, [COPES_ACT_DELTA_ALL] = {1, 33}, [SMALL_OUT] = {64, 33}},
+     {[COPES_ACT_GRAD_O] = 2, [COPES_ACT_O] = 2, [COPES_ACT_DELTA_ALL] = 2, [SMALL_OUT] = 2}},
+    {"a share of long rows",
+     {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX}},
+     {{8, 5000}, {8, 1}, [SMALL_OUT] = {8, 5000}},
+     {2, 2, [SMALL_OUT] = 2}},
     {"wide rows",
      {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX}},
      {{1, 2, 1, 60000}, {1, 1}, [SMALL_OUT] = {1, 2, 1, 60000}},
@@ -151,8 +175,23 @@ static DLDataType type_of(const small_call *call, int i, DLDataType type)
 {
     const DLDataType single = {kDLFloat, 32, 1}, whole = {kDLInt, 64, 1}, wide = type.bits < 32 ? single : type;
     switch (call->op.kind) {
+    case COPES_ACT_FORWARD:
+        if (i == COPES_ACT_LSE_ALL)
+            return wide;
+        break;
+    case COPES_ACT_BACKWARD:
+        if (i == COPES_ACT_DELTA_ALL)
+            return wide;
+        break;
     case COPES_LRPE_FORWARD:
+        if (i == COPES_LRPE_LSE_ALL)
+            return wide;
+        if (i == COPES_LRPE_THETA || i == COPES_LRPE_POSITIONS || i == COPES_LRPE_OFFSETS)
+            return single;
+        break;
     case COPES_LRPE_BACKWARD:
+        if (i == COPES_LRPE_LSE || i == SMALL_OUT + COPES_LRPE_DELTA)
+            return wide;
         if (i == COPES_LRPE_THETA || i == COPES_LRPE_POSITIONS || i == COPES_LRPE_OFFSETS)
             return single;
         break;

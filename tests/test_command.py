@@ -177,6 +177,49 @@ class Lrpe(CommandTest):
             self.expect(self.run_ok("lrpe_" + variant, "--act", "silu", "--backward", "--layout", "bnhd")["grad_x"],
                         stored.transposed(swap))
 
+    def test_shares_are_the_whole(self):
+        x, theta, grad_o = self.tensor(*self.SHAPE), self.theta("rotate", {}), self.tensor(*self.SHAPE)
+        flags = ("--act", "softmax", "--dim", 1)
+        write(self.input, x=x, theta=theta, grad_o=grad_o)
+        whole = [self.run_ok("lrpe_rotate", *flags)["o"], self.run_ok("lrpe_rotate", "--backward", *flags)["grad_x"]]
+        shares = []
+        for first, last in ((0, 2), (2, 2), (2, 6)):
+            tokens = [[t.at(*i) for i in t.indices() if first <= i[1] < last] for t in (x, grad_o)]
+            shape = (x.shape[0], last - first, *x.shape[2:])
+            shares.append((first, dict(theta=theta), *(Tensor(shape, values, "F64") for values in tokens)))
+
+        def each(name, total, *more, **slots):
+            results = []
+            for first, given, share, grad in shares:
+                given = given | slots | ({"grad_o": grad} if "--backward" in more else {})
+                write(self.input, x=share, **given)
+                results.append(self.run_ok("lrpe_rotate", *flags, "--offset", first, *more)[name])
+            return results[0].like([total(r) for r in zip(*(r.values for r in results))]) if total else results
+
+        lse = each("lse", reference.log_sum_exp, "--no-o", "--lse")
+        self.expect(lse, reference.lse_of_sequence(x))
+        delta = each("delta", sum, "--backward", "--no-grad-x", "--delta", lse=lse)
+        for got, wanted in zip((each("o", None, lse_all=lse),
+                                each("grad_x", None, "--backward", lse=lse, delta_all=delta)), whole):
+            for (first, _, share, _), result in zip(shares, got):
+                part = [wanted.at(*i) for i in wanted.indices() if first <= i[1] < first + share.shape[1]]
+                self.expect(result, share.like(part))
+
+    def test_act_in_shares(self):
+        x, grad_o = self.tensor(2, 5, 3), self.tensor(2, 5, 3)
+        flags = ("--act", "softmax", "--dim", 1)
+        write(self.input, x=x)
+        lse = self.run_ok("act", *flags, "--no-o", "--lse")["lse"]
+        self.assertEqual(lse.shape, (2, 1, 3))
+        write(self.input, x=x, lse_all=lse)
+        o = self.run_ok("act", *flags)["o"]
+        self.expect(o, reference.act(x, "softmax", 1))
+        write(self.input, o=o, grad_o=grad_o)
+        whole = self.run_ok("act", "--backward", *flags)["grad_x"]
+        delta = self.run_ok("act", "--backward", *flags, "--no-grad-x", "--delta")["delta"]
+        write(self.input, o=o, grad_o=grad_o, delta_all=delta)
+        self.expect(self.run_ok("act", "--backward", *flags)["grad_x"], whole)
+
     def test_lse_is_written_and_read(self):
         x, theta, grad_o = self.tensor(*self.SHAPE), self.theta("rotate", {}), self.tensor(*self.SHAPE)
         flags = ("--act", "softmax", "--dim", 1)

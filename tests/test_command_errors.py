@@ -38,7 +38,7 @@ class Refusals(CommandTest):
     def test_flags(self):
         usage = lambda message, op, *flags: self.refuse_run(2, message, op, *flags)
         usage("act has no flag --grid; `copes run act --help` lists those it has", "act", "--grid", "2")
-        usage("act has no flag --lse; .*", "act", "--lse")
+        usage("act has no flag --k-out; .*", "act", "--k-out")
         usage("act has no flag --theta-base; .*", "act", "--theta-base", "2")
         usage("tpa_decode has no flag --layout; .*", "tpa_decode", "--layout", "bnhd")
         usage("lrpe_rotate has no flag --variant; .*", "lrpe_rotate", "--variant", "cosine")
@@ -151,12 +151,13 @@ class Lists(CommandTest):
         common = files | {"act", "dim"}
         rotation = {"pairing", "grid", "offset", "prefix", "suffix", "sections", "rotary-dim", "rotary-begin", "amplitude",
                     "inverse", "pad-theta", "theta-base"}
-        lrpe = common | rotation | {"lse", "grad-theta"}
+        shares = {"lse", "delta", "no-o", "no-grad-x"}
+        lrpe = common | rotation | shares | {"grad-theta"}
         qk = files | rotation | {"eps", "weight-offset", "norm-over", "round-between", "k-out", "grad-k", "grad-wq", "grad-wk"}
         tpa = {"in", "out", "scale", "scale-q", "scale-k", "scale-v", "causal", "kv-first", "kv-stride", "kv-total", "lse",
                "device"}
         merge = {"in", "out", "base", "lse", "grad-lse-shares", "backward", "device"}
-        for op, flags in (("act", common), ("lrpe_rotate", lrpe), ("lrpe_cosine", lrpe), ("tpa_decode", tpa),
+        for op, flags in (("act", common | shares), ("lrpe_rotate", lrpe), ("lrpe_cosine", lrpe), ("tpa_decode", tpa),
                           ("qk_norm_rope", qk), ("attention_merge", merge)):
             done = copes("run", op, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -28,7 +28,7 @@ RIGHT = ["args.lrpe_forward.x = x; args.lrpe_forward.theta = y; args.lrpe_forwar
 WRONG = {"a slot of tpa_decode in lrpe": "args.lrpe_forward.kv_len = x;",
          "a slot of the backward in the forward": "args.lrpe_forward.grad_o = x;",
          "a slot of lrpe in act": "args.act_forward.theta = x;",
-         "lse of an operator without one": "args.act_forward.lse = x;",
+         "lse of an operator without one": "args.qk_norm_rope_forward.lse = x;",
          "the output of the forward in the backward": "args.lrpe_backward.o = x;",
          "a slot's number without its operator": "args.in[COPES_ACT_X] = x;",
          "an output's number without its operator": "args.out[COPES_OUT] = x;",

@@ -4,11 +4,18 @@
 
 #include <string.h>
 
-enum { X = COPES_ACT_X, GRAD = COPES_ACT_GRAD_O, SAVED = COPES_ACT_O };
+enum {
+    X = COPES_ACT_X,
+    GRAD = COPES_ACT_GRAD_O,
+    SAVED = COPES_ACT_O,
+    LSE_ALL = COPES_ACT_LSE_ALL,
+    DELTA_ALL = COPES_ACT_DELTA_ALL,
+    SUMS = OUT + COPES_ACT_OUT_LSE /* lse, or delta */
+};
 #define ACT offsetof(copes_op, act.act)
 #define DIM offsetof(copes_op, act.dim)
 
-static const int64_t shape[3] = {2, 3, 8};
+static const int64_t shape[3] = {2, 3, 8}, rows[3] = {2, 1, 8};
 
 static void forward(call_case *call)
 {
@@ -33,6 +40,140 @@ static void softmax_backward(call_case *call)
     call_add(call, OUT, float32, 3, shape);
 }
 
+/* Of shares along dim -2: the log sum exp of one, and what all shares' makes of it; then the same of the backward. */
+static void share_lse(call_case *call)
+{
+    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = -2}};
+    call_add(call, X, float32, 3, shape);
+    call_add(call, SUMS, float32, 3, rows);
+}
+
+static void share_of_lse(call_case *call)
+{
+    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = -2}};
+    call_add(call, X, float32, 3, shape);
+    call_add(call, LSE_ALL, float32, 3, rows);
+    call_add(call, OUT, float32, 3, shape);
+}
+
+static void share_delta(call_case *call)
+{
+    softmax_backward(call);
+    call_change(call, &(call_edit){ABSENT, OUT, 0, 0, 0});
+    call_add(call, SUMS, float32, 3, rows);
+}
+
+static void share_of_delta(call_case *call)
+{
+    softmax_backward(call);
+    call_add(call, DELTA_ALL, float32, 3, rows);
+}
+
+static const refusal share_lse_rows[] = {
+    {COPES_ERROR_NULL,
+     BY_SIZE_AND_RUN,
+     {{ABSENT, SUMS, 0, 0, 0}},
+     "act_forward: o is NULL; it must be a tensor, or lse must be one"},
+    {COPES_ERROR_NULL, BY_ALL, {{GIVEN, OUT, 0, 0, 0}}, "act_forward: o and lse are given; one of them must be NULL"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{GIVEN, LSE_ALL, 0, 0, 0}},
+     "act_forward: lse_all and lse are given; one of them must be NULL"},
+    {COPES_ERROR_DTYPE,
+     BY_SIZE_AND_RUN,
+     {{TYPE, SUMS, kDLFloat, 64, 0}},
+     "act_forward: lse has type float64; it must be float32"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{LENGTH, SUMS, 1, 3, 0}},
+     "act_forward: lse has shape (2, 3, 8); it must be (2, 1, 8), as x, 1 along dim"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{RANK, SUMS, 0, 2, 0}},
+     "act_forward: lse has shape (2, 1); it must be (2, 1, 8), as x, 1 along dim"},
+    {COPES_ERROR_STRIDE,
+     BY_SIZE_AND_RUN,
+     {{STRIDE, SUMS, 0, 0, 0}},
+     "act_forward: lse has shape (2, 1, 8) with strides (0, 0, 1), where elements overlap; each element of an output must have its own memory"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, SUMS, X, 0, 0}},
+     "act_forward: lse overlaps x; it must have memory of its own"},
+    {COPES_ERROR_NULL,
+     BY_RUN,
+     {{NO_DATA, SUMS, 0, 0, 0}},
+     "act_forward: lse has 16 elements and data NULL; it must point to them"},
+};
+
+static const refusal share_of_lse_rows[] = {
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, LSE_ALL, kDLFloat, 16, 0}},
+     "act_forward: lse_all has type float16; it must be float32"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, LSE_ALL, 1, 3, 0}},
+     "act_forward: lse_all has shape (2, 3, 8); it must be (2, 1, 8), as x with 1 along dim"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, LSE_ALL, 0, 1, 0}},
+     "act_forward: lse_all has shape (2,); it must be (2, 1, 8), as x with 1 along dim"},
+    {COPES_ERROR_NULL,
+     BY_SIZE_AND_RUN,
+     {{ABSENT, OUT, 0, 0, 0}},
+     "act_forward: o is NULL; it must be a tensor, or lse must be one"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT, LSE_ALL, 0, 0}},
+     "act_forward: o overlaps lse_all; it must have memory of its own"},
+    {COPES_ERROR_DEVICE,
+     BY_INFER,
+     {{DEVICE, LSE_ALL, kDLCUDA, 0, 0}},
+     "act_forward: lse_all is on device (2, 0); it must be on the device of the first input, (1, 0)"},
+};
+
+static const refusal share_delta_rows[] = {
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, ACT, 0, COPES_ACT_NONE, 0}},
+     "act_backward: delta is given; it must be NULL but for softmax"},
+    {COPES_ERROR_NULL,
+     BY_SIZE_AND_RUN,
+     {{ABSENT, SUMS, 0, 0, 0}},
+     "act_backward: grad_x is NULL; it must be a tensor, or delta must be one"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{GIVEN, OUT, 0, 0, 0}},
+     "act_backward: grad_x and delta are given; one of them must be NULL"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{GIVEN, DELTA_ALL, 0, 0, 0}},
+     "act_backward: delta_all and delta are given; one of them must be NULL"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{LENGTH, SUMS, 2, 1, 0}},
+     "act_backward: delta has shape (2, 1, 1); it must be (2, 1, 8), as grad_o, 1 along dim"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, SUMS, GRAD, 0, 0}},
+     "act_backward: delta overlaps grad_o; it must have memory of its own"},
+};
+
+static const refusal share_of_delta_rows[] = {
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, ACT, 0, COPES_ACT_NONE, 0}},
+     "act_backward: delta_all is given; it must be NULL but for softmax"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, DELTA_ALL, kDLFloat, 64, 0}},
+     "act_backward: delta_all has type float64; it must be float32"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, DELTA_ALL, 0, 1, 0}},
+     "act_backward: delta_all has shape (1, 1, 8); it must be (2, 1, 8), as grad_o with 1 along dim"},
+};
+
 static const refusal forward_rows[] = {
     {COPES_ERROR_OP, BY_ALL, {{KIND, 0, 0, 0, 0}}, "op: kind is 0; it must be one of copes_kind, 1 to 9"},
     {COPES_ERROR_OP, BY_ALL, {{KIND, 0, 0, 10, 0}}, "op: kind is 10; it must be one of copes_kind, 1 to 9"},
@@ -41,16 +182,24 @@ static const refusal forward_rows[] = {
     {COPES_ERROR_NULL, BY_SIZE_AND_RUN, {{ABSENT, OUT, 0, 0, 0}}, "act_forward: o is NULL; it must be a tensor"},
     {COPES_ERROR_NULL,
      BY_ALL,
-     {{GIVEN, 1, 0, 0, 0}},
-     "act_forward: in[1] is given; the operator has no such slot, so it must be NULL"},
+     {{GIVEN, 2, 0, 0, 0}},
+     "act_forward: in[2] is given; the operator has no such slot, so it must be NULL"},
     {COPES_ERROR_NULL,
      BY_ALL,
      {{GIVEN, 15, 0, 0, 0}},
      "act_forward: in[15] is given; the operator has no such slot, so it must be NULL"},
     {COPES_ERROR_NULL,
      BY_ALL,
-     {{GIVEN, OUT + 1, 0, 0, 0}},
-     "act_forward: out[1] is given; the operator has no such slot, so it must be NULL"},
+     {{GIVEN, OUT + 2, 0, 0, 0}},
+     "act_forward: out[2] is given; the operator has no such slot, so it must be NULL"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{GIVEN, LSE_ALL, 0, 0, 0}},
+     "act_forward: lse_all is given; it must be NULL but for softmax"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{GIVEN, SUMS, 0, 0, 0}},
+     "act_forward: lse is given; it must be NULL but for softmax"},
     {COPES_ERROR_NULL, BY_ALL, {{NO_SHAPE, X, 0, 0, 0}}, "act_forward: x has a NULL shape; it must point to 3 lengths"},
     {COPES_ERROR_NULL,
      BY_SIZE_AND_RUN,
@@ -320,6 +469,30 @@ START_TEST(softmax_backward_refuses)
 }
 END_TEST
 
+START_TEST(share_lse_refuses)
+{
+    refusal_test(share_lse, &share_lse_rows[_i]);
+}
+END_TEST
+
+START_TEST(share_of_lse_refuses)
+{
+    refusal_test(share_of_lse, &share_of_lse_rows[_i]);
+}
+END_TEST
+
+START_TEST(share_delta_refuses)
+{
+    refusal_test(share_delta, &share_delta_rows[_i]);
+}
+END_TEST
+
+START_TEST(share_of_delta_refuses)
+{
+    refusal_test(share_of_delta, &share_of_delta_rows[_i]);
+}
+END_TEST
+
 START_TEST(empty_succeeds)
 {
     static call_case call;
@@ -371,6 +544,10 @@ int main(void)
     tcase_add_loop_test(act, forward_refuses, 0, sizeof forward_rows / sizeof forward_rows[0]);
     tcase_add_loop_test(act, backward_refuses, 0, sizeof backward_rows / sizeof backward_rows[0]);
     tcase_add_loop_test(act, softmax_backward_refuses, 0, sizeof softmax_rows / sizeof softmax_rows[0]);
+    tcase_add_loop_test(act, share_lse_refuses, 0, sizeof share_lse_rows / sizeof share_lse_rows[0]);
+    tcase_add_loop_test(act, share_of_lse_refuses, 0, sizeof share_of_lse_rows / sizeof share_of_lse_rows[0]);
+    tcase_add_loop_test(act, share_delta_refuses, 0, sizeof share_delta_rows / sizeof share_delta_rows[0]);
+    tcase_add_loop_test(act, share_of_delta_refuses, 0, sizeof share_of_delta_rows / sizeof share_of_delta_rows[0]);
     tcase_add_test(act, empty_succeeds);
     tcase_add_test(act, interleaved_views_are_accepted);
     tcase_add_test(act, in_place_is_accepted);

@@ -5,7 +5,17 @@
 
 #include <string.h>
 
-enum { X = COPES_LRPE_X, THETA = COPES_LRPE_THETA, GRAD = COPES_LRPE_GRAD_O, LSE_IN = COPES_LRPE_LSE, LSE = OUT + 1 };
+enum {
+    X = COPES_LRPE_X,
+    THETA = COPES_LRPE_THETA,
+    GRAD = COPES_LRPE_GRAD_O,
+    LSE_IN = COPES_LRPE_LSE,
+    LSE_ALL = COPES_LRPE_LSE_ALL,
+    DELTA_ALL = COPES_LRPE_DELTA_ALL,
+    LSE = OUT + COPES_LRPE_OUT_LSE,
+    GRAD_THETA = OUT + COPES_LRPE_GRAD_THETA,
+    DELTA = OUT + COPES_LRPE_DELTA
+};
 #define AT(field) offsetof(copes_op, lrpe.field)
 
 static const int64_t shape[4] = {2, 12, 3, 8}, doubled[4] = {2, 12, 3, 16}, lse[3] = {2, 3, 8};
@@ -22,18 +32,132 @@ static void cosine_backward(call_case *call)
     call_add(call, OUT, float32, 4, shape);
 }
 
+/* Of shares of a sequence: what all shares' log sum exp makes of one; and of the backward its delta, and its gradient. */
+static void share_of_lse(call_case *call)
+{
+    call_grid(call);
+    call_change(call, &(call_edit){ABSENT, LSE, 0, 0, 0});
+    call_add(call, LSE_ALL, float32, 3, lse);
+}
+
+static void share_delta(call_case *call)
+{
+    cosine_backward(call);
+    call_change(call, &(call_edit){ABSENT, OUT, 0, 0, 0});
+    call_add(call, DELTA, float32, 3, lse);
+}
+
+static void share_of_delta(call_case *call)
+{
+    cosine_backward(call);
+    call_add(call, DELTA_ALL, float32, 3, lse);
+}
+
+static const refusal share_of_lse_rows[] = {
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{GIVEN, LSE, 0, 0, 0}},
+     "lrpe_forward: lse_all and lse are given; one of them must be NULL"},
+    {COPES_ERROR_NULL,
+     BY_SIZE_AND_RUN,
+     {{ABSENT, OUT, 0, 0, 0}},
+     "lrpe_forward: o is NULL; it must be a tensor, or lse must be one"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, AT(dim), 0, -1, 0}},
+     "lrpe_forward: lse_all is given; it must be NULL but for softmax over the sequence"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, LSE_ALL, kDLBfloat, 16, 0}},
+     "lrpe_forward: lse_all has type bfloat16; it must be float32"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, LSE_ALL, 0, 1, 0}},
+     "lrpe_forward: lse_all has shape (1, 3, 8); it must be (2, 3, 8), (B, H, D)"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT, LSE_ALL, 0, 0}},
+     "lrpe_forward: o overlaps lse_all; it must have memory of its own"},
+};
+
+static const refusal share_delta_rows[] = {
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{ABSENT, LSE_IN, 0, 0, 0}},
+     "lrpe_backward: lse is NULL; delta needs that of all shares"},
+    {COPES_ERROR_NULL,
+     BY_SIZE_AND_RUN,
+     {{ABSENT, DELTA, 0, 0, 0}},
+     "lrpe_backward: grad_x is NULL; it must be a tensor, or delta must be one"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{GIVEN, OUT, 0, 0, 0}},
+     "lrpe_backward: grad_x and delta are given; one of them must be NULL"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{GIVEN, DELTA_ALL, 0, 0, 0}},
+     "lrpe_backward: delta_all and delta are given; one of them must be NULL"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{GIVEN, GRAD_THETA, 0, 0, 0}},
+     "lrpe_backward: grad_theta and delta are given; one of them must be NULL"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{ABSENT, LSE_IN, 0, 0, 0}, {SET32, AT(dim), 0, -1, 0}},
+     "lrpe_backward: delta is given; it must be NULL but for softmax over the sequence"},
+    {COPES_ERROR_DTYPE,
+     BY_SIZE_AND_RUN,
+     {{TYPE, DELTA, kDLFloat, 16, 0}},
+     "lrpe_backward: delta has type float16; it must be float32"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{LENGTH, DELTA, 1, 1, 0}},
+     "lrpe_backward: delta has shape (2, 1, 8); it must be (2, 3, 8), (B, H, D)"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, DELTA, LSE_IN, 0, 0}},
+     "lrpe_backward: delta overlaps lse; it must have memory of its own"},
+};
+
+static const refusal share_of_delta_rows[] = {
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{ABSENT, LSE_IN, 0, 0, 0}},
+     "lrpe_backward: lse is NULL; delta_all needs that of all shares"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{ABSENT, LSE_IN, 0, 0, 0}, {SET32, AT(act), 0, COPES_ACT_SILU, 0}},
+     "lrpe_backward: delta_all is given; it must be NULL but for softmax over the sequence"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, DELTA_ALL, 6, 8, 0}},
+     "lrpe_backward: delta_all has type bool; it must be float32 (float64 where x is)"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, DELTA_ALL, kDLFloat, 64, 0}},
+     "lrpe_backward: delta_all has type float64; it must be float32"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, DELTA_ALL, 0, 2, 0}},
+     "lrpe_backward: delta_all has shape (2, 3); it must be (2, 3, 8), (B, H, D)"},
+};
+
 static const refusal rotate_rows[] = {
     {COPES_ERROR_NULL, BY_ALL, {{ABSENT, X, 0, 0, 0}}, "lrpe_forward: x is NULL; it must be a tensor"},
     {COPES_ERROR_NULL, BY_ALL, {{ABSENT, THETA, 0, 0, 0}}, "lrpe_forward: theta is NULL; it must be a tensor"},
     {COPES_ERROR_NULL, BY_SIZE_AND_RUN, {{ABSENT, OUT, 0, 0, 0}}, "lrpe_forward: o is NULL; it must be a tensor"},
     {COPES_ERROR_NULL,
      BY_ALL,
-     {{GIVEN, GRAD, 0, 0, 0}},
-     "lrpe_forward: in[4] is given; the operator has no such slot, so it must be NULL"},
-    {COPES_ERROR_NULL,
-     BY_ALL,
      {{GIVEN, LSE_IN, 0, 0, 0}},
      "lrpe_forward: in[5] is given; the operator has no such slot, so it must be NULL"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{GIVEN, LSE_ALL, 0, 0, 0}},
+     "lrpe_forward: lse_all is given; it must be NULL but for softmax over the sequence"},
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{GIVEN, LSE_ALL, 0, 0, 0}, {SET32, AT(act), 0, COPES_ACT_SOFTMAX, 0}},
+     "lrpe_forward: lse_all is given; it must be NULL but for softmax over the sequence"},
     {COPES_ERROR_NULL,
      BY_ALL,
      {{GIVEN, OUT + 2, 0, 0, 0}},
@@ -180,8 +304,12 @@ static const refusal backward_rows[] = {
      "lrpe_backward: x is NULL; the backward of an activation needs the forward's input"},
     {COPES_ERROR_NULL,
      BY_ALL,
-     {{GIVEN, OUT + 2, 0, 0, 0}},
-     "lrpe_backward: out[2] is given; the operator has no such slot, so it must be NULL"},
+     {{GIVEN, OUT + 3, 0, 0, 0}},
+     "lrpe_backward: out[3] is given; the operator has no such slot, so it must be NULL"},
+    {COPES_ERROR_NULL,
+     BY_SIZE_AND_RUN,
+     {{ABSENT, OUT, 0, 0, 0}},
+     "lrpe_backward: grad_x is NULL; it must be a tensor, or delta must be one"},
     {COPES_ERROR_DTYPE,
      BY_ALL,
      {{TYPE, X, kDLFloat, 16, 0}},
@@ -266,6 +394,24 @@ START_TEST(backward_refuses)
 }
 END_TEST
 
+START_TEST(share_of_lse_refuses)
+{
+    refusal_test(share_of_lse, &share_of_lse_rows[_i]);
+}
+END_TEST
+
+START_TEST(share_delta_refuses)
+{
+    refusal_test(share_delta, &share_delta_rows[_i]);
+}
+END_TEST
+
+START_TEST(share_of_delta_refuses)
+{
+    refusal_test(share_of_delta, &share_of_delta_rows[_i]);
+}
+END_TEST
+
 /* B, H and D of 0 leave nothing to write; without tokens, the log of a sum of nothing is -inf. */
 START_TEST(empty_succeeds)
 {
@@ -312,6 +458,9 @@ int main(void)
     tcase_add_loop_test(lrpe, rotate_refuses, 0, sizeof rotate_rows / sizeof rotate_rows[0]);
     tcase_add_loop_test(lrpe, grid_refuses, 0, sizeof grid_rows / sizeof grid_rows[0]);
     tcase_add_loop_test(lrpe, backward_refuses, 0, sizeof backward_rows / sizeof backward_rows[0]);
+    tcase_add_loop_test(lrpe, share_of_lse_refuses, 0, sizeof share_of_lse_rows / sizeof share_of_lse_rows[0]);
+    tcase_add_loop_test(lrpe, share_delta_refuses, 0, sizeof share_delta_rows / sizeof share_delta_rows[0]);
+    tcase_add_loop_test(lrpe, share_of_delta_refuses, 0, sizeof share_of_delta_rows / sizeof share_of_delta_rows[0]);
     tcase_add_loop_test(lrpe, empty_succeeds, 0, 4);
     tcase_add_test(lrpe, packed_columns_are_accepted);
     suite_add_tcase(suite, lrpe);

@@ -134,7 +134,7 @@ bool operators_asked_for(const copes_slot_info *output)
 
 int operators_output(const copes_op_info *info, const char *flag)
 {
-    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
+    for (int i = 1; i < COPES_MAX_OUTPUTS; i++) {
         char own[OPERATORS_NAME_SIZE];
         if (!operators_asked_for(info->out[i]))
             continue;
@@ -143,6 +143,14 @@ int operators_output(const copes_op_info *info, const char *flag)
             return i;
     }
     return -1;
+}
+
+bool operators_left_out(const copes_op_info *info, char flag[OPERATORS_NAME_SIZE])
+{
+    char name[OPERATORS_NAME_SIZE];
+    operators_dashes(info->out[0]->name, name);
+    snprintf(flag, OPERATORS_NAME_SIZE, "no-%.*s", OPERATORS_NAME_SIZE - 4, name);
+    return info->out[0]->optional != 0;
 }
 
 bool operators_takes(const char *name, const char *slot)

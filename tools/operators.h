@@ -37,7 +37,10 @@ int operators_slot(const copes_slot_info *const *slots, int capacity, const char
 /* Is it an output that is written only where it is asked for? Those that exist before the call are there or not. */
 bool operators_asked_for(const copes_slot_info *output);
 
-/* The index of such an output of this flag, or -1. */
+/* May the first output be left out, which is written by default? By this flag. */
+bool operators_left_out(const copes_op_info *info, char flag[OPERATORS_NAME_SIZE]);
+
+/* The index of an output after the first that this flag asks for, or -1. */
 int operators_output(const copes_op_info *info, const char *flag);
 
 /* Does either direction of the operator of this name take an input slot so named? */

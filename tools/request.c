@@ -55,7 +55,11 @@ static void print_slots(FILE *stream, const char *title, const copes_slot_info *
 /* The flags of outputs that are written only where they are asked for. */
 static void print_outputs(FILE *stream, const copes_op_info *info, const char *where)
 {
-    for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
+    char left_out[OPERATORS_NAME_SIZE];
+    if (operators_left_out(info, left_out))
+        fprintf(stream, "  --%-36s write no %s, but what is asked for in its place%s\n", left_out, info->out[0]->name,
+                where);
+    for (int i = 1; i < COPES_MAX_OUTPUTS; i++) {
         char flag[OPERATORS_NAME_SIZE];
         if (!operators_asked_for(info->out[i]))
             continue;
@@ -216,6 +220,11 @@ static bool read_flag(arguments *walk, request *wish)
         wish->axes |= (uint32_t)(wish->info->attributes[i]->type == COPES_ATTRIBUTE_AXIS) << i;
         return set_attribute(walk, wish->info->attributes[i], &wish->op);
     }
+    char left_out[OPERATORS_NAME_SIZE];
+    if (operators_left_out(wish->info, left_out) && strcmp(walk->flag, left_out) == 0) {
+        wish->wanted[0] = false;
+        return arguments_no_value(walk);
+    }
     const int output = operators_output(wish->info, walk->flag);
     if (output >= 0) {
         wish->wanted[output] = true;
@@ -257,7 +266,7 @@ int request_read(int argc, char **argv, request *wish)
     if (wish->info == NULL)
         return status;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++)
-        wish->wanted[i] = wish->info->out[i] != NULL && wish->info->out[i]->optional == 0;
+        wish->wanted[i] = wish->info->out[i] != NULL && (i == 0 || wish->info->out[i]->optional == 0);
     arguments walk = arguments_begin(argc - 1, argv + 1);
     for (arguments_kind kind = arguments_next(&walk); kind != ARGUMENTS_END; kind = arguments_next(&walk)) {
         if (kind == ARGUMENTS_WORD)

@@ -35,6 +35,7 @@ typedef struct act_job {
 typedef struct place {
     const storage *src, *saved;
     storage *dst;
+    real *sums; /* of one pass alone */
 } place;
 
 static int64_t product(const int64_t *lengths, int count)
@@ -48,7 +49,7 @@ static int64_t product(const int64_t *lengths, int count)
 /* The place that index `at` names, counted over the dimensions in `mask`, the last one fastest. */
 static place find_place(const copes_act_problem *problem, int64_t at, unsigned mask)
 {
-    int64_t src = 0, saved = 0, dst = 0;
+    int64_t src = 0, saved = 0, dst = 0, sums = 0;
     for (int i = problem->rank - 1; i >= 0; i--) {
         if ((mask >> i & 1) == 0)
             continue;
@@ -57,10 +58,12 @@ static place find_place(const copes_act_problem *problem, int64_t at, unsigned m
         src += index * problem->src.stride[i];
         saved += index * problem->saved.stride[i];
         dst += index * problem->dst.stride[i];
+        sums += index * problem->sums.stride[i];
     }
     return (place){(const storage *)problem->src.data + src,
                    problem->saved.data == NULL ? NULL : (const storage *)problem->saved.data + saved,
-                   (storage *)problem->dst.data + dst};
+                   problem->dst.data == NULL ? NULL : (storage *)problem->dst.data + dst,
+                   problem->sums.data == NULL ? NULL : (real *)problem->sums.data + sums};
 }
 
 static void run_line(const copes_act_problem *problem, const place *at, int64_t count, bool stream)
@@ -82,7 +85,7 @@ static void run_strided(const copes_act_problem *problem, place at, int64_t coun
         gather(at.src + begin * src, src, x, part);
         if (at.saved != NULL)
             gather(at.saved + begin * saved, saved, y, part);
-        run_line(problem, &(place){x, at.saved != NULL ? y : NULL, o}, part, false);
+        run_line(problem, &(place){x, at.saved != NULL ? y : NULL, o, NULL}, part, false);
         scatter(o, at.dst + begin * dst, dst, part);
     }
 }
@@ -91,7 +94,7 @@ static void run_strided(const copes_act_problem *problem, place at, int64_t coun
 static bool is_compact(const copes_act_problem *problem)
 {
     const int axis = problem->rank - 1;
-    return problem->src.stride[axis] == 1 && problem->dst.stride[axis] == 1 &&
+    return problem->src.stride[axis] == 1 && (problem->dst.data == NULL || problem->dst.stride[axis] == 1) &&
            (problem->saved.data == NULL || problem->saved.stride[axis] == 1);
 }
 
@@ -135,12 +138,15 @@ static void write_part(storage *row, int64_t stride, int64_t begin, int64_t coun
         scatter(line, row + begin * stride, stride, count);
 }
 
-/* A row that is longer than the buffer: its parts are read again once the sum is known. */
-static void softmax_row(const copes_act_problem *problem, const place *at, act_memory *memory, bool stream)
+/* The largest element of a row of any length, and the sum of the terms relative to it. */
+typedef struct row_sums {
+    real most, sum;
+} row_sums;
+
+static row_sums sums_of_row(const copes_act_problem *problem, const place *at, act_memory *memory)
 {
     real *y = memory->rows.y;
-    const int64_t length = problem->shape[problem->axis];
-    const int64_t src = problem->src.stride[problem->axis], dst = problem->dst.stride[problem->axis];
+    const int64_t length = problem->shape[problem->axis], src = problem->src.stride[problem->axis];
     real most = -(real)INFINITY, sum = 0;
     for (int64_t begin = 0; begin < length; begin += ROW) {
         const int64_t count = begin + ROW < length ? ROW : length - begin;
@@ -150,33 +156,88 @@ static void softmax_row(const copes_act_problem *problem, const place *at, act_m
         sum = sum * shrink + row_exp(false, y, whole_pairs(count), next);
         most = next;
     }
+    return (row_sums){most, sum};
+}
+
+/* The row's softmax. `lse`: sums.most is a log sum exp that the caller gave, and may be anything; the sum is 1. */
+static void write_softmax_row(const copes_act_problem *problem, const place *at, act_memory *memory, row_sums sums,
+                              bool lse, bool stream)
+{
+    real *y = memory->rows.y;
+    const int64_t length = problem->shape[problem->axis];
+    const int64_t src = problem->src.stride[problem->axis], dst = problem->dst.stride[problem->axis];
     for (int64_t begin = 0; begin < length; begin += ROW) {
         const int64_t count = begin + ROW < length ? ROW : length - begin;
         read_part(at->src, src, begin, count, y, -(real)INFINITY, NEXT, memory->rows.line);
-        row_exp(false, y, whole_pairs(count), most);
-        row_scale(y, whole_pairs(count), 1 / sum);
+        if (lse) {
+            row_exp_of_lse(y, whole_pairs(count), sums.most);
+        } else {
+            row_exp(false, y, whole_pairs(count), sums.most);
+            row_scale(y, whole_pairs(count), 1 / sums.sum);
+        }
         write_part(at->dst, dst, begin, count, y, stream, memory->rows.line);
     }
 }
 
-static void softmax_row_gradient(const copes_act_problem *problem, const place *at, act_memory *memory, bool stream)
+/* A row that is longer than the buffer: its parts are read again once the sum is known. */
+static void softmax_row(const copes_act_problem *problem, const place *at, act_memory *memory, bool stream)
+{
+    write_softmax_row(problem, at, memory, sums_of_row(problem, at, memory), false, stream);
+}
+
+/* Of a row of any length its sum of y g, or from that its gradient. */
+static real gradient_pass(const copes_act_problem *problem, const place *at, act_memory *memory, bool writes, real dot,
+                          bool stream)
 {
     real *y = memory->rows.y, *g = memory->rows.g;
     const int64_t length = problem->shape[problem->axis];
     const int64_t src = problem->src.stride[problem->axis], saved = problem->saved.stride[problem->axis];
-    real dot = 0;
-    for (int pass = 0; pass < 2; pass++)
-        for (int64_t begin = 0; begin < length; begin += ROW) {
-            const int64_t count = begin + ROW < length ? ROW : length - begin;
-            read_part(at->src, src, begin, count, g, 0, NEXT, memory->rows.line);
-            read_part(at->saved, saved, begin, count, y, 0, NEXT, memory->rows.line);
-            if (pass == 0) {
-                dot += row_dot(y, g, whole_pairs(count));
-            } else {
-                row_gradient(y, g, whole_pairs(count), dot);
-                write_part(at->dst, problem->dst.stride[problem->axis], begin, count, g, stream, memory->rows.line);
-            }
+    for (int64_t begin = 0; begin < length; begin += ROW) {
+        const int64_t count = begin + ROW < length ? ROW : length - begin;
+        read_part(at->src, src, begin, count, g, 0, NEXT, memory->rows.line);
+        read_part(at->saved, saved, begin, count, y, 0, NEXT, memory->rows.line);
+        if (writes) {
+            row_gradient(y, g, whole_pairs(count), dot);
+            write_part(at->dst, problem->dst.stride[problem->axis], begin, count, g, stream, memory->rows.line);
+        } else {
+            dot += row_dot(y, g, whole_pairs(count));
         }
+    }
+    return dot;
+}
+
+static void softmax_row_gradient(const copes_act_problem *problem, const place *at, act_memory *memory, bool stream)
+{
+    gradient_pass(problem, at, memory, true, gradient_pass(problem, at, memory, false, 0, false), stream);
+}
+
+/* One pass alone over a row. */
+static void pass_of_row(const copes_act_problem *problem, const place *at, act_memory *memory, bool stream)
+{
+    const bool first = problem->passes == COPES_FIRST_PASS;
+    if (problem->backward && first) {
+        give_real(at->sums, gradient_pass(problem, at, memory, false, 0, false));
+    } else if (problem->backward) {
+        gradient_pass(problem, at, memory, true, take_real(at->sums), stream);
+    } else if (first) {
+        const row_sums sums = sums_of_row(problem, at, memory);
+        give_real(at->sums, sums.most + (real)log((double)sums.sum));
+    } else {
+        write_softmax_row(problem, at, memory, (row_sums){take_real(at->sums), 1}, true, stream);
+    }
+}
+
+static void run_row_passes(const copes_worker *worker, const void *argument)
+{
+    const act_job *job = argument;
+    const copes_act_problem *problem = job->problem;
+    const unsigned others = ((1u << problem->rank) - 1) & ~(1u << problem->axis);
+    const copes_share share = copes_share_of(worker, product(problem->shape, problem->rank - 1));
+    for (int64_t row = share.begin; row < share.end; row++) {
+        const place at = find_place(problem, row, others);
+        pass_of_row(problem, &at, worker->scratch, job->stream);
+    }
+    finish_streaming();
 }
 
 /* Does the softmax read and write its rows by registers alone? */
@@ -294,11 +355,34 @@ static void write_slab_row(const slab *s, column_rows x, column_rows y, int64_t 
     }
 }
 
+/* What the caller gave of the columns, or gets. */
+static void take_sums(slab *s)
+{
+    for (int64_t i = 0; i < s->width; i++) {
+        const real sum = take_real(s->at.sums + i * s->problem->sums.stride[s->problem->rank - 1]);
+        if (s->problem->backward)
+            s->columns.dot[split_place(i)] = sum;
+        else
+            columns_fix(&s->columns, split_place(i), sum);
+    }
+}
+
+static void give_sums(const slab *s)
+{
+    const columns *c = &s->columns;
+    for (int64_t i = 0; i < s->width; i++)
+        give_real(s->at.sums + i * s->problem->sums.stride[s->problem->rank - 1],
+                  s->problem->backward ? c->dot[split_place(i)] : columns_lse(c, split_place(i)));
+}
+
 static void run_slab(slab *s)
 {
     const copes_act_problem *problem = s->problem;
     const int64_t length = problem->shape[problem->axis];
-    for (int pass = 0; pass < 2; pass++) {
+    const int begin = problem->passes == COPES_SECOND_PASS, end = problem->passes == COPES_FIRST_PASS ? 1 : 2;
+    if (begin == 1)
+        take_sums(s);
+    for (int pass = begin; pass < end; pass++) {
         for (int64_t first = 0; first < length; first += TOKENS) {
             const int64_t count = first + TOKENS < length ? TOKENS : length - first;
             column_rows x, y = {0};
@@ -315,7 +399,9 @@ static void run_slab(slab *s)
             for (int64_t i = 0; i < count && pass == 1; i++)
                 write_slab_row(s, x, y, first, i);
         }
-        if (pass == 0 && !problem->backward)
+        if (pass == 0 && end == 1)
+            give_sums(s);
+        else if (pass == 0 && !problem->backward)
             columns_finish(&s->columns);
     }
 }
@@ -328,7 +414,8 @@ static void run_columns(const copes_worker *worker, const void *argument)
     const int last = problem->rank - 1;
     const unsigned others = ((1u << last) - 1) & ~(1u << problem->axis);
     const int64_t length = problem->shape[last], slabs = (length + COLUMNS - 1) / COLUMNS;
-    const int64_t tasks = product(problem->shape, last) / problem->shape[problem->axis] * slabs;
+    const int64_t tasks = product(problem->shape, problem->axis) *
+                          product(problem->shape + problem->axis + 1, last - problem->axis - 1) * slabs;
     const bool compact = is_compact(problem);
     slab s = {.problem = problem,
               .x = memory->columns.x,
@@ -343,7 +430,8 @@ static void run_columns(const copes_worker *worker, const void *argument)
         s.at = find_place(problem, task / slabs, others);
         s.at.src += begin * problem->src.stride[last];
         s.at.saved = s.at.saved == NULL ? NULL : s.at.saved + begin * problem->saved.stride[last];
-        s.at.dst += begin * problem->dst.stride[last];
+        s.at.dst = s.at.dst == NULL ? NULL : s.at.dst + begin * problem->dst.stride[last];
+        s.at.sums = s.at.sums == NULL ? NULL : s.at.sums + begin * problem->sums.stride[last];
         s.columns = columns_open(s.stride, problem->backward, memory->columns.columns);
         run_slab(&s);
     }
@@ -357,6 +445,8 @@ void TEMPLATE(act)(const copes_act_problem *problem, const copes_cpu_run *run)
     const act_job job = {problem, bytes > (double)run->cache};
     if (problem->axis < 0)
         copes_team_run(run, run_elementwise, &job);
+    else if (problem->axis == problem->rank - 1 && problem->passes != COPES_BOTH_PASSES)
+        copes_team_run(run, run_row_passes, &job);
     else if (problem->axis == problem->rank - 1)
         copes_team_run(run, run_rows, &job);
     else

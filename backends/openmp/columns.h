@@ -190,6 +190,33 @@ static inline void columns_finish(const columns *c)
     }
 }
 
+/* The log sum exp of a column, before columns_finish. */
+static inline real columns_lse(const columns *c, int64_t place)
+{
+    return c->most[place] + (real)log((double)c->sum[place]);
+}
+
+/* A log sum exp that the caller gave stands for the maximum, and 1 for the sum. */
+static inline void columns_fix(columns *c, int64_t place, real lse)
+{
+    c->most[place] = lse;
+    c->sum[place] = 1;
+    c->fixed = true;
+}
+
+/* Single numbers of tensors that may lie anywhere. */
+static inline real take_real(const real *from)
+{
+    real value;
+    memcpy(&value, (const void *)from, sizeof value);
+    return value;
+}
+
+static inline void give_real(real *to, real value)
+{
+    memcpy((void *)to, &value, sizeof value);
+}
+
 static ALWAYS_INLINE void columns_apply_as(const columns *c, bool from_reals, const void *x, bool to_reals, void *o,
                                            bool stream, int64_t ahead)
 {

@@ -1,6 +1,7 @@
 /* lrpe behind a softmax over the sequence. A column of N tokens must be read before any of it is written, so a task is
  * a head of a few batch entries: the first pass keeps each column's maximum, sum and, backward, its product with the
- * gradient, all online; the second writes. Arithmetic binds, not memory: two exponentials an element and, for each pass
+ * gradient, all online; the second writes. A share of the
+ * tokens has one of the passes: the caller gets what it found, or gives what all shares did. Arithmetic binds, not memory: two exponentials an element and, for each pass
  * that turns, a sine and a cosine that the batch entries of a task share. */
 #include "backends/openmp/columns.h"
 #include "backends/openmp/encode.h"
@@ -86,20 +87,24 @@ static void read_g(const slab *s, int64_t entry, int64_t token, real *g)
                            (row_block){g, s->stride, 0});
 }
 
-/* A log sum exp that the caller kept stands for the maximum, and 1 for the sum. */
-static void take_lse(slab *s, int64_t entry)
+/* The number of a column in lse or delta. */
+static real *column_at(const slab *s, const copes_view *view, int64_t entry, int64_t feature)
+{
+    return (real *)view->data + (s->first + entry) * view->stride[0] + s->head * view->stride[1] +
+           feature * view->stride[2];
+}
+
+/* What the caller gave of the columns. */
+static void take_given(slab *s, int64_t entry)
 {
     const copes_lrpe_problem *problem = s->problem;
-    if (!problem->backward || problem->lse.data == NULL)
-        return;
-    const real *lse = (const real *)problem->lse.data + (s->first + entry) * problem->lse.stride[0] +
-                      s->head * problem->lse.stride[1];
-    for (int64_t i = 0; i < problem->d; i++) {
-        const int64_t place = layout_place(&s->layout, i);
-        memcpy(&s->columns[entry].most[place], (const void *)(lse + i * problem->lse.stride[2]), sizeof(real));
-        s->columns[entry].sum[place] = 1;
-    }
-    s->columns[entry].fixed = true;
+    columns *c = &s->columns[entry];
+    const bool has_lse = problem->lse.data != NULL && (problem->backward || problem->passes == COPES_SECOND_PASS);
+    const bool has_delta = problem->delta.data != NULL && problem->passes == COPES_SECOND_PASS;
+    for (int64_t i = 0; i < problem->d && has_lse; i++)
+        columns_fix(c, layout_place(&s->layout, i), take_real(column_at(s, &problem->lse, entry, i)));
+    for (int64_t i = 0; i < problem->d && has_delta; i++)
+        c->dot[layout_place(&s->layout, i)] = take_real(column_at(s, &problem->delta, entry, i));
 }
 
 static void give_lse(const slab *s, int64_t entry)
@@ -107,13 +112,18 @@ static void give_lse(const slab *s, int64_t entry)
     const copes_lrpe_problem *problem = s->problem;
     if (problem->backward || problem->lse.data == NULL)
         return;
-    real *lse =
-        (real *)problem->lse.data + (s->first + entry) * problem->lse.stride[0] + s->head * problem->lse.stride[1];
-    for (int64_t i = 0; i < problem->d; i++) {
-        const int64_t place = layout_place(&s->layout, i);
-        const real value = s->columns[entry].most[place] + (real)log((double)s->columns[entry].sum[place]);
-        memcpy((void *)(lse + i * problem->lse.stride[2]), &value, sizeof value);
-    }
+    for (int64_t i = 0; i < problem->d; i++)
+        give_real(column_at(s, &problem->lse, entry, i), columns_lse(&s->columns[entry], layout_place(&s->layout, i)));
+}
+
+/* Of the first pass alone. */
+static void give_delta(const slab *s, int64_t entry)
+{
+    const copes_lrpe_problem *problem = s->problem;
+    if (problem->passes != COPES_FIRST_PASS || problem->delta.data == NULL)
+        return;
+    for (int64_t i = 0; i < problem->d; i++)
+        give_real(column_at(s, &problem->delta, entry, i), s->columns[entry].dot[layout_place(&s->layout, i)]);
 }
 
 /* The first pass: statistics of every column. */
@@ -121,8 +131,6 @@ static void read_columns(slab *s)
 {
     const copes_lrpe_problem *problem = s->problem;
     const copes_view *view = view_of_x(problem);
-    for (int64_t entry = 0; entry < s->entries; entry++)
-        take_lse(s, entry);
     for (int64_t token = 0; token < problem->n; token += TOKENS) {
         const int64_t count = token + TOKENS < problem->n ? TOKENS : problem->n - token;
         for (int64_t i = 0; i < count; i++) {
@@ -148,6 +156,7 @@ static void read_columns(slab *s)
     for (int64_t entry = 0; entry < s->entries; entry++) {
         give_lse(s, entry);
         columns_finish(&s->columns[entry]);
+        give_delta(s, entry);
     }
 }
 
@@ -183,6 +192,15 @@ static void write_row(const slab *s, int64_t entry, int64_t token)
     }
     if (!compact)
         scatter(out, row, problem->dst.stride[3], problem->backward ? problem->d : wide);
+}
+
+static void write_rows(const slab *s)
+{
+    for (int64_t token = 0; token < s->problem->n; token++) {
+        TEMPLATE(angles_make)(&s->angles, s->problem, s->first, token, 0, 1, 0);
+        for (int64_t entry = 0; entry < s->entries; entry++)
+            write_row(s, entry, token);
+    }
 }
 
 /* Batch entries of a task: as many as leave work for every thread, since they share angles. */
@@ -226,12 +244,12 @@ static void run_slabs(const copes_worker *worker, const void *argument)
         s.direct = layout_plain(&s.layout) && view_of_x(problem)->stride[3] == 1;
         for (int64_t entry = 0; entry < s.entries && s.sums.at != NULL; entry++)
             theta_sums_clear(&s.sums, s.first + entry, s.head);
-        read_columns(&s);
-        for (int64_t token = 0; token < problem->n; token++) {
-            TEMPLATE(angles_make)(&s.angles, problem, s.first, token, 0, 1, 0);
-            for (int64_t entry = 0; entry < s.entries; entry++)
-                write_row(&s, entry, token);
-        }
+        for (int64_t entry = 0; entry < s.entries; entry++)
+            take_given(&s, entry);
+        if (problem->passes != COPES_SECOND_PASS)
+            read_columns(&s);
+        if (problem->passes != COPES_FIRST_PASS)
+            write_rows(&s);
     }
     finish_streaming();
 }

@@ -83,6 +83,13 @@ static ALWAYS_INLINE real row_exp(bool exactly, real *row, int64_t count, real m
     return exactly ? sum_lanes_in_double(sum) : sum_lanes(sum);
 }
 
+/* Turns a row into e^(x - lse), for an lse that may be anything. */
+static inline void row_exp_of_lse(real *row, int64_t count, real lse)
+{
+    for (int64_t i = 0; i < count; i += LANES)
+        store_real(row + i, vexp(load_real(row + i) - vset(lse)).value);
+}
+
 static inline void row_scale(real *row, int64_t count, real factor)
 {
     for (int64_t i = 0; i < count; i += LANES)

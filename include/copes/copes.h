@@ -141,16 +141,27 @@ typedef enum copes_log_base { COPES_LOG_BASE_E = 0, COPES_LOG_BASE_2 } copes_log
 
 /* COPES_ACT_FORWARD: o = act(x), elementwise, or softmax along one axis (a row of -inf gives NaN).
  *   in   x        any shape of rank 1 to 8, type T
- *   out  o        x's shape, T; may be x itself
+ *        lse_all  optional, softmax only: x's shape with 1 along dim, float32 (float64 if T is); o is then e^(x - lse_all)
+ *   out  o        x's shape, T; may be x itself. May be absent where lse is asked for
+ *        lse      optional, softmax only, without o: lse_all's shape and type: log sum exp of x along dim
  *
  * COPES_ACT_BACKWARD: grad_x = sum(grad_o * d act(x) / dx)
  *   in   grad_o   any shape of rank 1 to 8, type T
  *        x        the forward's input, same shape, T; required by relu, sigmoid and silu
  *        o        the forward's output, same shape, T; required by softmax
- *   out  grad_x   same shape, T; may be grad_o itself
+ *        delta_all optional, softmax only: the shape of grad_o with 1 along dim, float32 (float64 if T is); stands for
+ *                 sum(o g) in the gradient
+ *   out  grad_x   same shape, T; may be grad_o itself. May be absent where delta is asked for
+ *        delta    optional, softmax only, without grad_x: delta_all's shape and type: sum(o g) along dim
  *
  * Formulas: none x; relu max(x, 0) with NaN kept; sigmoid s = 1 / (1 + e^-x); silu x s; softmax e^(x - max) / sum.
  * Gradients: relu g where x > 0; sigmoid g s (1 - s); silu g s (1 + x (1 - s)); softmax o (g - sum(o g)).
+ *
+ * A softmax whose axis lies in shares, as on several devices, takes two calls a share, each of one pass. Forward: lse alone, of
+ * the share; then o from lse_all, that of all shares, which is the log sum exp of theirs. Backward: delta alone; then grad_x from
+ * delta_all, the sum of all shares' delta. A share of no elements has an lse of -inf and a delta of 0. What is said of
+ * infinities and NaN follows from the formulas: where lse_all is -inf, as of a row of -inf, o is NaN; the lse of a row with +inf
+ * or NaN is NaN. An o below T's arithmetic's smallest normal number may be 0.
  * silu is Hendrycks and Gimpel's SiLU (2016, "Gaussian error linear units"). */
 typedef struct copes_act_attributes {
     copes_act act;
@@ -159,13 +170,13 @@ typedef struct copes_act_attributes {
 } copes_act_attributes;
 
 typedef struct copes_act_forward_slots {
-    DLTensor *x, *reserved_in[COPES_MAX_INPUTS - 1];
-    DLTensor *o, *reserved_out[COPES_MAX_OUTPUTS - 1];
+    DLTensor *x, *lse_all, *reserved_in[COPES_MAX_INPUTS - 2];
+    DLTensor *o, *lse, *reserved_out[COPES_MAX_OUTPUTS - 2];
 } copes_act_forward_slots;
 
 typedef struct copes_act_backward_slots {
-    DLTensor *x, *grad_o, *o, *reserved_in[COPES_MAX_INPUTS - 3];
-    DLTensor *grad_x, *reserved_out[COPES_MAX_OUTPUTS - 1];
+    DLTensor *x, *grad_o, *o, *delta_all, *reserved_in[COPES_MAX_INPUTS - 4];
+    DLTensor *grad_x, *delta, *reserved_out[COPES_MAX_OUTPUTS - 2];
 } copes_act_backward_slots;
 
 /* Linearized relative positional encoding (Qin et al. 2023), of which RoPE (Su et al. 2021) is the variant rotate, over
@@ -177,17 +188,24 @@ typedef struct copes_act_backward_slots {
  *        positions optional, (N), (B, N) or (m, B, N), m of 1 to 4; int32, int64 or float32, in device memory: in place of a
  *                  grid, prefix and suffix
  *        offsets   optional, (B), as positions: added to all positions of a batch entry on a line (one dimension, no positions)
- *   out  o         rotate: x's shape, may be x itself; cosine: (B, N, H, 2D), or (B, N, 2D); T
- *        lse       optional, softmax over the sequence only: (B, H, D), log sum exp of x over N, which is -inf for a
- *                  column of -inf; float32 (float64 if T is)
+ *        lse_all   optional, softmax over the sequence only: (B, H, D), float32 (float64 if T is); y is then e^(x - lse_all)
+ *   out  o         rotate: x's shape, may be x itself; cosine: (B, N, H, 2D), or (B, N, 2D); T. May be absent where lse is
+ *                  asked for
+ *        lse       optional, softmax over the sequence only, without lse_all: (B, H, D), log sum exp of x over N, which is
+ *                  -inf for a column of -inf, or of no tokens; float32 (float64 if T is)
  *
  * COPES_LRPE_BACKWARD
  *   in   theta, positions, offsets  as above
  *        grad_o    o's shape, T
  *        x         the forward's input; required unless act is none and grad_theta is absent
- *        lse       optional, softmax over the sequence only: the forward's; computed anew when absent
- *   out  grad_x    x's shape, T; rotate: may be grad_o itself
- *        grad_theta optional, theta's shape; float32 (float64 if T is): summed over all that shares an element of theta
+ *        lse       optional, softmax over the sequence only: the forward's, or its lse_all; computed anew when absent
+ *        delta_all optional, softmax over the sequence and with lse only: (B, H, D), float32 (float64 if T is); stands for
+ *                  sum(y g) in the gradient
+ *   out  grad_x    x's shape, T; rotate: may be grad_o itself. May be absent where delta is asked for
+ *        grad_theta optional, with grad_x only: theta's shape; float32 (float64 if T is): summed over all that shares an
+ *                  element of theta
+ *        delta     optional, softmax over the sequence and with lse only, without grad_x: (B, H, D), as delta_all: sum(y g)
+ *                  over N, g the gradient of y; 0 of no tokens
  *
  * First the activation: none, relu, sigmoid, silu, or softmax over the features (dim -1) or over all N tokens (dim -3).
  *
@@ -206,6 +224,10 @@ typedef struct copes_act_backward_slots {
  *   rotate  pairs (a, b) of features become c (a cos phi - b sin phi, a sin phi + b cos phi). Of the features rotary_begin to
  *           rotary_begin + rotary_dim - 1, pair k is (k, k + rotary_dim / 2) for pairing half, (2k, 2k + 1) for interleaved;
  *           the others are y.
+ * A sequence in shares, as on several devices, takes two calls a share, as act does: forward lse alone, then o from lse_all, that
+ * of all shares; backward, with lse that of all, delta alone, then grad_x from delta_all, the sum of all shares' delta. offset,
+ * offsets or positions say where a share's tokens are. grad_theta is the share's part of a sum.
+ *
  * Backward is the transpose, then the activation's gradient. grad_theta is the sum of p_j d: for rotate d = g_b y_a - g_a y_b
  * of a pair, g the gradient of y; for cosine d = c y (grad_o_sin cos phi - grad_o_cos sin phi); -d with inverse. */
 typedef struct copes_lrpe_attributes {
@@ -227,13 +249,13 @@ typedef struct copes_lrpe_attributes {
 } copes_lrpe_attributes;
 
 typedef struct copes_lrpe_forward_slots {
-    DLTensor *x, *theta, *positions, *offsets, *reserved_in[COPES_MAX_INPUTS - 4];
+    DLTensor *x, *theta, *positions, *offsets, *lse_all, *reserved_in[COPES_MAX_INPUTS - 5];
     DLTensor *o, *lse, *reserved_out[COPES_MAX_OUTPUTS - 2];
 } copes_lrpe_forward_slots;
 
 typedef struct copes_lrpe_backward_slots {
-    DLTensor *x, *theta, *positions, *offsets, *grad_o, *lse, *reserved_in[COPES_MAX_INPUTS - 6];
-    DLTensor *grad_x, *grad_theta, *reserved_out[COPES_MAX_OUTPUTS - 2];
+    DLTensor *x, *theta, *positions, *offsets, *grad_o, *lse, *delta_all, *reserved_in[COPES_MAX_INPUTS - 7];
+    DLTensor *grad_x, *grad_theta, *delta, *reserved_out[COPES_MAX_OUTPUTS - 3];
 } copes_lrpe_backward_slots;
 
 /* COPES_TPA_DECODE: attention of a few query tokens over a tensor-product (factored) key and value cache (Zhang et al.

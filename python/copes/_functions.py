@@ -48,7 +48,7 @@ def act(x: Array, act: Act, dim: int | None = None, *, out: Array | None = None)
     Returns an array like x, or `out`."""
     if hasattr(x, "__torch_function__"):
         return (_torch or _load_torch()).act(x, act, dim, out)
-    return run(ACT_FORWARD, x, out, act, dim)
+    return run(ACT_FORWARD, x, None, out, None, act, dim)
 
 
 def lrpe_rotate(
@@ -181,7 +181,7 @@ def md_lrpe_cosine(
 def _lrpe(inputs, attributes, out):
     if hasattr(inputs[0], "__torch_function__"):
         return (_torch or _load_torch()).lrpe(inputs, attributes, out)
-    return run(LRPE_FORWARD, *inputs, out, None, *attributes)
+    return run(LRPE_FORWARD, *inputs, None, out, None, *attributes)
 
 
 @overload

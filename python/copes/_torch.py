@@ -41,7 +41,7 @@ def act(x, act, dim, out):
     dim = -1 if dim is None else dim
     if out is not None:
         if is_plain(x, out) and not out.is_neg():
-            return _run_to(out, (x,), ACT_FORWARD, x, out, act, dim)
+            return _run_to(out, (x,), ACT_FORWARD, x, None, out, None, act, dim)
         _refuse_other_arrays((), (), out)
         OPERATORS.act.out(x, act, dim, out=out)
         return out
@@ -49,7 +49,7 @@ def act(x, act, dim, out):
         return OPERATORS.act.default(x, act, dim)
     if x.requires_grad and torch.is_grad_enabled():
         return operators.act_with_grad(operators.compute_act, x, act, dim)
-    return run(ACT_FORWARD, x, None, act, dim)
+    return run(ACT_FORWARD, x, None, None, None, act, dim)
 
 
 def lrpe(inputs, attributes, out):
@@ -59,12 +59,12 @@ def lrpe(inputs, attributes, out):
         _refuse_other_arrays(operators.LRPE_NAMES, inputs, out)
     if out is not None:
         if plain and not out.is_neg():
-            return _run_to(out, inputs, LRPE_FORWARD, *inputs, out, None, *attributes)
+            return _run_to(out, inputs, LRPE_FORWARD, *inputs, None, out, None, *attributes)
         OPERATORS.lrpe.out(*inputs, *operators.explicit(*attributes), out=out)
         return out
     grad = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     if plain and not grad:
-        return run(LRPE_FORWARD, *inputs, None, None, *attributes)
+        return run(LRPE_FORWARD, *inputs, None, None, None, *attributes)
     keeps_lse = grad and attributes[2] == "softmax" and attributes[3] in operators.SEQUENCE
     if plain:
         if len(tensors) > 2:

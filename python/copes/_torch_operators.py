@@ -39,15 +39,15 @@ def given(*tensors: Tensor | None) -> list[Tensor]:
 
 
 def compute_act(x, act, dim):
-    return run(ACT_FORWARD, x, None, act, dim)
+    return run(ACT_FORWARD, x, None, None, None, act, dim)
 
 
 def _act_out(x, act, dim, *, out):
-    run(ACT_FORWARD, x, out, act, dim)
+    run(ACT_FORWARD, x, None, out, None, act, dim)
 
 
 def _act_backward(x, grad_o, o, act, dim):
-    return run(ACT_BACKWARD, x, grad_o, o, None, act, dim)
+    return run(ACT_BACKWARD, x, grad_o, o, None, None, None, act, dim)
 
 
 def _setup_act(ctx, inputs, output):
@@ -159,23 +159,23 @@ def explicit_rotation(grid, offset, prefix, suffix, sections, rotary_dim, rotary
 
 
 def compute_lrpe(*arguments):
-    return run(LRPE_FORWARD, *arguments[:4], None, None, *arguments[4:])
+    return run(LRPE_FORWARD, *arguments[:4], None, None, None, *arguments[4:])
 
 
 def compute_lrpe_lse(*arguments):
-    return run(LRPE_FORWARD, *arguments[:4], None, True, *arguments[4:])
+    return run(LRPE_FORWARD, *arguments[:4], None, None, True, *arguments[4:])
 
 
 def _lrpe_out(*arguments, out):
-    run(LRPE_FORWARD, *arguments[:4], out, None, *arguments[4:])
+    run(LRPE_FORWARD, *arguments[:4], None, out, None, *arguments[4:])
 
 
 def _lrpe_backward(*arguments):
-    return run(LRPE_BACKWARD, *arguments[:6], None, None, *arguments[6:])
+    return run(LRPE_BACKWARD, *arguments[:6], None, None, None, None, *arguments[6:])
 
 
 def _lrpe_backward_theta(*arguments):
-    return run(LRPE_BACKWARD, *arguments[:6], None, True, *arguments[6:])
+    return run(LRPE_BACKWARD, *arguments[:6], None, None, True, None, *arguments[6:])
 
 
 def refuse_constants(operator: str, names, needed) -> None:

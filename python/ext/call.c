@@ -137,7 +137,7 @@ static int open_outputs(invocation *call, copes_args *wanted)
         PyObject *object = take(call);
         if (object == NULL)
             return missing_arguments(call);
-        const int optional = call->info->out[i]->optional;
+        const int optional = i != FIRST_OUT && call->info->out[i]->optional;
         if (object == Py_False || (object == Py_None && optional))
             continue;
         if (object == Py_None || (object == Py_True && !call->info->out[i]->updated)) {

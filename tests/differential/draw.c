@@ -44,6 +44,9 @@ static bool may_repeat(const check_case *c, int slot)
     case COPES_QK_NORM_ROPE_BACKWARD: return slot != COPES_QK_SLOTS;
     case COPES_ATTENTION_MERGE_FORWARD:
     case COPES_ATTENTION_MERGE_BACKWARD: return true;
+    case COPES_ACT_FORWARD: return slot != COPES_ACT_LSE_ALL;
+    case COPES_ACT_BACKWARD: return slot != COPES_ACT_DELTA_ALL;
+    case COPES_LRPE_FORWARD: return slot != COPES_LRPE_LSE_ALL;
     default: return slot < COPES_LRPE_LSE;
     }
 }
@@ -83,6 +86,8 @@ check_case draw_case_of(uint64_t seed, int64_t room)
         draw_lrpe(&c, room, &state);
         break;
     }
+    uint64_t apart = ~state; /* shares of a softmax came later, and leave to the others their seeds */
+    check_draw_passes(&c, &apart);
     draw_repeats(&c, &state);
     if (c.op.kind == COPES_TPA_DECODE)
         draw_attention_fill(&c, &state);

@@ -94,6 +94,8 @@ static bool can_be_in_place(const trial *t)
     const copes_op *op = op_of(t);
     const bool lrpe = op->kind == COPES_LRPE_FORWARD || op->kind == COPES_LRPE_BACKWARD;
     const bool merge = op->kind == COPES_ATTENTION_MERGE_FORWARD || op->kind == COPES_ATTENTION_MERGE_BACKWARD;
+    if (t->c.passes == CHECK_SUMS)
+        return false;
     const bool has_form = op->kind != COPES_TPA_DECODE && !merge && (!lrpe || op->lrpe.variant == COPES_LRPE_ROTATE);
     const int lead = check_lead_slot(op);
     return has_form && t->c.repeats[lead] == 0 && (!has_keys(op) || t->c.repeats[lead + 1] == 0);
@@ -101,7 +103,7 @@ static bool can_be_in_place(const trial *t)
 
 static bool asks_for(const trial *t, int slot)
 {
-    return t->problem.args.out[slot] != NULL && (slot != COPES_LSE_OUT || t->with_lse);
+    return t->problem.args.out[slot] != NULL && (slot != COPES_LSE_OUT || t->with_lse || t->c.passes == CHECK_SUMS);
 }
 
 /* Where every tensor lies. The output that replaces an input is at times the same descriptor, at times one like it. */

@@ -1,5 +1,6 @@
 /* What follows from a case for its tensors, lists of cases, and the table of families. */
 #include "tests/harness/case.h"
+#include "tests/harness/random.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,6 +21,26 @@ bool check_is_backward(const copes_op *op)
 {
     return op->kind == COPES_ACT_BACKWARD || op->kind == COPES_LRPE_BACKWARD ||
            op->kind == COPES_QK_NORM_ROPE_BACKWARD || op->kind == COPES_ATTENTION_MERGE_BACKWARD;
+}
+
+/* Can the softmax lie in shares? */
+static bool takes_shares(const copes_op *op)
+{
+    if (op->kind == COPES_ACT_FORWARD || op->kind == COPES_ACT_BACKWARD)
+        return op->act.act == COPES_ACT_SOFTMAX;
+    const bool lrpe = op->kind == COPES_LRPE_FORWARD || op->kind == COPES_LRPE_BACKWARD;
+    return lrpe && op->lrpe.act == COPES_ACT_SOFTMAX && op->lrpe.dim == -3;
+}
+
+void check_draw_passes(check_case *c, uint64_t *state)
+{
+    const check_passes passes = (check_passes)check_below(state, 3);
+    if (!takes_shares(&c->op) || passes == CHECK_WHOLE)
+        return;
+    c->passes = passes;
+    c->in_place = c->in_place && passes == CHECK_APPLY;
+    c->lse = c->op.kind == COPES_LRPE_BACKWARD;
+    c->grad_theta = c->grad_theta && passes == CHECK_APPLY;
 }
 
 static bool is_qk(const copes_op *op)
@@ -80,7 +101,22 @@ static bool may_repeat(const check_case *c, int slot)
 {
     switch (c->op.kind) {
     case COPES_LRPE_BACKWARD:
-        if (slot == COPES_LRPE_LSE) {
+        if (slot == COPES_LRPE_LSE || slot == COPES_LRPE_DELTA_ALL) {
+            return false;
+        }
+        break;
+    case COPES_LRPE_FORWARD:
+        if (slot == COPES_LRPE_LSE_ALL) {
+            return false;
+        }
+        break;
+    case COPES_ACT_FORWARD:
+        if (slot == COPES_ACT_LSE_ALL) {
+            return false;
+        }
+        break;
+    case COPES_ACT_BACKWARD:
+        if (slot == COPES_ACT_DELTA_ALL) {
             return false;
         }
         break;
@@ -96,10 +132,7 @@ static bool may_repeat(const check_case *c, int slot)
         break;
     case COPES_QK_NORM_ROPE_BACKWARD:
     case COPES_ATTENTION_MERGE_FORWARD:
-    case COPES_ATTENTION_MERGE_BACKWARD:
-    case COPES_ACT_FORWARD:
-    case COPES_ACT_BACKWARD:
-    case COPES_LRPE_FORWARD: break;
+    case COPES_ATTENTION_MERGE_BACKWARD: break;
     }
     return check_replaced(c, COPES_FIRST_OUT) != slot && check_replaced(c, COPES_QK_K_OUT) != slot;
 }

@@ -90,6 +90,13 @@ typedef struct check_merge {
     bool grad_lse_shares; /* asked for */
 } check_merge;
 
+/* What a call does of a softmax whose axis may lie in shares. */
+typedef enum check_passes {
+    CHECK_WHOLE,
+    CHECK_SUMS, /* the log sum exp, or delta, alone */
+    CHECK_APPLY /* the result, of those of all shares */
+} check_passes;
+
 typedef struct check_case {
     const char *family; /* "act", "lrpe_rotate", "lrpe_cosine", "tpa_decode", "qk_norm_rope", "attention_merge" */
     copes_op op;
@@ -111,6 +118,7 @@ typedef struct check_case {
     bool bare_keys, bare_values;  /* rank axes left out */
     bool lengths;                 /* with kv_len */
     bool lse;                     /* forward: asked for; backward: given, or its gradient */
+    check_passes passes;          /* act, lrpe */
     bool in_place;
     check_layout in_layout, out_layout;
     bool mixed;                              /* each input has another layout, counted on from in_layout */
@@ -148,6 +156,9 @@ unsigned check_repeats_of(const check_case *c, int slot);
 
 /* qk_norm_rope's attributes that turn heads as lrpe's do. */
 copes_qk_attributes check_qk_of_rotation(const copes_lrpe_attributes *turn);
+
+/* Makes a share's call of some whose softmax may lie in shares. */
+void check_draw_passes(check_case *c, uint64_t *state);
 
 /* tpa_decode's attributes for some share of a cache, of m keys. */
 copes_tpa_attributes check_share_of(copes_tpa_attributes of, int64_t m, uint64_t *state);

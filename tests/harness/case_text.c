@@ -43,6 +43,11 @@ static void say_act(line *l, copes_act act, int dim)
     }
 }
 
+static void say_passes(line *l, check_passes passes)
+{
+    say(l, "%s", passes == CHECK_SUMS ? " sums" : passes == CHECK_APPLY ? " apply" : "");
+}
+
 static void say_rotation(line *l, const check_case *c)
 {
     const copes_lrpe_attributes rotation = oracle_rotation_of(&c->op), *a = &rotation;
@@ -117,10 +122,14 @@ const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT])
     }
     switch (c->op.kind) {
     case COPES_ACT_FORWARD:
-    case COPES_ACT_BACKWARD: say_act(&l, c->op.act.act, c->op.act.dim); break;
+    case COPES_ACT_BACKWARD:
+        say_act(&l, c->op.act.act, c->op.act.dim);
+        say_passes(&l, c->passes);
+        break;
     case COPES_LRPE_FORWARD:
     case COPES_LRPE_BACKWARD:
         say_act(&l, c->op.lrpe.act, c->op.lrpe.dim);
+        say_passes(&l, c->passes);
         say_rotation(&l, c);
         break;
     case COPES_QK_NORM_ROPE_FORWARD:

@@ -51,6 +51,42 @@ static void add(case_list *list, check_case c)
     case_list_add(list, &c);
 }
 
+/* A softmax in shares: each pass alone. */
+static void add_passes(case_list *list, check_case c)
+{
+    for (int passes = CHECK_SUMS; passes <= CHECK_APPLY; passes++) {
+        c.passes = (check_passes)passes;
+        c.in_place = c.in_place && passes == CHECK_APPLY;
+        add(list, c);
+    }
+}
+
+/* Of every shape and axis, of values that break kernels, and of rows and columns too long for a cache. */
+static void add_shares(case_list *list, copes_kind kind, check_type type)
+{
+    static const form rows = {2, {67, 5}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form long_rows = {2, {3, 30011}, CHECK_DENSE, CHECK_PADDED, false, false};
+    static const form columns = {3, {2, 3001, 13}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form vectors = {4, {2, 1025, 3, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        for (int dim = -forms[i].rank; dim < 0; dim++) {
+            add_passes(list, form_case(&forms[i], kind, COPES_ACT_SOFTMAX, dim, type));
+        }
+    }
+    for (int fill = CHECK_NORMAL + 1; fill < CHECK_FILLS; fill++) {
+        for (int dim = -2; dim < 0; dim++) {
+            check_case c = form_case(&rows, kind, COPES_ACT_SOFTMAX, dim, type);
+            c.fill = (check_fill)fill;
+            if (check_makes_sense(&c)) {
+                add_passes(list, c);
+            }
+        }
+    }
+    add_passes(list, form_case(&long_rows, kind, COPES_ACT_SOFTMAX, -1, type));
+    add_passes(list, form_case(&columns, kind, COPES_ACT_SOFTMAX, -2, type));
+    add_passes(list, form_case(&vectors, kind, COPES_ACT_SOFTMAX, -3, type));
+}
+
 static void add_fills(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     static const form row = {1, {257}, CHECK_DENSE, CHECK_DENSE, false, false};
@@ -176,6 +212,10 @@ void check_act_table(case_list *list)
         add_rows(list, COPES_ACT_FORWARD, float_types[t]);
         add_rows(list, COPES_ACT_BACKWARD, float_types[t]);
     }
+    for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
+        add_shares(list, COPES_ACT_FORWARD, float_types[t]);
+        add_shares(list, COPES_ACT_BACKWARD, float_types[t]);
+    }
 }
 
 check_case check_act_random(uint64_t seed)
@@ -199,5 +239,6 @@ check_case check_act_random(uint64_t seed)
     c.in_place = check_below(&state, 4) == 0;
     c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
     c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;
+    check_draw_passes(&c, &state);
     return c;
 }

@@ -81,6 +81,20 @@ static void add(case_list *list, const sketch *s, check_case c, copes_act act, i
     }
 }
 
+/* A sequence in shares: each pass alone. */
+static void add_passes(case_list *list, const sketch *s, check_case c)
+{
+    sketch share = *s;
+    share.lse = c.op.kind == COPES_LRPE_BACKWARD;
+    const bool in_place = c.in_place, learns = c.grad_theta;
+    for (int passes = CHECK_SUMS; passes <= CHECK_APPLY; passes++) {
+        c.passes = (check_passes)passes;
+        c.in_place = in_place && passes == CHECK_APPLY;
+        c.grad_theta = learns && passes == CHECK_APPLY;
+        add(list, &share, c, COPES_ACT_SOFTMAX, -3);
+    }
+}
+
 static void add_acts(case_list *list, const sketch *s, copes_lrpe_variant variant, check_type type)
 {
     check_case c = check_draw_sketch(s, variant);
@@ -161,6 +175,29 @@ static void add_learned(case_list *list, copes_lrpe_variant variant)
             add_acts(list, &sketches_learned.at[i], variant, float_types[t]);
 }
 
+static void add_shares(case_list *list, const sketch_table *table, copes_lrpe_variant variant, check_type type)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        check_case c = check_draw_sketch(&table->at[i], variant);
+        c.type = type;
+        for (int kind = COPES_LRPE_FORWARD; kind <= COPES_LRPE_BACKWARD; kind++) {
+            c.op.kind = (copes_kind)kind;
+            c.grad_theta = table->at[i].learns && kind == COPES_LRPE_BACKWARD;
+            add_passes(list, &table->at[i], c);
+        }
+    }
+}
+
+static void add_all_shares(case_list *list, copes_lrpe_variant variant)
+{
+    for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
+        add_shares(list, &sketches_on_grids, variant, float_types[t]);
+        add_shares(list, &sketches_with_positions, variant, float_types[t]);
+        add_shares(list, &sketches_of_any_sharing, variant, float_types[t]);
+    }
+    add_shares(list, &sketches_long, variant, CHECK_BF16);
+}
+
 void check_rotate_table(case_list *list)
 {
     add_table(list, COPES_LRPE_ROTATE);
@@ -168,6 +205,7 @@ void check_rotate_table(case_list *list)
     add_many_rows(list, COPES_LRPE_ROTATE);
     add_any_sharing(list, COPES_LRPE_ROTATE);
     add_learned(list, COPES_LRPE_ROTATE);
+    add_all_shares(list, COPES_LRPE_ROTATE);
 }
 
 void check_cosine_table(case_list *list)
@@ -177,6 +215,7 @@ void check_cosine_table(case_list *list)
     add_many_rows(list, COPES_LRPE_COSINE);
     add_any_sharing(list, COPES_LRPE_COSINE);
     add_learned(list, COPES_LRPE_COSINE);
+    add_all_shares(list, COPES_LRPE_COSINE);
 }
 
 static int64_t random_offset(int64_t length, uint64_t *state)
@@ -276,6 +315,7 @@ static check_case random_case(uint64_t seed, copes_lrpe_variant variant)
     c.lse = (check_random(&state) & 1 || c.grad_theta) && c.op.lrpe.act == COPES_ACT_SOFTMAX && c.op.lrpe.dim == -3;
     c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
     c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;
+    check_draw_passes(&c, &state);
     c.seed = seed;
     c.random = true;
     return c;

@@ -1,6 +1,7 @@
 /* From a case to values: inputs of each slot, saved tensors of a forward, and the oracle's outputs. */
 #include "tests/harness/prepare.h"
 #include "tests/harness/fill.h"
+#include "tests/harness/random.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -101,13 +102,53 @@ static int save_softmax(check_problem *p, uint64_t *state)
     return status;
 }
 
-static int prepare_act(check_problem *p, uint64_t *state)
+static check_type wide_of(const check_case *c)
+{
+    return c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
+}
+
+/* What other shares have: of a log sum exp less or more, or far more; of a delta any number. Among special values infinities and
+ * NaN, too. */
+static void add_others(const check_case *c, bool logarithm, oracle_tensor *sums, uint64_t *state)
+{
+    const double far = check_below(state, 4) == 0 ? 60 : 3;
+    for (int64_t i = 0; i < oracle_count(sums); i++) {
+        const double drawn = (double)check_below(state, 1 << 20) * 0x1p-20;
+        sums->value[i] += logarithm ? far * drawn : 4 * drawn - 2;
+        if (c->fill == CHECK_SPECIAL && check_below(state, 8) == 0)
+            sums->value[i] =
+                check_below(state, 3) == 0 ? (double)NAN : (double)INFINITY * (check_below(state, 2) == 0 ? -1 : 1);
+    }
+    round_all(sums, wide_of(c));
+}
+
+/* The sums of all shares, as an input: the case's own by the oracle, and others. `forward` of the kind that gives them. */
+static int give_sums(check_problem *p, int slot, copes_kind kind, int made, uint64_t *state)
+{
+    copes_op op = p->c.op;
+    op.kind = kind;
+    oracle_args args = p->args;
+    oracle_tensor sums = {.rank = 0};
+    oracle_infer(&op, &args, made, &sums);
+    oracle_tensor *given = check_add_input(p, slot, wide_of(&p->c), sums.rank, sums.shape);
+    if (given == NULL)
+        return -1;
+    if (p->described)
+        return 0;
+    memset(args.out, 0, sizeof args.out);
+    args.out[made] = given;
+    if (oracle_run(&op, &args) != 0)
+        return -1;
+    if (p->c.passes != CHECK_WHOLE)
+        add_others(&p->c, kind == COPES_ACT_FORWARD || kind == COPES_LRPE_FORWARD, given, state);
+    round_all(given, wide_of(&p->c));
+    return 0;
+}
+
+static int prepare_act_backward(check_problem *p, uint64_t *state)
 {
     const check_case *c = &p->c;
     copes_act act = c->op.act.act;
-    if (c->op.kind == COPES_ACT_FORWARD) {
-        return check_fill_input(p, COPES_ACT_X, c->type, c->rank, c->shape, c->fill, state);
-    }
     if (check_fill_input(p, COPES_ACT_GRAD_O, c->type, c->rank, c->shape, c->fill, state) != 0) {
         return -1;
     }
@@ -120,29 +161,15 @@ static int prepare_act(check_problem *p, uint64_t *state)
     return act == COPES_ACT_NONE ? 0 : check_fill_input(p, COPES_ACT_X, c->type, c->rank, c->shape, c->fill, state);
 }
 
-/* The log sum exp that the forward would have saved. */
-static int save_lse(check_problem *p)
+static int prepare_act(check_problem *p, uint64_t *state)
 {
     const check_case *c = &p->c;
-    check_type type = c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
-    copes_op forward = {.kind = COPES_LRPE_FORWARD, .lrpe = c->op.lrpe};
-    oracle_args args = p->args;
-    memset(args.out, 0, sizeof args.out);
-    oracle_tensor o, lse;
-    oracle_infer(&forward, &args, COPES_LRPE_OUT, &o);
-    oracle_infer(&forward, &args, COPES_LRPE_OUT_LSE, &lse);
-    oracle_tensor *saved = check_add_input(p, COPES_LRPE_LSE, type, lse.rank, lse.shape);
-    if (saved == NULL || make_room(p, &o) != 0) {
-        return -1;
-    }
-    if (p->described)
-        return 0;
-    args.out[COPES_LRPE_OUT] = &o;
-    args.out[COPES_LRPE_OUT_LSE] = saved;
-    int status = oracle_run(&forward, &args);
-    round_all(saved, type);
-    free(o.value);
-    return status;
+    const bool backward = c->op.kind == COPES_ACT_BACKWARD;
+    const int status = backward ? prepare_act_backward(p, state)
+                                : check_fill_input(p, COPES_ACT_X, c->type, c->rank, c->shape, c->fill, state);
+    if (status != 0 || c->passes != CHECK_APPLY)
+        return status;
+    return give_sums(p, backward ? COPES_ACT_DELTA_ALL : COPES_ACT_LSE_ALL, c->op.kind, COPES_ACT_OUT_LSE, state);
 }
 
 /* Dimensions of a case's positions. */
@@ -196,7 +223,9 @@ static int prepare_lrpe(check_problem *p, uint64_t *state)
         }
     }
     if (!backward) {
-        return 0;
+        return c->passes == CHECK_APPLY
+                   ? give_sums(p, COPES_LRPE_LSE_ALL, COPES_LRPE_FORWARD, COPES_LRPE_OUT_LSE, state)
+                   : 0;
     }
     int64_t shape[COPES_MAX_RANK];
     memcpy(shape, c->shape, sizeof shape);
@@ -204,7 +233,11 @@ static int prepare_lrpe(check_problem *p, uint64_t *state)
     if (check_fill_input(p, COPES_LRPE_GRAD_O, c->type, c->rank, shape, c->fill, state) != 0) {
         return -1;
     }
-    return c->lse ? save_lse(p) : 0;
+    if (c->lse && give_sums(p, COPES_LRPE_LSE, COPES_LRPE_FORWARD, COPES_LRPE_OUT_LSE, state) != 0) {
+        return -1;
+    }
+    return c->passes == CHECK_APPLY ? give_sums(p, COPES_LRPE_DELTA_ALL, COPES_LRPE_BACKWARD, COPES_LRPE_DELTA, state)
+                                    : 0;
 }
 
 static int prepare_inputs(check_problem *p)
@@ -228,11 +261,16 @@ static int prepare_inputs(check_problem *p)
 static int add_outputs(check_problem *problem)
 {
     const check_case *c = &problem->c;
+    if (c->passes == CHECK_SUMS) {
+        const int sums = c->op.kind == COPES_LRPE_BACKWARD ? COPES_LRPE_DELTA : COPES_LSE_OUT;
+        return check_add_output(problem, sums, wide_of(c));
+    }
     if (check_add_output(problem, COPES_FIRST_OUT, c->type) != 0) {
         return -1;
     }
-    const bool second = c->op.kind == COPES_LRPE_BACKWARD ? c->grad_theta : c->lse; /* grad_theta, or lse */
-    return second ? check_add_output(problem, COPES_LSE_OUT, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32) : 0;
+    const bool lse = c->lse && c->passes == CHECK_WHOLE;
+    const bool second = c->op.kind == COPES_LRPE_BACKWARD ? c->grad_theta : lse; /* grad_theta, or lse */
+    return second ? check_add_output(problem, COPES_LSE_OUT, wide_of(c)) : 0;
 }
 
 /* Inputs and outputs, and the values of the inputs. */

@@ -129,6 +129,72 @@ void oracle_softmax_gradient(oracle_axis axis, const oracle_number *y, oracle_nu
     }
 }
 
+static oracle_number lse_of_row(const double *x, int64_t length, int64_t stride)
+{
+    real largest = -(real)INFINITY, sum = 0;
+    for (int64_t i = 0; i < length; i++) {
+        largest = oracle_larger((real)x[i * stride], largest);
+    }
+    largest = largest == -(real)INFINITY ? 0 : largest; /* of no elements, or of nothing but -inf: the sum is 0 */
+    for (int64_t i = 0; i < length; i++) {
+        sum += expl((real)x[i * stride] - largest);
+    }
+    real term = oracle_larger(oracle_larger(fabsl(largest), logl(sum)), 1);
+    return (oracle_number){largest + logl(sum), term, 0, 0};
+}
+
+void oracle_lse(oracle_axis axis, const double *x, oracle_number *lse)
+{
+    for (int64_t i = 0; i < axis.outer * axis.inner; i++) {
+        const double *start = x + i / axis.inner * axis.length * axis.inner + i % axis.inner;
+        lse[i] = lse_of_row(start, axis.length, axis.inner);
+    }
+}
+
+/* The number of its row, among those of the sums. */
+static int64_t row_of(oracle_axis axis, int64_t i)
+{
+    return i / (axis.length * axis.inner) * axis.inner + i % axis.inner;
+}
+
+/* A product below the smallest normal number has the ulp of that. */
+void oracle_delta(oracle_axis axis, real tiny, const oracle_number *y, const oracle_number *g, oracle_number *delta)
+{
+    for (int64_t i = 0; i < axis.outer * axis.inner; i++) {
+        delta[i] = (oracle_number){0, 0, 0, 0};
+    }
+    for (int64_t i = 0; i < axis.outer * axis.length * axis.inner; i++) {
+        oracle_number *sum = &delta[row_of(axis, i)];
+        sum->value += y[i].value * g[i].value;
+        sum->term += oracle_larger(y[i].term * g[i].term, tiny);
+        sum->turn += fabsl(y[i].value) * g[i].turn;
+    }
+    for (int64_t i = 0; i < axis.outer * axis.inner; i++) {
+        delta[i].turn = isinf(delta[i].value) ? (real)INFINITY : delta[i].turn;
+    }
+}
+
+/* What is below the smallest normal number may be 0. */
+void oracle_softmax_of_lse(oracle_axis axis, real tiny, const double *x, const double *lse, oracle_number *y)
+{
+    for (int64_t i = 0; i < axis.outer * axis.length * axis.inner; i++) {
+        real exponent = (real)x[i] - (real)lse[row_of(axis, i)], value = expl(exponent);
+        real size = isinf(exponent) ? 1 : oracle_larger(fabsl(exponent), 1);
+        y[i] = (oracle_number){value, value * size, 0, value < tiny ? value : 0};
+    }
+}
+
+/* As softmax_gradient_row, for a sum that may be any number. */
+void oracle_gradient_of_delta(oracle_axis axis, const oracle_number *y, const double *delta, oracle_number *g)
+{
+    for (int64_t i = 0; i < axis.outer * axis.length * axis.inner; i++) {
+        real sum = (real)delta[row_of(axis, i)], value = fabsl(y[i].value), term = y[i].term;
+        real room = y[i].room * fabsl(g[i].value - sum);
+        g[i] = (oracle_number){y[i].value * (g[i].value - sum), term * oracle_larger(g[i].term, fabsl(sum)),
+                               isinf(sum) ? (real)INFINITY : value * g[i].turn, room};
+    }
+}
+
 static oracle_axis axis_of(const oracle_tensor *tensor, int dim)
 {
     oracle_axis axis = {1, 1, 1};
@@ -139,8 +205,31 @@ static oracle_axis axis_of(const oracle_tensor *tensor, int dim)
     return axis;
 }
 
-static void run_backward(const copes_op *op, const oracle_args *args, oracle_axis axis, oracle_number *g,
-                         oracle_number *y)
+/* What a softmax in shares makes of one of them; 0: the call is none. */
+static int run_share(const copes_op *op, const oracle_args *args, oracle_axis axis, oracle_number *g,
+                     const oracle_number *y, oracle_number *made)
+{
+    oracle_tensor *sums = args->out[COPES_ACT_OUT_LSE];
+    int backward = op->kind == COPES_ACT_BACKWARD;
+    const oracle_tensor *given = args->in[backward ? COPES_ACT_DELTA_ALL : COPES_ACT_LSE_ALL];
+    if (sums == NULL && given == NULL) {
+        return 0;
+    }
+    if (sums != NULL && backward) {
+        oracle_delta(axis, (real)args->tiny, y, g, made);
+    } else if (sums != NULL) {
+        oracle_lse(axis, args->in[COPES_ACT_X]->value, made);
+    } else if (backward) {
+        oracle_gradient_of_delta(axis, y, given->value, g);
+    } else {
+        oracle_softmax_of_lse(axis, (real)args->tiny, args->in[COPES_ACT_X]->value, given->value, g);
+    }
+    oracle_store(sums != NULL ? made : g, sums != NULL ? sums : args->out[COPES_ACT_OUT]);
+    return 1;
+}
+
+/* The gradient of the output and, for softmax, the output. */
+static void read_gradient(const copes_op *op, const oracle_args *args, oracle_number *g, oracle_number *y)
 {
     const oracle_tensor *grad = args->in[COPES_ACT_GRAD_O];
     int64_t count = oracle_count(grad);
@@ -149,28 +238,43 @@ static void run_backward(const copes_op *op, const oracle_args *args, oracle_axi
     }
     if (op->act.act == COPES_ACT_SOFTMAX) {
         for (int64_t i = 0; i < count; i++) {
-            y[i] = (oracle_number){(real)args->in[COPES_ACT_O]->value[i], 0, 0, 0};
+            real value = (real)args->in[COPES_ACT_O]->value[i];
+            y[i] = (oracle_number){value, fabsl(value), 0, 0};
         }
+    }
+}
+
+static void run_backward(const copes_op *op, const oracle_args *args, oracle_axis axis, oracle_number *g,
+                         const oracle_number *y)
+{
+    if (op->act.act == COPES_ACT_SOFTMAX) {
         oracle_softmax_gradient(axis, y, g);
     } else if (op->act.act != COPES_ACT_NONE) {
-        oracle_gradient(op->act.act, count, (real)args->tiny, args->in[COPES_ACT_X]->value, g);
+        oracle_gradient(op->act.act, oracle_count(args->in[COPES_ACT_X]), (real)args->tiny,
+                        args->in[COPES_ACT_X]->value, g);
     }
 }
 
 int oracle_run_act(const copes_op *op, const oracle_args *args)
 {
-    oracle_tensor *out = args->out[COPES_ACT_OUT];
-    oracle_axis axis = axis_of(out, op->act.dim);
-    oracle_number *numbers = calloc((size_t)oracle_count(out) * 2 + 1, sizeof *numbers);
+    const oracle_tensor *lead = args->in[op->kind == COPES_ACT_FORWARD ? COPES_ACT_X : COPES_ACT_GRAD_O];
+    oracle_axis axis = axis_of(lead, op->act.dim);
+    int64_t count = oracle_count(lead), rows = axis.outer * axis.inner;
+    oracle_number *numbers = calloc((size_t)(2 * count + rows) + 1, sizeof *numbers);
     if (numbers == NULL) {
         return -1;
     }
-    if (op->kind == COPES_ACT_FORWARD) {
-        oracle_activate(op->act.act, axis, args->in[COPES_ACT_X]->value, numbers);
-    } else {
-        run_backward(op, args, axis, numbers, numbers + oracle_count(out));
+    if (op->kind == COPES_ACT_BACKWARD) {
+        read_gradient(op, args, numbers, numbers + count);
     }
-    oracle_store(numbers, out);
+    if (!run_share(op, args, axis, numbers, numbers + count, numbers + 2 * count)) {
+        if (op->kind == COPES_ACT_FORWARD) {
+            oracle_activate(op->act.act, axis, args->in[COPES_ACT_X]->value, numbers);
+        } else {
+            run_backward(op, args, axis, numbers, numbers + count);
+        }
+        oracle_store(numbers, args->out[COPES_ACT_OUT]);
+    }
     free(numbers);
     return 0;
 }

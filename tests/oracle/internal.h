@@ -26,6 +26,13 @@ void oracle_gradient(copes_act act, int64_t count, real tiny, const double *x, o
 /* g = y (g - sum(y g)) in place, along the axis; term becomes the row's largest. */
 void oracle_softmax_gradient(oracle_axis axis, const oracle_number *y, oracle_number *g);
 
+/* A softmax in shares, whose sums have the axis's length 1: the log sum exp of x and, for a y with terms of its own, the sum of
+ * y g; y = e^(x - lse), whose term is y times its exponent's size; and g = y (g - delta) in place. */
+void oracle_lse(oracle_axis axis, const double *x, oracle_number *lse);
+void oracle_delta(oracle_axis axis, real tiny, const oracle_number *y, const oracle_number *g, oracle_number *delta);
+void oracle_softmax_of_lse(oracle_axis axis, real tiny, const double *x, const double *lse, oracle_number *y);
+void oracle_gradient_of_delta(oracle_axis axis, const oracle_number *y, const double *delta, oracle_number *g);
+
 /* What turns the heads of a tensor (B, N, heads, features). */
 typedef struct oracle_rotation {
     copes_lrpe_attributes op;

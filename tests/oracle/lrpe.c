@@ -32,7 +32,8 @@ static encoding describe(const copes_op *op, const oracle_args *args)
                              .b = c.b,
                              .n = c.n,
                              .angles = op->lrpe.variant == COPES_LRPE_COSINE ? c.d : rotary / 2,
-                             .by_row = op->lrpe.act == COPES_ACT_SOFTMAX && !c.backward,
+                             .by_row = op->lrpe.act == COPES_ACT_SOFTMAX && !c.backward &&
+                                       args->in[COPES_LRPE_LSE_ALL] == NULL,
                              .tiny = c.tiny};
     int over_sequence = op->lrpe.dim == -3;
     c.axis = over_sequence ? (oracle_axis){c.b, c.n, c.h * c.d} : (oracle_axis){c.b * c.n * c.h, c.d, 1};
@@ -74,39 +75,21 @@ static void encode(const encoding *c, oracle_number *from, oracle_number *to)
     }
 }
 
-static void store_lse(const encoding *c, const double *x, oracle_tensor *out)
+/* Of a backward: is the sequence in shares? */
+static int is_share(const oracle_args *args)
 {
-    for (int64_t row = 0; row < c->b * c->h * c->d; row++) {
-        const double *start = x + row / (c->h * c->d) * c->n * c->h * c->d + row % (c->h * c->d);
-        real largest = -(real)INFINITY, sum = 0;
-        for (int64_t t = 0; t < c->n; t++) {
-            largest = oracle_larger((real)start[t * c->h * c->d], largest);
-        }
-        largest = largest == -(real)INFINITY ? 0 : largest; /* of no tokens, or of nothing but -inf: the sum is 0 */
-        for (int64_t t = 0; t < c->n; t++) {
-            sum += expl((real)start[t * c->h * c->d] - largest);
-        }
-        out->value[row] = (double)(largest + logl(sum));
-        out->term[row] = (double)oracle_larger(oracle_larger(fabsl(largest), logl(sum)), 1);
-        out->turn[row] = 0;
-    }
+    return args->in[COPES_LRPE_DELTA_ALL] != NULL || args->out[COPES_LRPE_DELTA] != NULL;
 }
 
-/* The forward's softmax over the sequence, from the saved log sum exp. */
-static void restore_softmax(const encoding *c, const double *x, const double *lse, oracle_number *y)
-{
-    int64_t head = c->h * c->d;
-    for (int64_t i = 0; i < c->b * c->n * head; i++) {
-        y[i] = (oracle_number){expl((real)x[i] - (real)lse[i / (c->n * head) * head + i % head]), 0, 0, 0};
-    }
-}
-
-/* The forward's activation. */
+/* The forward's activation; a softmax over the sequence from the saved log sum exp. */
 static void restore_activation(const encoding *c, const oracle_args *args, oracle_number *y)
 {
     const double *x = args->in[COPES_LRPE_X]->value;
     if (args->in[COPES_LRPE_LSE] != NULL) {
-        restore_softmax(c, x, args->in[COPES_LRPE_LSE]->value, y);
+        oracle_softmax_of_lse(c->axis, c->tiny, x, args->in[COPES_LRPE_LSE]->value, y);
+        for (int64_t i = 0; i < c->b * c->n * c->h * c->d && !is_share(args); i++) {
+            y[i].term = 0; /* beside the largest of its column */
+        }
     } else {
         oracle_activate(c->op->act, c->axis, x, y);
     }
@@ -122,7 +105,11 @@ static void activation_backward(const encoding *c, const oracle_args *args, orac
         return;
     }
     restore_activation(c, args, y);
-    oracle_softmax_gradient(c->axis, y, g);
+    if (args->in[COPES_LRPE_DELTA_ALL] != NULL) {
+        oracle_gradient_of_delta(c->axis, y, args->in[COPES_LRPE_DELTA_ALL]->value, g);
+    } else {
+        oracle_softmax_gradient(c->axis, y, g);
+    }
 }
 
 /* By angle i of a row: its derivative, and the sizes of the derivative's terms and of an error of the phase. What is below the
@@ -176,38 +163,69 @@ static void store_grad_theta(const encoding *c, const oracle_args *args, const o
     free(sums);
 }
 
+/* Room for the numbers of a call. */
+typedef struct numbers {
+    oracle_number *narrow, *wide, *spare; /* wide: for cosine's two halves */
+    oracle_number *columns;               /* one for each */
+} numbers;
+
+static void run_forward(const encoding *c, const oracle_args *args, const numbers *at)
+{
+    const double *x = args->in[COPES_LRPE_X]->value;
+    const oracle_tensor *given = args->in[COPES_LRPE_LSE_ALL];
+    if (args->out[COPES_LRPE_OUT_LSE] != NULL) {
+        oracle_lse(c->axis, x, at->columns);
+        oracle_store(at->columns, args->out[COPES_LRPE_OUT_LSE]);
+    }
+    if (args->out[COPES_LRPE_OUT] == NULL) {
+        return;
+    }
+    if (given != NULL) {
+        oracle_softmax_of_lse(c->axis, c->tiny, x, given->value, at->narrow);
+    } else {
+        oracle_activate(c->op->act, c->axis, x, at->narrow);
+    }
+    encode(c, at->narrow, at->wide);
+    oracle_store(c->op->variant == COPES_LRPE_ROTATE ? at->narrow : at->wide, args->out[COPES_LRPE_OUT]);
+}
+
+static void run_backward(const encoding *c, const oracle_args *args, const numbers *at)
+{
+    const double *grad = args->in[COPES_LRPE_GRAD_O]->value;
+    oracle_number *from = c->op->variant == COPES_LRPE_ROTATE ? at->narrow : at->wide;
+    if (args->out[COPES_LRPE_GRAD_THETA] != NULL) {
+        restore_activation(c, args, at->narrow);
+        store_grad_theta(c, args, at->narrow, args->out[COPES_LRPE_GRAD_THETA]);
+    }
+    for (int64_t i = 0; i < oracle_count(args->in[COPES_LRPE_GRAD_O]); i++) {
+        from[i] = (oracle_number){(real)grad[i], fabsl((real)grad[i]), 0, 0};
+    }
+    encode(c, from, at->narrow);
+    if (args->out[COPES_LRPE_DELTA] != NULL) {
+        restore_activation(c, args, at->spare);
+        oracle_delta(c->axis, c->tiny, at->spare, at->narrow, at->columns);
+        oracle_store(at->columns, args->out[COPES_LRPE_DELTA]);
+        return;
+    }
+    activation_backward(c, args, at->narrow, at->spare);
+    oracle_store(at->narrow, args->out[COPES_LRPE_OUT]);
+}
+
 int oracle_run_lrpe(const copes_op *op, const oracle_args *args)
 {
     encoding c = describe(op, args);
     int64_t count = c.b * c.n * c.h * c.d;
-    oracle_number *narrow = calloc((size_t)count * 4 + 1, sizeof *narrow);
-    if (narrow == NULL) {
+    oracle_number *all = calloc((size_t)(count * 4 + c.b * c.h * c.d) + 1, sizeof *all);
+    if (all == NULL) {
         return -1;
     }
-    oracle_number *wide = narrow + count, *spare = wide + 2 * count; /* `wide` has room for cosine's two halves */
-    int in_place = op->lrpe.variant == COPES_LRPE_ROTATE;
-    if (!c.backward) {
-        oracle_activate(op->lrpe.act, c.axis, args->in[COPES_LRPE_X]->value, narrow);
-        encode(&c, narrow, wide);
-        oracle_store(in_place ? narrow : wide, args->out[COPES_LRPE_OUT]);
-        if (args->out[COPES_LRPE_OUT_LSE] != NULL) {
-            store_lse(&c, args->in[COPES_LRPE_X]->value, args->out[COPES_LRPE_OUT_LSE]);
-        }
+    const numbers at = {all, all + count, all + 3 * count, all + 4 * count};
+    if (c.backward) {
+        run_backward(&c, args, &at);
     } else {
-        const double *grad = args->in[COPES_LRPE_GRAD_O]->value;
-        if (args->out[COPES_LRPE_GRAD_THETA] != NULL) {
-            restore_activation(&c, args, narrow);
-            store_grad_theta(&c, args, narrow, args->out[COPES_LRPE_GRAD_THETA]);
-        }
-        oracle_number *from = in_place ? narrow : wide;
-        for (int64_t i = 0; i < oracle_count(args->in[COPES_LRPE_GRAD_O]); i++) {
-            from[i] = (oracle_number){(real)grad[i], fabsl((real)grad[i]), 0, 0};
-        }
-        encode(&c, from, narrow);
-        activation_backward(&c, args, narrow, spare);
-        oracle_store(narrow, args->out[COPES_LRPE_OUT]);
+        run_forward(&c, args, &at);
     }
-    free(narrow);
+    free(all);
     return 0;
 }
 
@@ -222,7 +240,7 @@ void oracle_infer_lrpe(const copes_op *op, const oracle_args *args, int slot, or
         }
         return;
     }
-    if (slot == COPES_LRPE_OUT_LSE) {
+    if (slot == (c.backward ? COPES_LRPE_DELTA : COPES_LRPE_OUT_LSE)) {
         out->rank = 3;
         out->shape[0] = c.b;
         out->shape[1] = c.h;

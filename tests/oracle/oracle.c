@@ -25,7 +25,11 @@ oracle_rule oracle_rule_of(const copes_op *op, int slot)
 {
     switch (op->kind) {
     case COPES_ACT_FORWARD:
-    case COPES_ACT_BACKWARD: return op->act.act == COPES_ACT_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
+    case COPES_ACT_BACKWARD:
+        if (slot != COPES_ACT_OUT) {
+            return op->kind == COPES_ACT_BACKWARD ? ORACLE_BY_SUM : ORACLE_BY_LSE;
+        }
+        return op->act.act == COPES_ACT_SOFTMAX ? ORACLE_BY_ROW : ORACLE_BY_TERM;
     case COPES_LRPE_FORWARD:
     case COPES_LRPE_BACKWARD:
         if (slot != COPES_LRPE_OUT) {
@@ -50,6 +54,9 @@ void oracle_infer(const copes_op *op, const oracle_args *args, int slot, oracle_
         out->rank = like->rank;
         for (int i = 0; i < like->rank; i++) {
             out->shape[i] = like->shape[i];
+        }
+        if (slot != COPES_ACT_OUT) {
+            out->shape[out->rank + (op->act.dim == 0 ? -1 : op->act.dim)] = 1;
         }
         return;
     }

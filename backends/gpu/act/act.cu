@@ -15,6 +15,7 @@ static bool as_sequence(const copes_act_problem &problem, copes_lrpe_problem *se
     sequence->variant = COPES_LRPE_ROTATE;
     sequence->act = COPES_ACT_SOFTMAX;
     sequence->softmax = COPES_OVER_SEQUENCE;
+    sequence->passes = problem.passes;
     sequence->backward = problem.backward;
     sequence->dtype = problem.dtype;
     sequence->b = axis == 1 ? problem.shape[0] : 1;
@@ -34,6 +35,11 @@ static bool as_sequence(const copes_act_problem &problem, copes_lrpe_problem *se
         to[i]->stride[2] = after == 2 ? from[i]->stride[axis + 1] : 0;
         to[i]->stride[3] = from[i]->stride[problem.rank - 1];
     }
+    copes_view *sums = problem.backward ? &sequence->delta : &sequence->lse;
+    sums->data = problem.sums.data;
+    sums->stride[0] = axis == 1 ? problem.sums.stride[0] : 0;
+    sums->stride[1] = after == 2 ? problem.sums.stride[axis + 1] : 0;
+    sums->stride[2] = problem.sums.stride[problem.rank - 1];
     return true;
 }
 

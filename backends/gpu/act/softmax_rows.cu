@@ -62,6 +62,7 @@ __global__ void softmax_lanes(const T *src, const T *saved, T *dst, int units, G
 template <typename T> struct strided_row {
     const T *src, *saved;
     T *dst;
+    float *sums; /* of one pass alone */
     int64_t length, src_step, saved_step, dst_step;
 
     __device__ __forceinline__ float at(int64_t i) const
@@ -74,31 +75,46 @@ template <typename T> struct strided_row {
     }
 };
 
-template <typename T> DEVICE void softmax_any_row(const strided_row<T> &row, float *memory)
+template <typename T, copes_passes P> DEVICE void softmax_any_row(const strided_row<T> &row, float *memory)
 {
-    float most = -INFINITY;
-    long_sum sum;
-    for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
-        most = fmaxf(most, row.at(i));
-    most = max_of_block(most, memory);
-    for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
-        sum.add(softmax_term(row.at(i), most));
-    const float scale = 1 / sum_of_block(sum.sum, memory);
-    for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
+    float most = -INFINITY, scale = 1;
+    if (P == COPES_SECOND_PASS) {
+        most = read_scalar(row.sums);
+    } else {
+        long_sum sum;
+        for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
+            most = fmaxf(most, row.at(i));
+        most = max_of_block(most, memory);
+        for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
+            sum.add(softmax_term(row.at(i), P == COPES_FIRST_PASS && most == -INFINITY ? 0 : most));
+        const float all = sum_of_block(sum.sum, memory);
+        scale = 1 / all;
+        if (P == COPES_FIRST_PASS && threadIdx.x == 0)
+            write_scalar(row.sums, most + logf(all));
+    }
+    for (int64_t i = threadIdx.x; i < row.length && P != COPES_FIRST_PASS; i += blockDim.x)
         write_scalar(row.dst + i * row.dst_step, softmax_term(row.at(i), most) * scale);
 }
 
-template <typename T> DEVICE void softmax_gradient_any_row(const strided_row<T> &row, float *memory)
+template <typename T, copes_passes P> DEVICE void softmax_gradient_any_row(const strided_row<T> &row, float *memory)
 {
-    long_sum dot;
-    for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
-        dot.add(row.at(i) * row.saved_at(i));
-    const float all = sum_of_block(dot.sum, memory);
-    for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
+    float all = 0;
+    if (P == COPES_SECOND_PASS) {
+        all = read_scalar(row.sums);
+    } else {
+        long_sum dot;
+        for (int64_t i = threadIdx.x; i < row.length; i += blockDim.x)
+            dot.add(row.at(i) * row.saved_at(i));
+        all = sum_of_block(dot.sum, memory);
+        if (P == COPES_FIRST_PASS && threadIdx.x == 0)
+            write_scalar(row.sums, all);
+    }
+    for (int64_t i = threadIdx.x; i < row.length && P != COPES_FIRST_PASS; i += blockDim.x)
         write_scalar(row.dst + i * row.dst_step, row.saved_at(i) * (row.at(i) - all));
 }
 
-template <typename T> __global__ void softmax_any(GPU_PARAMETER strided_row<T> first, GPU_PARAMETER act_strides rows)
+template <typename T, copes_passes P>
+__global__ void softmax_any(GPU_PARAMETER strided_row<T> first, GPU_PARAMETER act_strides rows)
 {
     __shared__ float memory[THREADS];
     for (int64_t i = blockIdx.x; i < rows.count; i += gridDim.x) {
@@ -107,10 +123,11 @@ template <typename T> __global__ void softmax_any(GPU_PARAMETER strided_row<T> f
         row.src += at.src;
         row.saved += at.saved;
         row.dst += at.dst;
+        row.sums += at.sums;
         if (row.saved == nullptr)
-            softmax_any_row(row, memory);
+            softmax_any_row<T, P>(row, memory);
         else
-            softmax_gradient_any_row(row, memory);
+            softmax_gradient_any_row<T, P>(row, memory);
     }
 }
 
@@ -125,20 +142,25 @@ constexpr int log2_of(int power)
 template <typename T, int LANES, int P, bool BACKWARD>
 inline constexpr const char *name_of_lanes = variant_name<lanes_name, type_name<T>, lane_counts[log2_of(LANES)],
                                                           vector_counts[P / 4], direction_names[BACKWARD]>::text;
-template <typename T> inline constexpr const char *name_of_any = variant_name<any_name, type_name<T>>::text;
-
+inline constexpr variant_word passes_names[] = {"", "sums", "of_sums"};
+template <typename T, copes_passes P>
+inline constexpr const char *name_of_any = variant_name<any_name, type_name<T>, passes_names[P]>::text;
 template <typename T>
+inline constexpr const char *name_of_any<T, COPES_BOTH_PASSES> = variant_name<any_name, type_name<T>>::text;
+
+template <typename T, copes_passes P>
 copes_status run_any(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const copes_act_problem &p = problem.act;
     const strided_row<T> first = {static_cast<const T *>(p.src.data),
                                   static_cast<const T *>(p.saved.data),
                                   static_cast<T *>(p.dst.data),
+                                  static_cast<float *>(p.sums.data),
                                   p.shape[p.axis],
                                   p.src.stride[p.axis],
                                   p.saved.stride[p.axis],
                                   p.dst.stride[p.axis]};
-    return launch(queue, softmax_any<T>, grid_of(plan), block_of(plan), 0, first, tiling_of<act_strides>(plan));
+    return launch(queue, softmax_any<T, P>, grid_of(plan), block_of(plan), 0, first, tiling_of<act_strides>(plan));
 }
 
 template <typename T, int LANES, int P, bool BACKWARD>
@@ -176,6 +198,8 @@ bool plan_lanes(const gpu_device &device, const copes_act_problem &problem, int6
     const int64_t length = problem.shape[problem.axis];
     if (!is_allowed(device, lanes_name, plan))
         return false;
+    if (problem.passes != COPES_BOTH_PASSES)
+        return refuse(plan, lanes_name, "the axis lies in shares");
     if (problem.axis != problem.rank - 1)
         return refuse(plan, lanes_name, "the axis is not the innermost in memory");
     if (length % V != 0 || length > 4 * MOST_LANES * V)
@@ -199,7 +223,12 @@ copes_status plan_softmax_rows(const gpu_device &device, const copes_act_problem
     if (plan_lanes<T>(device, problem, rows.count, plan))
         return COPES_OK;
     set_launch(plan, blocks_of(rows.count, THREADS), THREADS, 0);
-    take(plan, name_of_any<T>, run_any<T>);
+    if (problem.passes == COPES_FIRST_PASS)
+        take(plan, name_of_any<T, COPES_FIRST_PASS>, run_any<T, COPES_FIRST_PASS>);
+    else if (problem.passes == COPES_SECOND_PASS)
+        take(plan, name_of_any<T, COPES_SECOND_PASS>, run_any<T, COPES_SECOND_PASS>);
+    else
+        take(plan, name_of_any<T, COPES_BOTH_PASSES>, run_any<T, COPES_BOTH_PASSES>);
     return COPES_OK;
 }
 
@@ -218,7 +247,9 @@ template <typename T> void list_softmax_rows(variant_list *list)
     add_lanes<T, 16, 2>(list);
     add_lanes<T, 32, 2>(list);
     add_lanes<T, 32, 4>(list);
-    list->add(name_of_any<T>);
+    list->add(name_of_any<T, COPES_BOTH_PASSES>);
+    list->add(name_of_any<T, COPES_FIRST_PASS>);
+    list->add(name_of_any<T, COPES_SECOND_PASS>);
 }
 
 #define INSTANTIATE(T)                                                                                                 \

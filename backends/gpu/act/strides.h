@@ -1,4 +1,4 @@
-/* Finding an element of an act problem: offsets in its three tensors from an index over some of its dimensions. */
+/* Finding an element of an act problem: offsets in its tensors from an index over some of its dimensions. */
 #ifndef COPES_BACKENDS_GPU_ACT_STRIDES_H
 #define COPES_BACKENDS_GPU_ACT_STRIDES_H
 
@@ -14,7 +14,7 @@ struct act_strides {
     int rank = 0;
     int64_t count = 1; /* the product of the lengths */
     int64_t length[COPES_MAX_RANK];
-    int64_t src[COPES_MAX_RANK], saved[COPES_MAX_RANK], dst[COPES_MAX_RANK];
+    int64_t src[COPES_MAX_RANK], saved[COPES_MAX_RANK], dst[COPES_MAX_RANK], sums[COPES_MAX_RANK];
 
     /* Adds a dimension of the problem, of which a step takes `unit` elements. */
     void add(const copes_act_problem &problem, int dimension, int unit)
@@ -23,18 +23,19 @@ struct act_strides {
         src[rank] = problem.src.stride[dimension] * unit;
         saved[rank] = problem.saved.stride[dimension] * unit;
         dst[rank] = problem.dst.stride[dimension] * unit;
+        sums[rank] = problem.sums.stride[dimension];
         count *= length[rank++];
     }
 };
 
 struct act_offsets {
-    int64_t src, saved, dst;
+    int64_t src, saved, dst, sums;
 };
 
 /* Index: an unsigned type that holds the count. */
 template <typename Index> DEVICE act_offsets find_offsets(const act_strides &s, Index index)
 {
-    act_offsets at = {0, 0, 0};
+    act_offsets at = {0, 0, 0, 0};
     for (int i = s.rank - 1; i >= 0; i--) {
         const Index length = (Index)s.length[i], above = i == 0 ? 0 : index / length;
         const int64_t here = index - above * length;
@@ -42,6 +43,7 @@ template <typename Index> DEVICE act_offsets find_offsets(const act_strides &s, 
         at.src += here * s.src[i];
         at.saved += here * s.saved[i];
         at.dst += here * s.dst[i];
+        at.sums += here * s.sums[i];
     }
     return at;
 }

@@ -2,11 +2,14 @@
  * tile, a few neighbouring columns of a head. The blocks of a cluster share a slab; without clusters one block has
  * it. The block reads a slab twice, once for the sums and once to write it, so that no token is written before its
  * column has been read. Memory bounds the first reading. The second reading is bounded by the share of the slabs
- * that the caches still hold. Where a vendor's own kernel can keep a slab on chip, that kernel comes first. */
+ * that the caches still hold. Where a vendor's own kernel can keep a slab on chip, that kernel comes first. A sequence in
+ * shares has one of the passes in a call, and no kernel but this one. */
 #include "backends/gpu/names.h"
 #include "backends/gpu/reduce.h"
 #include "backends/gpu/sequence/methods.h"
 #include "backends/gpu/sequence/tokens.h"
+
+#include <type_traits>
 
 namespace COPES_GPU::sequence
 {
@@ -89,8 +92,9 @@ DEVICE void for_tokens(const slab_thread<T, V, E, R, ANYWHERE> &s, Take take, Cl
     }
 }
 
+/* `apart`: of the first pass alone, where a lse that is given is no reference that columns are merged by: it may be infinite. */
 template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
-DEVICE void read_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, column (&columns)[COLUMNS])
+DEVICE void read_columns(bool apart, const slab_thread<T, V, E, R, ANYWHERE> &s, column (&columns)[COLUMNS])
 {
     open_column open[COLUMNS];
 #pragma unroll
@@ -109,7 +113,7 @@ DEVICE void read_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, column (&co
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) { /* a given softmax has no reference */
         const float sum = open[i].sum.all, most = sum == 0 && !s.kept ? -INFINITY : open[i].reference;
-        columns[i] = {R == role::given ? 0 : most, sum, open[i].dot.all};
+        columns[i] = {R == role::given || (apart && s.kept) ? 0 : most, sum, open[i].dot.all};
     }
 }
 
@@ -194,8 +198,36 @@ DEVICE void merge_blocks(slab_memory<T, V> &memory, const slab_place &place, col
         columns[i] = memory.half[0][i * UNITS + place.tile_unit];
 }
 
+/* Of the first pass alone: what the caller gets of a column. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+DEVICE void give_sums(const slab_thread<T, V, E, R, ANYWHERE> &s, const column (&columns)[COLUMNS],
+                      const finished_column (&finished)[COLUMNS])
+{
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) {
+        if (s.place.first != 0 || s.at.plain[i / V] < 0)
+            continue;
+        if (R == role::forward)
+            write_scalar(s.lse_of(i), columns[i].most + logf(columns[i].sum));
+        else
+            write_scalar(s.delta_of(i), finished[i].dot);
+    }
+}
+
+/* Of the second pass alone: what the caller gives. A column that does not exist has nothing. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+DEVICE void take_sums(const slab_thread<T, V, E, R, ANYWHERE> &s, finished_column (&finished)[COLUMNS])
+{
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) {
+        const bool exists = s.at.plain[i / V] >= 0;
+        finished[i] = {exists && R != role::given ? read_scalar(s.lse_of(i)) : 0, 1,
+                       exists && R != role::forward ? read_scalar(s.delta_of(i)) : 0};
+    }
+}
+
 /* ANYWHERE needs more registers, and is rare. */
-template <typename T, int V, encoding E, role R, bool ANYWHERE>
+template <typename T, int V, encoding E, role R, bool ANYWHERE, copes_passes P>
 __global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
     sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, int64_t units, uint32_t tiles, uint32_t blocks)
 {
@@ -210,16 +242,24 @@ __global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
 
     column columns[COLUMNS];
     finished_column finished[COLUMNS];
-    read_columns(s, columns);
-    merge_rows<T, V>(memory, place, columns);
-    merge_blocks<T, V>(memory, place, columns);
+    if constexpr (P == COPES_SECOND_PASS) {
+        take_sums(s, finished);
+    } else {
+        read_columns(P == COPES_FIRST_PASS, s, columns);
+        merge_rows<T, V>(memory, place, columns);
+        merge_blocks<T, V>(memory, place, columns);
 #pragma unroll
-    for (int i = 0; i < COLUMNS; i++) {
-        finished[i] = finish<R>(columns[i], s.kept);
-        if (R == role::forward && problem.lse.data != nullptr && place.first == 0 && at.plain[i / V] >= 0)
-            write_scalar(s.lse_of(i), columns[i].most + logf(columns[i].sum));
+        for (int i = 0; i < COLUMNS; i++) {
+            finished[i] = finish<R>(columns[i], s.kept);
+            if (P == COPES_BOTH_PASSES && R == role::forward && problem.lse.data != nullptr && place.first == 0 &&
+                at.plain[i / V] >= 0)
+                write_scalar(s.lse_of(i), columns[i].most + logf(columns[i].sum));
+        }
     }
-    write_columns(s, finished);
+    if constexpr (P == COPES_FIRST_PASS)
+        give_sums(s, columns, finished);
+    else
+        write_columns(s, finished);
 }
 
 /* Blocks of a cluster: enough to fill the device, with several tokens for each thread. */
@@ -237,12 +277,14 @@ int blocks_of_slab(const gpu_device &device, const copes_lrpe_problem &problem, 
 inline constexpr variant_word columns_name = "sequence_columns";
 inline constexpr variant_word unit_names[] = {"scalar", "vector", "anywhere"};
 inline constexpr variant_word encoding_names[] = {"half", "interleaved", "cosine"};
-inline constexpr variant_word role_names[] = {"forward", "backward", "given"};
+inline constexpr variant_word role_names[3][3] = {{"forward", "backward", "given"},
+                                                  {"lse", "delta", "delta_given"},
+                                                  {"forward_of_lse", "backward_of_delta", "given_of_delta"}};
 
-template <typename T, int V, encoding E, role R, bool ANYWHERE>
+template <typename T, int V, encoding E, role R, bool ANYWHERE, copes_passes P>
 inline constexpr const char *columns_variant =
     variant_name<columns_name, type_name<T>, unit_names[ANYWHERE ? 2 : V > 1], encoding_names[(int)E],
-                 role_names[(int)R]>::text;
+                 role_names[(int)P][(int)R]>::text;
 
 /* The kernel's arguments. */
 struct columns_arguments {
@@ -251,12 +293,32 @@ struct columns_arguments {
     uint32_t tiles, blocks;
 };
 
-template <typename T, int V, encoding E, role R, bool ANYWHERE>
+template <typename T, int V, encoding E, role R, bool ANYWHERE, copes_passes P>
 static copes_status run_columns(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
     const columns_arguments &all = tiling_of<columns_arguments>(plan);
-    return launch_ex(queue, {.cluster = plan.cluster}, sequence_columns<T, V, E, R, ANYWHERE>, grid_of(plan),
+    return launch_ex(queue, {.cluster = plan.cluster}, sequence_columns<T, V, E, R, ANYWHERE, P>, grid_of(plan),
                      block_of(plan), 0, all.problem, all.units, all.tiles, all.blocks);
+}
+
+/* act passes softmax alone, and the sums of a forward are taken, as rotate with pairing half that turns nothing. */
+template <encoding E, bool ANYWHERE> constexpr bool is_alone = E == encoding::half && !ANYWHERE;
+
+template <typename T, int V, encoding E, bool ANYWHERE, copes_passes P>
+static void take_role(const copes_lrpe_problem &problem, bool given, copes_plan *plan)
+{
+    const auto take_as = [plan](auto role_of) {
+        constexpr role R = decltype(role_of)::value;
+        take(plan, columns_variant<T, V, E, R, ANYWHERE, P>, run_columns<T, V, E, R, ANYWHERE, P>);
+    };
+    if (problem.backward && !given)
+        take_as(std::integral_constant<role, role::backward>());
+    if constexpr (is_alone<E, ANYWHERE> || P != COPES_FIRST_PASS)
+        if (!problem.backward)
+            take_as(std::integral_constant<role, role::forward>());
+    if constexpr (is_alone<E, ANYWHERE>)
+        if (problem.backward && given)
+            take_as(std::integral_constant<role, role::given>());
 }
 
 template <typename T, int V, encoding E, bool ANYWHERE>
@@ -272,12 +334,12 @@ static copes_status take_columns(const gpu_device &device, const copes_lrpe_prob
     set_launch(plan, (unsigned)(slabs * blocks), THREADS, 0);
     plan->cluster = blocks;
     set_tiling(plan, columns_arguments{problem, units, (uint32_t)tiles, (uint32_t)blocks});
-    if (!problem.backward)
-        take(plan, columns_variant<T, V, E, role::forward, ANYWHERE>, run_columns<T, V, E, role::forward, ANYWHERE>);
-    else if (!given)
-        take(plan, columns_variant<T, V, E, role::backward, ANYWHERE>, run_columns<T, V, E, role::backward, ANYWHERE>);
-    else if constexpr (E == encoding::half && !ANYWHERE) /* act passes softmax alone as rotate with pairing half */
-        take(plan, columns_variant<T, V, E, role::given, false>, run_columns<T, V, E, role::given, false>);
+    if (problem.passes == COPES_FIRST_PASS)
+        take_role<T, V, E, ANYWHERE, COPES_FIRST_PASS>(problem, given, plan);
+    else if (problem.passes == COPES_SECOND_PASS)
+        take_role<T, V, E, ANYWHERE, COPES_SECOND_PASS>(problem, given, plan);
+    else
+        take_role<T, V, E, ANYWHERE, COPES_BOTH_PASSES>(problem, given, plan);
     return COPES_OK;
 }
 
@@ -298,28 +360,54 @@ static copes_status plan_encoding(const gpu_device &device, const copes_lrpe_pro
                    : take_columns<T, 1, E, false>(device, problem, given, plan);
 }
 
+/* The problem of softmax alone, for which tokens have no positions. */
+static copes_lrpe_problem without_encoding(copes_lrpe_problem problem)
+{
+    problem.variant = COPES_LRPE_ROTATE;
+    problem.pairing = COPES_LRPE_HALF;
+    problem.k = problem.begin = problem.prefix = 0;
+    problem.amplitude = 1;
+    problem.theta_sign = 1;
+    problem.counted = true;
+    problem.mixed = false;
+    problem.positions = {};
+    problem.grid_rank = 1;
+    problem.length = problem.grid[0] = problem.n;
+    return problem;
+}
+
 template <typename T>
 copes_status plan_columns(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
 {
+    if (problem.passes == COPES_FIRST_PASS && !problem.backward)
+        return plan_encoding<T, encoding::half>(device, without_encoding(problem), given, plan);
     if (problem.variant == COPES_LRPE_COSINE)
         return plan_encoding<T, encoding::cosine>(device, problem, given, plan);
     return problem.pairing == COPES_LRPE_HALF ? plan_encoding<T, encoding::half>(device, problem, given, plan)
                                               : plan_encoding<T, encoding::interleaved>(device, problem, given, plan);
 }
 
-template <typename T, int V, encoding E, bool ANYWHERE> static void list_roles(variant_list *list)
+template <typename T, int V, encoding E, bool ANYWHERE, copes_passes P> static void list_roles(variant_list *list)
 {
-    list->add(columns_variant<T, V, E, role::forward, ANYWHERE>);
-    list->add(columns_variant<T, V, E, role::backward, ANYWHERE>);
-    if constexpr (E == encoding::half && !ANYWHERE)
-        list->add(columns_variant<T, V, E, role::given, false>);
+    if constexpr (is_alone<E, ANYWHERE> || P != COPES_FIRST_PASS)
+        list->add(columns_variant<T, V, E, role::forward, ANYWHERE, P>);
+    list->add(columns_variant<T, V, E, role::backward, ANYWHERE, P>);
+    if constexpr (is_alone<E, ANYWHERE>)
+        list->add(columns_variant<T, V, E, role::given, false, P>);
+}
+
+template <typename T, int V, encoding E, bool ANYWHERE> static void list_passes(variant_list *list)
+{
+    list_roles<T, V, E, ANYWHERE, COPES_BOTH_PASSES>(list);
+    list_roles<T, V, E, ANYWHERE, COPES_FIRST_PASS>(list);
+    list_roles<T, V, E, ANYWHERE, COPES_SECOND_PASS>(list);
 }
 
 template <typename T, int V, bool ANYWHERE> static void list_encodings(variant_list *list)
 {
-    list_roles<T, V, encoding::half, ANYWHERE>(list);
-    list_roles<T, V, encoding::interleaved, ANYWHERE>(list);
-    list_roles<T, V, encoding::cosine, ANYWHERE>(list);
+    list_passes<T, V, encoding::half, ANYWHERE>(list);
+    list_passes<T, V, encoding::interleaved, ANYWHERE>(list);
+    list_passes<T, V, encoding::cosine, ANYWHERE>(list);
 }
 
 template <typename T> void list_columns(variant_list *list)

@@ -7,7 +7,9 @@ namespace COPES_GPU::sequence
 template <typename T>
 copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
 {
-    return plan_fast<T>(device, problem, given, plan) ? COPES_OK : plan_columns<T>(device, problem, given, plan);
+    if (problem.passes == COPES_BOTH_PASSES && plan_fast<T>(device, problem, given, plan))
+        return COPES_OK;
+    return plan_columns<T>(device, problem, given, plan);
 }
 
 template copes_status plan<f32>(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *);

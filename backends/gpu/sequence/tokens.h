@@ -159,8 +159,19 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
     }
     __device__ __forceinline__ float *lse_of(int column) const
     {
-        return static_cast<float *>(problem.lse.data) + place.b * problem.lse.stride[0] +
-               place.h * problem.lse.stride[1] + (at.plain[column / V] + column % V) * problem.lse.stride[2];
+        return number_of(problem.lse, column);
+    }
+    __device__ __forceinline__ float *delta_of(int column) const
+    {
+        return number_of(problem.delta, column);
+    }
+
+  private:
+    /* A column's number in a tensor (B, H, D). */
+    __device__ __forceinline__ float *number_of(const copes_view &view, int column) const
+    {
+        return static_cast<float *>(view.data) + place.b * view.stride[0] + place.h * view.stride[1] +
+               (at.plain[column / V] + column % V) * view.stride[2];
     }
 };
 

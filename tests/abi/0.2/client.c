@@ -111,6 +111,61 @@ static void try_lrpe(copes_context *context)
     expect_near(lse, wanted, H * D, "lse");
 }
 
+/* A sequence that is one share of one: two calls each way are the whole. */
+static void try_shares(copes_context *context)
+{
+    static float delta[H * D];
+    DLTensor x_view = view(x, 4, wide), theta_view = view(theta, 2, angles), g_view = view(g, 4, wide);
+    DLTensor o_view = view(o, 4, wide), saved_view = view(saved, 4, wide);
+    DLTensor lse_view = view(lse, 3, columns), delta_view = view(delta, 3, columns);
+    copes_op op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = -3}};
+    copes_args args = {.lrpe_forward = {.x = &x_view, .theta = &theta_view, .o = &saved_view}};
+    run(context, &op, &args, "softmax over the sequence");
+    args.lrpe_forward.o = NULL;
+    args.lrpe_forward.lse = &lse_view;
+    run(context, &op, &args, "a share's lse");
+    args.lrpe_forward.o = &o_view;
+    args.lrpe_forward.lse = NULL;
+    args.lrpe_forward.lse_all = &lse_view;
+    run(context, &op, &args, "what all shares' lse makes of it");
+    expect_near(o, saved, COUNT, "softmax in shares");
+    op.kind = COPES_LRPE_BACKWARD;
+    args = (copes_args){.lrpe_backward = {.x = &x_view, .theta = &theta_view, .grad_o = &g_view, .lse = &lse_view}};
+    args.lrpe_backward.grad_x = &saved_view;
+    run(context, &op, &args, "its gradient");
+    args.lrpe_backward.grad_x = NULL;
+    args.lrpe_backward.delta = &delta_view;
+    run(context, &op, &args, "a share's delta");
+    args.lrpe_backward.grad_x = &o_view;
+    args.lrpe_backward.delta = NULL;
+    args.lrpe_backward.delta_all = &delta_view;
+    run(context, &op, &args, "what all shares' delta makes of it");
+    expect_near(o, saved, COUNT, "the gradient in shares");
+}
+
+/* The same of softmax alone. */
+static void try_act_shares(copes_context *context)
+{
+    static float sums[H * D];
+    static int64_t along[] = {B, 1, H, D};
+    DLTensor x_view = view(x, 4, wide), g_view = view(g, 4, wide), o_view = view(o, 4, wide);
+    DLTensor saved_view = view(saved, 4, wide), sums_view = view(sums, 4, along);
+    copes_op op = {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = -3}};
+    run(context, &op, &(copes_args){.act_forward = {.x = &x_view, .lse = &sums_view}}, "a share's lse");
+    run(context, &op, &(copes_args){.act_forward = {.x = &x_view, .lse_all = &sums_view, .o = &saved_view}},
+        "what all shares' lse makes of it");
+    op.kind = COPES_ACT_BACKWARD;
+    run(context, &op, &(copes_args){.act_backward = {.grad_o = &g_view, .o = &saved_view, .delta = &sums_view}},
+        "a share's delta");
+    run(context, &op,
+        &(copes_args){
+            .act_backward = {.grad_o = &g_view, .o = &saved_view, .delta_all = &sums_view, .grad_x = &o_view}},
+        "what all shares' delta makes of it");
+    for (int i = 0; i < COUNT; i++)
+        wanted[i] = saved[i] * (g[i] - sums[i % (H * D)]);
+    expect_near(o, wanted, COUNT, "softmax's gradient in shares");
+}
+
 /* Positions of a tensor or from an offset on turn alike, and the inverse turns back, by twice the length. */
 static void try_positions(copes_context *context)
 {
@@ -294,6 +349,8 @@ int main(void)
         return 1;
     try_act(context);
     try_lrpe(context);
+    try_shares(context);
+    try_act_shares(context);
     try_positions(context);
     try_theta_gradient(context);
     try_tpa(context);
