@@ -32,8 +32,7 @@ static encoding describe(const copes_op *op, const oracle_args *args)
                              .b = c.b,
                              .n = c.n,
                              .angles = op->lrpe.variant == COPES_LRPE_COSINE ? c.d : rotary / 2,
-                             .by_row = op->lrpe.act == COPES_ACT_SOFTMAX && !c.backward &&
-                                       args->in[COPES_LRPE_LSE_ALL] == NULL,
+                             .by_row = op->lrpe.act == COPES_ACT_SOFTMAX && !c.backward,
                              .tiny = c.tiny};
     int over_sequence = op->lrpe.dim == -3;
     c.axis = over_sequence ? (oracle_axis){c.b, c.n, c.h * c.d} : (oracle_axis){c.b * c.n * c.h, c.d, 1};
