@@ -1,6 +1,7 @@
 """Fused operators for sequence models, on PyTorch tensors, NumPy arrays and whatever else speaks DLPack.
 
     act             relu, sigmoid, silu, or softmax along any axis
+    softmax_lse     log sum exp along an axis: what softmax needs of a share of it
     lrpe_rotate     RoPE: half or interleaved pairs, on grids of one to four dimensions or at any positions, after an
                     activation
     lrpe_cosine     linearized relative positional encoding by x cos and x sin, likewise
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from ._copes import devices
 from ._copes import version as __version__
-from ._functions import act, lrpe_cosine, lrpe_rotate, md_lrpe_cosine, tpa_decode
+from ._functions import act, lrpe_cosine, lrpe_rotate, md_lrpe_cosine, softmax_lse, tpa_decode
 from ._merge import attention_merge
 from ._qk import qk_norm_rope
 
@@ -59,5 +60,6 @@ __all__ = [
     "lrpe_rotate",
     "md_lrpe_cosine",
     "qk_norm_rope",
+    "softmax_lse",
     "tpa_decode",
 ]

@@ -16,6 +16,7 @@ _CHOICES = {
     "exchange": ("auto", "gather", "heads"),
     "shards": ("contiguous", "interleaved"),
     "base": ("e", "2"),
+    "order": ("contiguous", "zigzag"),
 }
 
 

@@ -31,7 +31,9 @@ def _load_torch():
     return loaded
 
 
-def act(x: Array, act: Act, dim: int | None = None, *, out: Array | None = None) -> Array:
+def act(
+    x: Array, act: Act, dim: int | None = None, *, lse: SupportsDLPack | None = None, out: Array | None = None
+) -> Array:
     """An activation, elementwise or along one axis.
 
         none     x
@@ -43,12 +45,33 @@ def act(x: Array, act: Act, dim: int | None = None, *, out: Array | None = None)
     x    any shape of rank 1 to 8; float32, float16, bfloat16, on the CPU float64
     act  one of the names above
     dim  softmax's axis, negative from the end; None: the last
+    lse  softmax only, where x is a share of the axis: softmax_lse of all shares; the result is then e^(x - lse)
     out  an array of x's shape and type for the result; may be x itself
 
     Returns an array like x, or `out`."""
+    torch = (_torch or _load_torch()) if hasattr(x, "__torch_function__") else None
+    if torch is None:
+        return run(ACT_FORWARD, x, lse, out, None, act, dim)
+    if lse is None:
+        return torch.act(x, act, dim, out)
+    if act != "softmax":
+        raise ValueError(f"lse is given; it must be None but for softmax, and act is {act!r}")
+    return torch.softmax_of_lse(x, lse, dim, out)
+
+
+def softmax_lse(x: Array, dim: int | None = None) -> Array:
+    """log sum e^x along `dim`, of a share of softmax's axis as on one of several devices:
+
+        lse = log sum_s e^softmax_lse(x_s), act(x_s, "softmax", dim, lse=lse) a share of the softmax
+
+    x    any shape of rank 1 to 8; float32, float16, bfloat16, on the CPU float64
+    dim  the axis, negative from the end; None: the last
+
+    Returns x's shape with 1 along dim, float32 (float64 for float64); -inf of no elements. Before lrpe, over the sequence of
+    x (B, N, H, D), lse[:, 0] is what its `lse` takes."""
     if hasattr(x, "__torch_function__"):
-        return (_torch or _load_torch()).act(x, act, dim, out)
-    return run(ACT_FORWARD, x, None, out, None, act, dim)
+        return (_torch or _load_torch()).softmax_lse(x, dim)
+    return run(ACT_FORWARD, x, None, False, True, "softmax", dim)
 
 
 def lrpe_rotate(
@@ -60,6 +83,7 @@ def lrpe_rotate(
     offset: int | Sequence[int] = 0,
     act: Act = "none",
     dim: int | None = None,
+    lse: SupportsDLPack | None = None,
     grid: Sequence[int] | None = None,
     prefix: int = 0,
     suffix: int = 0,
@@ -94,6 +118,8 @@ def lrpe_rotate(
     offset       added to the positions, in each dimension: without `positions` that of the grid's first token
     act          what comes first: none, relu, sigmoid, silu or softmax (see copes.act)
     dim          softmax's axis: -1 or 3 the features (None, too), 1 or -3 the sequence
+    lse          (B, H, D), softmax over the sequence only, where x is a share of it: the log sum exp of all shares; then
+                 act(x) is e^(x - lse)
     grid         lengths of the position grid, the last one fastest
     prefix       tokens before the grid
     suffix       tokens after the grid
@@ -111,7 +137,7 @@ def lrpe_rotate(
         raise ValueError("rotary_dim is 0; it must be 2 or more, or None for all features")
     turns = (rotary_dim, rotary_begin, amplitude, inverse, pad_theta)
     attributes = ("rotate", pairing, act, dim, grid, offset, prefix, suffix, sections, *turns)
-    return _lrpe((x, theta, positions, offsets), attributes, out)
+    return _lrpe((x, theta, positions, offsets), attributes, out, lse)
 
 
 def lrpe_cosine(
@@ -123,6 +149,7 @@ def lrpe_cosine(
     offset: int | Sequence[int] = 0,
     act: Act = "none",
     dim: int | None = None,
+    lse: SupportsDLPack | None = None,
     grid: Sequence[int] | None = None,
     prefix: int = 0,
     suffix: int = 0,
@@ -145,7 +172,7 @@ def lrpe_cosine(
     Returns an array of that shape, or `out`. Gradients (PyTorch): of x and theta."""
     turns = (None, 0, amplitude, inverse, pad_theta)
     attributes = ("cosine", "half", act, dim, grid, offset, prefix, suffix, sections, *turns)
-    return _lrpe((x, theta, positions, offsets), attributes, out)
+    return _lrpe((x, theta, positions, offsets), attributes, out, lse)
 
 
 def md_lrpe_cosine(
@@ -178,10 +205,13 @@ def md_lrpe_cosine(
     return _lrpe((x, theta, None, None), attributes, out)
 
 
-def _lrpe(inputs, attributes, out):
-    if hasattr(inputs[0], "__torch_function__"):
-        return (_torch or _load_torch()).lrpe(inputs, attributes, out)
-    return run(LRPE_FORWARD, *inputs, None, out, None, *attributes)
+def _lrpe(inputs, attributes, out, lse=None):
+    torch = (_torch or _load_torch()) if hasattr(inputs[0], "__torch_function__") else None
+    if torch is None:
+        return run(LRPE_FORWARD, *inputs, lse, out, None, *attributes)
+    if lse is None:
+        return torch.lrpe(inputs, attributes, out)
+    return torch.lrpe_of_lse((*inputs, lse), attributes, out)
 
 
 @overload

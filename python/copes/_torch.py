@@ -16,11 +16,12 @@ from torch.autograd.graph import increment_version
 from . import _torch_merge as merge
 from . import _torch_operators as operators
 from . import _torch_qk as qk
+from . import _torch_shares as shares
 from ._copes import run
 from ._operators import ACT_FORWARD, LRPE_FORWARD, MERGE_FORWARD, QK_FORWARD, TPA_DECODE
 from ._torch_library import OPERATORS, is_plain, refuse_outs, requires_grad
 
-_OPTIONAL = {"positions", "offsets", "kv_len", "out", *qk.OPTIONAL}
+_OPTIONAL = {"positions", "offsets", "lse", "kv_len", "out", *qk.OPTIONAL}
 
 
 def _refuse_other_arrays(names, inputs, out) -> None:
@@ -50,6 +51,42 @@ def act(x, act, dim, out):
     if x.requires_grad and torch.is_grad_enabled():
         return operators.act_with_grad(operators.compute_act, x, act, dim)
     return run(ACT_FORWARD, x, None, None, None, act, dim)
+
+
+def softmax_lse(x, dim):
+    dim = -1 if dim is None else dim
+    if not is_plain(x):
+        return OPERATORS.softmax_lse.default(x, dim)
+    if requires_grad(x):
+        return shares.lse_with_grad(shares.compute_lse, x, dim)
+    return shares.compute_lse(x, dim)
+
+
+def softmax_of_lse(x, lse, dim, out):
+    _refuse_other_arrays(("lse",), (lse,), out)
+    dim = -1 if dim is None else dim
+    if out is not None:
+        OPERATORS.softmax_of_lse.out(x, lse, dim, out=out)
+        return out
+    if not is_plain(x, lse):
+        return OPERATORS.softmax_of_lse.default(x, lse, dim)
+    if requires_grad(x, lse):
+        return shares.of_lse_with_grad(shares.compute_of_lse, x, lse, dim)
+    return shares.compute_of_lse(x, lse, dim)
+
+
+def lrpe_of_lse(inputs, attributes, out):
+    """inputs are lrpe's and lse."""
+    _refuse_other_arrays((*operators.LRPE_NAMES, "lse"), inputs, out)
+    if out is not None:
+        OPERATORS.lrpe_of_lse.out(*inputs, *operators.explicit(*attributes), out=out)
+        return out
+    if not is_plain(*operators.given(*inputs)):
+        return OPERATORS.lrpe_of_lse.default(*inputs, *operators.explicit(*attributes))
+    if requires_grad(*operators.given(*inputs)):
+        operators.refuse_positions([x is not None and x.requires_grad for x in inputs])
+        return shares.lrpe_with_grad(shares.compute_lrpe_of_lse, *inputs, *attributes)
+    return shares.compute_lrpe_of_lse(*inputs, *attributes)
 
 
 def lrpe(inputs, attributes, out):

@@ -19,9 +19,9 @@ ROTATION = (  # AOTInductor hands None to an operator for a list without numbers
     "SymInt[]? grid, SymInt[]? offset, SymInt prefix, SymInt suffix, SymInt[]? sections, SymInt rotary_dim, "
     "SymInt rotary_begin, float? amplitude, bool inverse, bool pad_theta"
 )
-_LRPE = f"str variant, str pairing, str act, int dim, {ROTATION}"
+LRPE = f"str variant, str pairing, str act, int dim, {ROTATION}"
 ANGLES = "Tensor theta, Tensor? positions, Tensor? offsets"
-_LRPE_GRADIENT = f"Tensor? x, {ANGLES}, Tensor grad_o, Tensor? lse, {_LRPE}"
+_LRPE_GRADIENT = f"Tensor? x, {ANGLES}, Tensor grad_o, Tensor? lse, {LRPE}"
 LRPE_NAMES = ("x", "theta", "positions", "offsets")
 _TPA_INPUTS = "Tensor aq, Tensor bq, Tensor ak, Tensor bk, Tensor av, Tensor bv, Tensor? kv_len"
 _TPA = (
@@ -306,7 +306,7 @@ def _fake_lrpe_backward_theta(x, theta, positions, offsets, grad_o, *others):
 
 define(
     "lrpe",
-    f"Tensor x, {ANGLES}, {_LRPE}",
+    f"Tensor x, {ANGLES}, {LRPE}",
     "Tensor",
     compute_lrpe,
     _fake_lrpe,
@@ -315,14 +315,14 @@ define(
 )
 define(
     "lrpe_lse",
-    f"Tensor x, {ANGLES}, {_LRPE}",
+    f"Tensor x, {ANGLES}, {LRPE}",
     "(Tensor, Tensor)",
     compute_lrpe_lse,
     _fake_lrpe_lse,
     autograd=_autograd_lrpe_lse,
     batched=_torch_vmap.lrpe_lse,
 )
-define("lrpe.out", f"Tensor x, {ANGLES}, {_LRPE}, *, Tensor(a!) out", "()", _lrpe_out, _fake_lrpe)
+define("lrpe.out", f"Tensor x, {ANGLES}, {LRPE}, *, Tensor(a!) out", "()", _lrpe_out, _fake_lrpe)
 define(
     "lrpe_backward",
     _LRPE_GRADIENT,

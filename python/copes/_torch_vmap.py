@@ -24,6 +24,15 @@ def _mapped(info, in_dims, tensors):
             yield x.movedim(dim, 0)
 
 
+def for_each(name, count):
+    """The rule of a call for each, for an operator of `count` tensors and attributes."""
+
+    def rule(info, in_dims, *arguments):
+        return _call_for_each(name, info.batch_size, arguments[:count], in_dims[:count], arguments[count:])
+
+    return rule
+
+
 def _into_batch(x):
     return None if x is None else x.flatten(0, 1)
 

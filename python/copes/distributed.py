@@ -1,7 +1,9 @@
-"""Attention over a cache that lies on several devices, by torch.distributed.
+"""Attention over a cache, and softmax over a sequence, that lie on several devices, by torch.distributed.
 
     tpa_decode       copes.tpa_decode of a cache sharded along its tokens
     attention_merge  copes.attention_merge of shares that each are a rank's
+    softmax          copes.act's, along an axis of which each rank has a share
+    lrpe_rotate, lrpe_cosine  copes.lrpe_rotate and lrpe_cosine after softmax over a sequence sharded along its tokens
 
 The group is a ProcessGroup, or a DeviceMesh of one dimension (mesh["name"]). Each rank computes on its share, and
 what ranks exchange are outputs and their log sum exp, never keys:
@@ -27,27 +29,15 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from . import _functions
-from ._distributed_check import FAILED, agree, all_gather, head_range, places, size
+from ._distributed_check import FAILED, agree, head_range, places, size
+from ._distributed_exchange import done, gather, group_of
+from ._distributed_softmax import lrpe_cosine, lrpe_rotate, softmax
 from ._merge import attention_merge as _merge
 
-__all__ = ["attention_merge", "head_range", "tpa_decode"]
+__all__ = ["attention_merge", "head_range", "lrpe_cosine", "lrpe_rotate", "softmax", "tpa_decode"]
 
 Exchange = Literal["auto", "gather", "heads"]
 Shards = Literal["contiguous", "interleaved"]
-
-
-def _group_of(group: dist.ProcessGroup | DeviceMesh | None) -> dist.ProcessGroup:
-    if isinstance(group, DeviceMesh):
-        if group.ndim != 1:
-            raise ValueError(f"group is a mesh of {group.ndim} dimensions; it must have 1: mesh[name]")
-        return group.get_group()
-    return dist.distributed_c10d._get_default_group() if group is None else group
-
-
-def _gather(x: Tensor, group) -> tuple[Tensor, dist.Work]:
-    """(W, *x.shape), once the work is done."""
-    shares = x.new_empty((dist.get_world_size(group), *x.shape))
-    return shares, all_gather(shares, x.contiguous(), group, async_op=True)
 
 
 def _to_owners(x: Tensor, group) -> tuple[Tensor, dist.Work]:
@@ -75,17 +65,11 @@ def _all_heads(x: Tensor, heads: int, group) -> Tensor:
     world = dist.get_world_size(group)
     lengths = [len(head_range(heads, each, world)) for each in range(world)]
     if lengths[-1] == lengths[0]:
-        return _done(_gather(x, group)).flatten(0, 1)
+        return done(gather(x, group)).flatten(0, 1)
     padded = x.new_empty((lengths[0], *x.shape[1:]))
     padded[: len(x)] = x
-    every = _done(_gather(padded, group))
+    every = done(gather(padded, group))
     return torch.cat([each[:length] for each, length in zip(every, lengths)])
-
-
-def _done(pending: tuple[Tensor, dist.Work]) -> Tensor:
-    """The tensor, for what is enqueued on the current stream after this."""
-    pending[1].wait()
-    return pending[0]
 
 
 class _Gathered(torch.autograd.Function):
@@ -94,7 +78,7 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx, group, *shares):
         ctx.rank = dist.get_rank(group)
-        return tuple(map(_done, [_gather(x, group) for x in shares]))
+        return tuple(map(done, [gather(x, group) for x in shares]))
 
     @staticmethod
     def backward(ctx, *grads):
@@ -123,11 +107,11 @@ class _Exchanged(torch.autograd.Function):
     @staticmethod
     def forward(ctx, group, *shares):
         ctx.group, ctx.heads = group, shares[0].shape[0]
-        return tuple(map(_done, [_to_owners(x, group) for x in shares]))
+        return tuple(map(done, [_to_owners(x, group) for x in shares]))
 
     @staticmethod
     def backward(ctx, *grads):
-        return None, *map(_done, [_from_owners(grad, ctx.heads, ctx.group) for grad in grads])
+        return None, *map(done, [_from_owners(grad, ctx.heads, ctx.group) for grad in grads])
 
 
 def _merge_gathered(o, lse, group, base):
@@ -184,7 +168,7 @@ def attention_merge(
 
     Returns o, or (o, lse), of all heads or with exchange="heads" of the rank's own. Gradients are of the sum of all
     ranks' losses: where every rank has all heads and the same loss, that is W times it."""
-    group = _group_of(group)
+    group = group_of(group)
     if check:
         agree(group, (o, lse), dict(exchange=exchange, base=base, **_sizes("BNHE", o)))
     return _exchange(o, lse, group, exchange, base, return_lse)
@@ -226,7 +210,7 @@ def tpa_decode(
     check     compare the ranks' arguments first
 
     Returns o, or (o, lse), of all heads or with exchange="heads" of the rank's own. No gradient."""
-    group = _group_of(group)
+    group = group_of(group)
     scales = dict(scale=scale, scale_q=scale_q, scale_k=scale_k, scale_v=scale_v)
     described = dict(
         exchange=exchange,

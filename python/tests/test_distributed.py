@@ -237,3 +237,92 @@ def test_over_gloo(tmp_path, world):
 @pytest.mark.skipif(not dist.is_available(), reason="this PyTorch has no torch.distributed")
 def test_a_rank_that_fails(tmp_path):
     run(tmp_path, 3, failing)
+
+
+# ---- softmax over a sequence -----------------------------------------------------------------------------------------
+
+
+def tokens_of(order, rank, world):
+    """Which tokens of all a rank has."""
+    if order == "zigzag":
+        return torch.cat([torch.arange(4) + 4 * chunk for chunk in (rank, 2 * world - 1 - rank)])
+    return torch.arange(100)[pieces("contiguous", world)[rank]]
+
+
+def close(result, expected, dtype):
+    unit = 2**-7 if dtype == torch.bfloat16 else 1e-5 if dtype == torch.float32 else 1e-11
+    torch.testing.assert_close(result.double(), expected.double(), rtol=unit, atol=unit)
+
+
+def encode_share(rank, world, name, order, dtype, heads):
+    torch.manual_seed(2)
+    total = 8 * world if order == "zigzag" else sum(LENGTHS[:world])
+    shape = (2, total, 8) if heads is None else (2, total, heads, 8)
+    x, theta = torch.randn(shape, dtype=torch.float64).to(dtype), torch.rand(heads or 1, 8 if name == "lrpe_cosine" else 4)
+    offsets = torch.tensor([5, 1000])
+    whole = [each.clone().requires_grad_() for each in (x.double(), theta)]
+    expected = getattr(copes, name)(*whole, act="softmax", dim=1, offsets=offsets, offset=3)
+    slope = torch.randn(expected.shape, dtype=torch.float64).to(dtype)
+    expected.backward(slope.double())
+    tokens = tokens_of(order, rank, world)
+    own = [each.clone().requires_grad_() for each in (x[:, tokens], theta)]
+    made = getattr(copes.distributed, name)(*own, order=order, offsets=offsets, offset=3)
+    close(made, expected[:, tokens], dtype)
+    made.backward(slope[:, tokens])
+    close(own[0].grad, whole[0].grad[:, tokens], dtype)
+    dist.all_reduce(own[1].grad)
+    torch.testing.assert_close(own[1].grad.double(), whole[1].grad.double(), rtol=1e-2, atol=0.1)
+
+
+def encode_all(rank, world):
+    for name in ("lrpe_rotate", "lrpe_cosine"):
+        for order in ("contiguous", "zigzag"):
+            for dtype, heads in ((torch.float32, 3), (torch.bfloat16, 2), (torch.float64, None)):
+                encode_share(rank, world, name, order, dtype, heads)
+
+
+def softmax_all(rank, world):
+    for dim in (0, 1, -1):
+        torch.manual_seed(3)
+        shape = [3, 4, 5]
+        shape[dim] = sum(LENGTHS[:world])
+        x = torch.randn(shape, dtype=torch.float64)
+        x.select(dim, 0)[0] = -torch.inf
+        slope, tokens = torch.randn_like(x), pieces("contiguous", world)[rank]
+        whole = x.clone().requires_grad_()
+        whole.softmax(dim).backward(slope)
+        own = x.narrow(dim, tokens.start, tokens.stop - tokens.start).clone().requires_grad_()
+        made = copes.distributed.softmax(own, dim)
+        close(made, whole.softmax(dim).narrow(dim, tokens.start, tokens.stop - tokens.start), torch.float64)
+        made.backward(slope.narrow(dim, tokens.start, tokens.stop - tokens.start))
+        close(own.grad, whole.grad.narrow(dim, tokens.start, tokens.stop - tokens.start), torch.float64)
+
+
+def softmax_of_copies(rank, world):
+    """Ranks with the same share have the same bits, of the result and of the gradient."""
+    torch.manual_seed(4)
+    x = torch.randn(2, 6, 2, 8).requires_grad_()
+    positions = torch.arange(6)
+    o = copes.distributed.lrpe_rotate(x, torch.rand(2, 4), positions=positions)
+    o.backward(torch.randn_like(o))
+    assert same_everywhere(o.detach()) and same_everywhere(x.grad)
+
+
+def softmax_refused(rank, world):
+    x, theta = torch.randn(2, 5 + rank, 2, 8), torch.rand(1, 4)
+    with pytest.raises(ValueError, match="in zigzag order all must have as many"):
+        copes.distributed.lrpe_rotate(x, theta, order="zigzag")
+    with pytest.raises(ValueError, match="order differs between ranks"):
+        copes.distributed.lrpe_rotate(x, theta, order="zigzag" if rank == 1 else "contiguous")
+    with pytest.raises(ValueError, match="H differs between ranks"):
+        copes.distributed.lrpe_rotate(torch.randn(2, 5, 2 + rank, 8), theta)
+    with pytest.raises(ValueError, match="differs between ranks"):
+        copes.distributed.softmax(torch.randn(2, 5, 2 + rank), 1)
+    with pytest.raises(ValueError, match="a tensor's rank is wrong|may not pass"):
+        copes.distributed.lrpe_rotate(torch.randn(2, 5), theta)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("task", [encode_all, softmax_all, softmax_of_copies, softmax_refused])
+def test_softmax(tmp_path, world, task):
+    run(tmp_path, world, task)
