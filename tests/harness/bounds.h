@@ -15,6 +15,9 @@
  *                What is common to the terms comes to as much of the magnitude. 1e-6 is 17 of 2^-24
  *   by row       softmax, alone or in lrpe: 1e-6 (f64: 1e-14) of the largest term in the softmax's row; forward that is
  *                the largest output, backward the largest of o g and of o times the size of sum(o g)
+ *   shares       a softmax of a given lse: y counts |x - lse| times itself where that is above 1, as its exponent is off by as much;
+ *                below the smallest normal number it may be 0. delta: as grad_theta, of the sizes of its terms y g, each that of
+ *                the smallest normal number at least
  *   attention    tpa_decode: 1e-6 (f64: 1e-14) of the largest size of an output of the (batch, token, head); f16 and bf16:
  *                2 ulp of the storage type there. The terms of an output are its keys'; tests/oracle/tpa.c has what a sum
  *                of ranks counts for in them. A key's weight is as far off as its score: a score whose size is above 1
