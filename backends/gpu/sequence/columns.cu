@@ -92,7 +92,7 @@ DEVICE void for_tokens(const slab_thread<T, V, E, R, ANYWHERE> &s, Take take, Cl
     }
 }
 
-/* `apart`: of the first pass alone, where a lse that is given is no reference that columns are merged by: it may be infinite. */
+/* `apart`: of the first pass alone. Backward its lse is given, but no reference that columns are merged by, as it may be infinite. */
 template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
 DEVICE void read_columns(bool apart, const slab_thread<T, V, E, R, ANYWHERE> &s, column (&columns)[COLUMNS])
 {
@@ -101,7 +101,7 @@ DEVICE void read_columns(bool apart, const slab_thread<T, V, E, R, ANYWHERE> &s,
     for (int i = 0; i < COLUMNS; i++)
         open[i].reference = s.kept && s.at.plain[i / V] >= 0 ? read_scalar(s.lse_of(i)) : -FLT_MAX;
     const auto add = [&](const auto &, int, const auto &values, const auto &gradients) {
-        add_batch<R>(open, values, gradients, s.kept);
+        add_batch<R>(open, values, gradients, (apart && R == role::backward) || s.kept);
     };
     for_tokens(s, add, [&] {
 #pragma unroll
