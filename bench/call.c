@@ -30,13 +30,30 @@ static void store_heads_first(bench_tensor *tensor)
     tensor->view.strides = tensor->strides;
 }
 
+static check_type wide_of(const bench_case *c)
+{
+    return c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
+}
+
+/* What the second pass of a softmax in shares is given. */
+static DLTensor *add_sums(bench_call *call, const bench_case *c, int rank, const int64_t *shape)
+{
+    if (c->pass != BENCH_PASS_SECOND)
+        return NULL;
+    bench_tensor *added = bench_call_add(call, wide_of(c), rank, shape);
+    added->fill = c->backward ? BENCH_RANDOM : BENCH_LSE;
+    return &added->view;
+}
+
 static void plan_act(bench_call *call, const bench_case *c)
 {
     const int64_t shape[4] = {c->batch, c->head, c->n, c->dim};
+    const int64_t sums[4] = {c->batch, c->head, c->over_tokens ? 1 : c->n, c->over_tokens ? c->dim : 1};
     call->op = (copes_op){.kind = c->backward ? COPES_ACT_BACKWARD : COPES_ACT_FORWARD,
                           .act = {.act = c->act, .dim = c->over_tokens ? -2 : -1}};
     if (!c->backward) {
         call->args.act_forward.x = &bench_call_add(call, c->type, 4, shape)->view;
+        call->args.act_forward.lse_all = add_sums(call, c, 4, sums);
         return;
     }
     if (c->act == COPES_ACT_SOFTMAX)
@@ -44,6 +61,7 @@ static void plan_act(bench_call *call, const bench_case *c)
     else if (c->act != COPES_ACT_NONE)
         call->args.act_backward.x = &bench_call_add(call, c->type, 4, shape)->view;
     call->args.act_backward.grad_o = &bench_call_add(call, c->type, 4, shape)->view;
+    call->args.act_backward.delta_all = add_sums(call, c, 4, sums);
 }
 
 static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
@@ -69,9 +87,11 @@ static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
         added->fill = BENCH_POSITIONS;
         *(c->backward ? &call->args.lrpe_backward.positions : &call->args.lrpe_forward.positions) = &added->view;
     }
+    DLTensor *const all = add_sums(call, c, 3, lse);
+    *(c->backward ? &call->args.lrpe_backward.delta_all : &call->args.lrpe_forward.lse_all) = all;
     if (!c->backward || !c->over_tokens)
         return;
-    added = bench_call_add(call, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32, 3, lse);
+    added = bench_call_add(call, wide_of(c), 3, lse);
     added->fill = BENCH_LSE;
     call->args.lrpe_backward.lse = &added->view;
 }
@@ -117,7 +137,7 @@ static void plan_tpa(bench_call *call, const bench_case *c)
 static void plan_merge(bench_call *call, const bench_case *c)
 {
     const int64_t shape[5] = {c->shares, c->batch, c->n, c->head, c->dim};
-    const check_type wide = c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
+    const check_type wide = wide_of(c);
     copes_attention_merge_backward_slots *args = &call->args.attention_merge_backward;
     call->op.kind = c->backward ? COPES_ATTENTION_MERGE_BACKWARD : COPES_ATTENTION_MERGE_FORWARD;
     args->o_shares = &bench_call_add(call, c->type, 5, shape)->view;
@@ -165,12 +185,20 @@ static void put_in_place(bench_call *call)
             ((bench_tensor *)call->args.out[i])->replaces = call->args.in[info->out[i]->replaces - 1];
 }
 
-/* Outputs of one tensor, and theta's gradient. */
+/* Outputs of one tensor, and theta's gradient; or a share's sums in their place. */
 static void add_outputs(bench_call *call, const bench_case *c)
 {
+    if (c->pass == BENCH_PASS_FIRST) {
+        DLTensor *const sums = bench_call_output(call, wide_of(c));
+        if (c->op == BENCH_ACT)
+            *(c->backward ? &call->args.act_backward.delta : &call->args.act_forward.lse) = sums;
+        else
+            *(c->backward ? &call->args.lrpe_backward.delta : &call->args.lrpe_forward.lse) = sums;
+        return;
+    }
     call->args.out[0] = bench_call_output(call, c->type);
     if (c->grad_theta)
-        call->args.lrpe_backward.grad_theta = bench_call_output(call, c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32);
+        call->args.lrpe_backward.grad_theta = bench_call_output(call, wide_of(c));
 }
 
 /* Outputs are described by the library. */

@@ -57,6 +57,7 @@ bool bench_operator_takes(bench_operator op, const bench_wish *wish, const char 
                  {"positions", wish->positions, ROTATE | COSINE | QK},
                  {"in-place", wish->in_place, ROTATE | QK},
                  {"act", wish->act >= 0, ACT | ROTATE | COSINE | GRIDS},
+                 {"pass", wish->pass != BENCH_PASS_BOTH, ACT | ROTATE | COSINE},
                  {"kv-head", wish->kv_head > 0, QK},
                  {"norm", wish->norm >= 0, QK},
                  {"cache", wish->cache >= 0, QK},
@@ -80,6 +81,7 @@ static int softmax_dim(const bench_case *c)
 
 static void activation_text(const bench_case *c, char *text, size_t size)
 {
+    static const char *const passes[] = {"", "-pass_first", "-pass_second"};
     const bool silent =
         c->op == BENCH_TPA || c->op == BENCH_MERGE || (c->op == BENCH_MD_COSINE && c->act == COPES_ACT_NONE);
     if (c->op == BENCH_QK)
@@ -87,7 +89,7 @@ static void activation_text(const bench_case *c, char *text, size_t size)
     else if (silent)
         text[0] = '\0';
     else if (c->act == COPES_ACT_SOFTMAX)
-        snprintf(text, size, "-act_softmax-dim_%d", softmax_dim(c));
+        snprintf(text, size, "-act_softmax-dim_%d%s", softmax_dim(c), passes[c->pass]);
     else
         snprintf(text, size, "-act_%s", bench_act_name(c->act));
 }

@@ -26,11 +26,15 @@ typedef enum bench_norm { BENCH_NORM_NONE, BENCH_NORM_HEAD, BENCH_NORM_ALL_HEADS
 /* What qk_norm_rope writes keys and values to: no cache, one of the tensors' type, or one of float8. */
 typedef enum bench_cache { BENCH_CACHE_NONE, BENCH_CACHE_SAME, BENCH_CACHE_FLOAT8 } bench_cache;
 
+/* Of softmax whose axis lies in shares: the sums of one alone, or its result from those of all. */
+typedef enum bench_pass { BENCH_PASS_BOTH, BENCH_PASS_FIRST, BENCH_PASS_SECOND } bench_pass;
+
 typedef struct bench_case {
     bench_operator op;
     bool backward;
     copes_act act;
     bool over_tokens; /* softmax's axis: the sequence; else the features */
+    bench_pass pass;
     int32_t grid_rank;
     int64_t grid[COPES_MAX_GRID];
     bool one_theta;  /* for all heads */
@@ -63,6 +67,7 @@ typedef struct bench_wish {
     int64_t grid[COPES_MAX_GRID];
     int grid_rank;
     int32_t act, norm, cache;
+    bench_pass pass;
     check_type type;
     bool quick, one_theta, positions, in_place, grad_theta, grad_weights;
 } bench_wish;

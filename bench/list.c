@@ -53,6 +53,12 @@ static void add_modes(bench_list *list, const bench_wish *wish, bench_case c, in
         add_lengths(list, wish, c, first, last, quick);
 }
 
+/* May softmax lie in shares? In the encodings over the sequence. */
+static bool has_passes(const bench_case *c)
+{
+    return c->act == COPES_ACT_SOFTMAX && (c->op == BENCH_ACT || c->over_tokens);
+}
+
 /* The activations of the published tables. */
 static bool is_default(const bench_wish *wish, bench_operator op, copes_act act, bool over_tokens)
 {
@@ -69,7 +75,10 @@ static void add_activations(bench_list *list, const bench_wish *wish, bench_case
     for (int i = COPES_ACT_NONE; i <= COPES_ACT_SOFTMAX + 1; i++) {
         c.over_tokens = i > COPES_ACT_SOFTMAX;
         c.act = c.over_tokens ? COPES_ACT_SOFTMAX : (copes_act)i;
-        if (wish->act >= 0 ? wish->act == (int32_t)c.act : is_default(wish, c.op, c.act, c.over_tokens))
+        const bool wanted = c.pass != BENCH_PASS_BOTH ? has_passes(&c)
+                            : wish->act >= 0          ? wish->act == (int32_t)c.act
+                                                      : is_default(wish, c.op, c.act, c.over_tokens);
+        if (wanted)
             add_modes(list, wish, c, first, last, quick);
     }
 }
@@ -134,6 +143,7 @@ void bench_list_make(bench_list *list, const bench_wish *wish)
                         .dim = wish->dim > 0 ? wish->dim : 128,
                         .prefix = wish->prefix > 0 ? wish->prefix : 0,
                         .grid_rank = wish->grid_rank,
+                        .pass = wish->pass,
                         .one_theta = wish->one_theta,
                         .positions = wish->positions,
                         .in_place = wish->in_place,

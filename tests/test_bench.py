@@ -21,7 +21,9 @@ def moved_mib(case):
     if case["op"] == "attention_merge":  # once and twice o_shares, with an lse of 4 bytes for dim features of 2
         return elements * (2 + 4 / case["dim"]) * (1 + case["shares"] * (2 if case["mode"] == "backward" else 1)) / 2**20
     saved = case["mode"] == "backward" and case["act"] != "none"
-    return elements * (2 + saved + ("cosine" in case["op"])) * 2 / 2**20
+    written = 0 if case.get("pass") == "first" else 1 + ("cosine" in case["op"] and case["mode"] == "forward")
+    read = 1 + saved + ("cosine" in case["op"] and case["mode"] == "backward")
+    return elements * (read + written) * 2 / 2**20
 
 
 def moved_by_qk(case, size=2):
@@ -97,6 +99,21 @@ class Bench(CommandTest):
                    keys("fwd", "head", "-cache_f8"), keys("bwd", "none", ""), keys("bwd", "head", ""),
                    keys("bwd", "head", "-grad_weights")}
         self.assertEqual(tables, wanted)
+
+    def test_softmax_in_shares(self):
+        """Each pass, and the bytes that go with it: one number a column is little."""
+        shape = ("act", "lrpe_rotate", "lrpe_cosine", "--n", "512", "--batch", "1", "--head", "2", "--dim", "256")
+        for flag in ("first", "second"):
+            _, cases = self.bench(*shape, "--pass", flag)
+            self.assertEqual([(c["op"], c["axis"], c["mode"]) for c in cases],
+                             [(op, axis, mode)
+                              for op, axis in (("act", "features"), ("act", "sequence"), ("lrpe_rotate", "sequence"),
+                                               ("lrpe_cosine", "sequence"))
+                              for mode in ("forward", "backward")])
+            for c in cases:
+                self.assertEqual(c["pass"], flag)
+                self.assertIn(f"-pass_{flag}-", c["name"])
+                self.assertLess(abs(c["mib"] - moved_mib(c)), 0.02 * c["mib"], c["name"])
 
     def test_qk_norm_rope(self):
         """Each flag, and the bytes that go with it."""
@@ -207,6 +224,11 @@ class Bench(CommandTest):
         usage("--grad-theta is of the backward, and --mode is forward", "--grad-theta", "--mode", "forward")
         usage("tpa_decode takes no --act", "tpa_decode", "--act", "relu")
         usage("tpa_decode has no backward", "tpa_decode", "--mode", "backward")
+        usage("md_lrpe_cosine takes no --pass", "md_lrpe_cosine", "--pass", "first")
+        usage(r'--pass is "both"; it must be one of first\|second', "act", "--pass", "both")
+        usage("--pass is of softmax, and --act is another", "act", "--pass", "first", "--act", "silu")
+        usage("--pass and --in-place exclude each other", "lrpe_rotate", "--pass", "first", "--in-place")
+        usage("--pass first and --grad-theta exclude each other", "lrpe_rotate", "--pass", "first", "--grad-theta")
         usage("tpa_decode takes no --shares", "tpa_decode", "--shares", "4")
         usage('--shares is "0"; .*', "attention_merge", "--shares", "0")
         usage("lrpe_rotate takes no --kv-head", "lrpe_rotate", "--kv-head", "4")

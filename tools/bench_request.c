@@ -14,6 +14,7 @@ const char bench_request_help[] =
     "  --batch B --head H --dim D       default 12, 12, 128; tpa_decode 8 and 32, 32, 128\n"
     "  --dtype f64|f32|f16|bf16         default bf16\n"
     "  --act none|relu|sigmoid|silu|softmax   only this one; softmax over the features and over the tokens\n"
+    "  --pass first|second              of softmax whose axis lies in shares: the sums of one, or the result from those of all\n"
     "  --ranks RQ,RK,RV                 of tpa_decode's queries, keys and values; default 16,1,1\n"
     "  --grid N[,N...]                  a position grid, in place of --n\n"
     "  --prefix L                       tokens before the grid; default 0, and 10 for md_lrpe_cosine\n"
@@ -56,6 +57,15 @@ static bool read_mode(arguments *walk, bench_wish *wish)
         return false;
     wish->forward = mode != 1;
     wish->backward = mode != 0;
+    return true;
+}
+
+static bool read_pass(arguments *walk, bench_wish *wish)
+{
+    int32_t second;
+    if (!arguments_choice(walk, "first|second", &second))
+        return false;
+    wish->pass = second ? BENCH_PASS_SECOND : BENCH_PASS_FIRST;
     return true;
 }
 
@@ -116,6 +126,8 @@ static bool read_flag(arguments *walk, bench_request *r)
         return read_dtype(walk, wish);
     if (strcmp(walk->flag, "act") == 0)
         return arguments_choice(walk, "none|relu|sigmoid|silu|softmax", &wish->act);
+    if (strcmp(walk->flag, "pass") == 0)
+        return read_pass(walk, wish);
     if (strcmp(walk->flag, "norm") == 0)
         return arguments_choice(walk, "none|head|all_heads", &wish->norm);
     if (strcmp(walk->flag, "cache") == 0)
@@ -156,6 +168,10 @@ static bool check_pairs(const bench_wish *wish)
         {wish->positions && wish->grid_rank > 0, "--positions and --grid exclude each other"},
         {wish->positions && wish->prefix >= 0, "--positions and --prefix exclude each other"},
         {wish->in_place && wish->act > 0, "--in-place takes no activation, which would change what is timed again"},
+        {wish->pass != BENCH_PASS_BOTH && wish->act >= 0 && wish->act != COPES_ACT_SOFTMAX,
+         "--pass is of softmax, and --act is another"},
+        {wish->pass != BENCH_PASS_BOTH && wish->in_place, "--pass and --in-place exclude each other"},
+        {wish->pass == BENCH_PASS_FIRST && wish->grad_theta, "--pass first and --grad-theta exclude each other"},
         {wish->grad_theta && !wish->backward, "--grad-theta is of the backward, and --mode is forward"},
         {wish->wanted[BENCH_TPA] && !wish->forward, "tpa_decode has no backward"},
         {wish->grad_weights && !wish->backward, "--grad-weights is of the backward, and --mode is forward"},

@@ -100,7 +100,13 @@ tools=()
 "$copes" devices
 check "${tools[@]}"
 test_gpu
-begin bench "$copes" bench --device "$device" $quick --json "$out/bench.json"
+bench() { # one after the other
+    "$copes" bench --device "$device" $quick --json "$out/bench.json"
+    for pass in first second; do # of a softmax in shares, of which each device has one
+        "$copes" bench --device "$device" --pass "$pass" --n 8192 --json "$out/bench_$pass.json"
+    done
+}
+begin bench bench
 finish bench
 cat "$out/bench.txt"
 printf '%d failed\n' "$failed"

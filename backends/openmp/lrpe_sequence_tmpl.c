@@ -1,8 +1,8 @@
 /* lrpe behind a softmax over the sequence. A column of N tokens must be read before any of it is written, so a task is
  * a head of a few batch entries: the first pass keeps each column's maximum, sum and, backward, its product with the
- * gradient, all online; the second writes. A share of the
- * tokens has one of the passes: the caller gets what it found, or gives what all shares did. Arithmetic binds, not memory: two exponentials an element and, for each pass
- * that turns, a sine and a cosine that the batch entries of a task share. */
+ * gradient, all online; the second writes. A share of the tokens has one of the passes: the caller gets what the first found, or
+ * gives what those of all shares did. Arithmetic binds, not memory: two exponentials an element and, for each pass that turns, a
+ * sine and a cosine that the batch entries of a task share. */
 #include "backends/openmp/columns.h"
 #include "backends/openmp/encode.h"
 #include "backends/openmp/template.h"
