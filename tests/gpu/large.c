@@ -15,23 +15,43 @@ static const bench_case large[] = {
     {.op = BENCH_ROTATE, .act = COPES_ACT_NONE, .batch = 1, .head = 2, .dim = 128, .n = 8400000, .type = CHECK_BF16},
     {.op = BENCH_ROTATE, .act = COPES_ACT_SILU, .batch = 2, .head = 2, .dim = 128, .n = 4200000, .type = CHECK_BF16},
     {.op = BENCH_ROTATE, .act = COPES_ACT_NONE, .batch = 1, .head = 2, .dim = 126, .n = 8600000, .type = CHECK_BF16},
+    {.op = BENCH_MERGE, .shares = 2, .batch = 1, .head = 2, .dim = 128, .n = 8400000, .type = CHECK_BF16},
+    {.op = BENCH_MERGE, .shares = 2, .batch = 1, .head = 2, .dim = 127, .n = 8500000, .type = CHECK_BF16},
+    {.op = BENCH_MERGE,
+     .backward = true,
+     .shares = 2,
+     .batch = 1,
+     .head = 2,
+     .dim = 33,
+     .n = 33600000,
+     .type = CHECK_BF16},
 };
 enum { LARGE = sizeof large / sizeof large[0], TAIL = 5 }; /* tokens */
 
-/* Lets a tensor of the call begin at its last head or batch entry's last tokens, and be that much alone. */
-static void keep_tail(bench_tensor *tensor, int tokens_axis)
+/* Of attention_merge an lse lacks the features. */
+static int tokens_axis(bench_operator op, const bench_tensor *tensor)
 {
-    if (tensor->view.ndim != 4)
+    if (op == BENCH_MERGE)
+        return tensor->view.ndim - (tensor->type == CHECK_F32 ? 2 : 3);
+    return op == BENCH_ACT ? 2 : 1;
+}
+
+/* Lets a tensor of the call begin at its last head or batch entry's last tokens, and be that much alone; of attention_merge in
+ * every share. */
+static void keep_tail(bench_operator op, bench_tensor *tensor)
+{
+    const int last = tensor->view.ndim - 1, axis = tokens_axis(op, tensor);
+    if (last < 2)
         return;
-    int64_t strides[4] = {0, 0, 0, 1}, skipped = 0;
-    for (int i = 2; i >= 0; i--)
-        strides[i] = strides[i + 1] * tensor->shape[i + 1];
-    for (int i = 0; i < 3; i++) {
-        const int64_t kept = i == tokens_axis ? TAIL : i == 0 || tokens_axis == 2 ? 1 : tensor->shape[i];
-        skipped += (tensor->shape[i] - kept) * strides[i];
+    int64_t skipped = 0;
+    tensor->strides[last] = 1;
+    for (int i = last; i > 0; i--)
+        tensor->strides[i - 1] = tensor->strides[i] * tensor->shape[i];
+    for (int i = 0; i <= axis; i++) {
+        const int64_t kept = i == axis ? TAIL : op == BENCH_MERGE ? tensor->shape[i] : 1;
+        skipped += (tensor->shape[i] - kept) * tensor->strides[i];
         tensor->shape[i] = kept;
     }
-    memcpy(tensor->strides, strides, sizeof strides);
     tensor->view.strides = tensor->strides;
     tensor->view.data = (char *)tensor->view.data + skipped * check_type_of(tensor->type)->size;
 }
@@ -39,32 +59,33 @@ static void keep_tail(bench_tensor *tensor, int tokens_axis)
 START_TEST(indices_pass_31_bits)
 {
     lane l = {.stream = NULL};
-    const int axis = large[_i].op == BENCH_ACT ? 2 : 1;
+    const bench_operator op = large[_i].op;
     open_lane(&l, &large[_i]);
     run(&l);
-    bench_tensor *output = &l.call.tensors[l.call.count - 1];
+    bench_tensor *output = (bench_tensor *)l.call.args.out[0];
     ck_assert_int_gt((int64_t)(output->bytes / 2), INT64_C(1) << 31);
     void *const whole = output->view.data;
     void *inputs[BENCH_TENSORS];
     for (int i = 0; i < l.call.count; i++) {
         inputs[i] = l.call.tensors[i].view.data;
-        keep_tail(&l.call.tensors[i], axis);
+        keep_tail(op, &l.call.tensors[i]);
     }
-    int64_t count = 1;
-    for (int i = 0; i < 4; i++)
+    int64_t count = 1; /* of the last batch entry, or share */
+    for (int i = 1; i < output->view.ndim; i++)
         count *= output->shape[i];
     const size_t bytes = (size_t)count * 2;
-    unsigned char *end = malloc(2 * bytes);
+    unsigned char *end = malloc(2 * bytes), *tail = output->view.data;
     ck_assert_ptr_nonnull(end);
+    tail += (size_t)(output->shape[0] - 1) * (size_t)output->strides[0] * 2;
     succeed(GPU(StreamSynchronize)(l.stream));
-    succeed(GPU(Memcpy)(end, output->view.data, bytes, GPU(MemcpyDeviceToHost)));
-    succeed(GPU(Memset)(output->view.data, 0x5a, bytes));
+    succeed(GPU(Memcpy)(end, tail, bytes, GPU(MemcpyDeviceToHost)));
+    succeed(GPU(Memset)(tail, 0x5a, bytes));
     succeed(GPU(DeviceSynchronize)()); /* the lane's stream does not wait for it */
-    if (axis == 1)
+    if (op == BENCH_ROTATE)
         l.call.op.lrpe.offset[0] = large[_i].n - TAIL;
     run(&l);
     succeed(GPU(StreamSynchronize)(l.stream));
-    succeed(GPU(Memcpy)(end + bytes, output->view.data, bytes, GPU(MemcpyDeviceToHost)));
+    succeed(GPU(Memcpy)(end + bytes, tail, bytes, GPU(MemcpyDeviceToHost)));
     ck_assert_int_eq(memcmp(end, end + bytes, bytes), 0);
     free(end);
     for (int i = 0; i < l.call.count; i++)
