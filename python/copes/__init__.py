@@ -37,16 +37,17 @@ from ._qk import qk_norm_rope
 if TYPE_CHECKING:
     from . import distributed as distributed
     from . import integrations as integrations
+    from . import jax as jax
     from . import layers as layers
     from . import nn as nn
     from ._tables import apply_rotary_transformers as apply_rotary_transformers
 else:
 
     def __getattr__(name):
-        """What needs PyTorch, loaded when it is first asked for."""
+        """What needs PyTorch or JAX, loaded when it is first asked for."""
         if name == "apply_rotary_transformers":
             return importlib.import_module("._tables", __name__).apply_rotary_transformers
-        if name in ("distributed", "integrations", "layers", "nn"):
+        if name in ("distributed", "integrations", "jax", "layers", "nn"):
             return importlib.import_module(f".{name}", __name__)
         raise AttributeError(f"module 'copes' has no attribute {name!r}")
 

@@ -3,10 +3,9 @@
 #include "python/ext/array.h"
 
 #include "python/ext/buffer.h"
+#include "python/ext/dtypes.h"
 
 #include <stdatomic.h>
-
-enum { DLPACK_BOOL = 6, DLPACK_FLOAT8_E4M3FN = 10 }; /* which headers of DLPack 0.6 lack */
 
 /* Of ml_dtypes, whose types are to NumPy voids, as structured types are: the class of the dtype tells. */
 typedef struct extension_dtype {
@@ -61,26 +60,22 @@ static int numpy_dtype(PyObject *object, const numpy_interface *from, const char
     if (known == 0) {
         PyObject *name = PyObject_GetAttrString(object, "dtype");
         if (name != NULL)
-            PyErr_Format(PyExc_TypeError,
-                         "%s has dtype %S; it must be float32, float16, bfloat16 or float64 (kv_len: int32; positions "
-                         "and offsets: int32, int64 or float32; slots: int64; caches also float8_e4m3fn or uint8), in "
-                         "native byte order",
-                         slot, name);
+            refuse_dtype(slot, name);
         Py_XDECREF(name);
     }
     return known == 1 ? 0 : -1;
 }
 
-static int too_many_dimensions(const char *slot, int rank)
+int array_refuse_rank(const char *slot, Py_ssize_t rank)
 {
-    PyErr_Format(PyExc_ValueError, "%s has rank %d; it must be at most %d", slot, rank, (int)COPES_MAX_RANK);
+    PyErr_Format(PyExc_ValueError, "%s has rank %zd; it must be at most %d", slot, rank, (int)COPES_MAX_RANK);
     return -1;
 }
 
 static int view_numpy_interface(PyObject *object, const numpy_interface *from, const char *slot, array *view)
 {
     if (from->nd > COPES_MAX_RANK)
-        return too_many_dimensions(slot, from->nd);
+        return array_refuse_rank(slot, from->nd);
     view->tensor = (DLTensor){.data = from->data,
                               .device = {kDLCPU, 0},
                               .ndim = from->nd,
@@ -239,7 +234,7 @@ int array_open(PyObject *object, const char *slot, array *view)
         return no_view(object, slot);
     if (api == NULL && view_dlpack(object, view) != 0)
         return PyErr_ExceptionMatches(PyExc_BufferError) ? no_view(object, slot) : -1;
-    return view->tensor.ndim <= COPES_MAX_RANK ? 0 : too_many_dimensions(slot, view->tensor.ndim);
+    return view->tensor.ndim <= COPES_MAX_RANK ? 0 : array_refuse_rank(slot, view->tensor.ndim);
 }
 
 void array_close(array *view)

@@ -22,4 +22,7 @@ int array_open(PyObject *object, const char *slot, array *view);
 int array_open_made(PyObject *object, const char *slot, array *view);
 void array_close(array *view);
 
+/* Sets the exception for more dimensions than the library has, and returns -1. */
+int array_refuse_rank(const char *slot, Py_ssize_t rank);
+
 #endif

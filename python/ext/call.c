@@ -26,7 +26,7 @@ typedef struct invocation {
     const framework *framework; /* that of the first input, and so of all */
 } invocation;
 
-static int raise_status(copes_status status)
+int call_status(copes_status status)
 {
     if (status == COPES_OK)
         return 0;
@@ -220,7 +220,7 @@ static int make_results(invocation *call, copes_args *wanted)
     }
     if (!any)
         return 0;
-    if (raise_status(copes_infer(&call->op, &described)) != 0)
+    if (call_status(copes_infer(&call->op, &described)) != 0)
         return -1;
     for (int i = 0; i < COPES_MAX_OUTPUTS; i++) {
         if (wanted->out[i] == NULL)
@@ -252,7 +252,7 @@ static PyObject *make_scratch(const invocation *call, size_t size)
 static int run_with_scratch(copes_context *context, const invocation *call, size_t size)
 {
     if (size == 0)
-        return raise_status(run_unlocked(context, call, NULL, 0));
+        return call_status(run_unlocked(context, call, NULL, 0));
     if (call->in[call->like].tensor.device.device_type == kDLCPU) {
         void *workspace = malloc(size);
         if (workspace == NULL) {
@@ -261,14 +261,14 @@ static int run_with_scratch(copes_context *context, const invocation *call, size
         }
         const copes_status status = run_unlocked(context, call, workspace, size);
         free(workspace);
-        return raise_status(status);
+        return call_status(status);
     }
     PyObject *object = make_scratch(call, size);
     array scratch = {0};
     int status = object != NULL ? array_open_made(object, "workspace", &scratch) : -1;
     if (status == 0) {
         char *memory = (char *)scratch.tensor.data + scratch.tensor.byte_offset;
-        status = raise_status(run_unlocked(context, call, memory, size));
+        status = call_status(run_unlocked(context, call, memory, size));
     }
     array_close(&scratch);
     Py_XDECREF(object);
@@ -281,9 +281,9 @@ static int run(invocation *call)
     copes_context *context;
     void *stream;
     size_t size;
-    if (raise_status(contexts_get(device, &context)) != 0 || framework_stream(call->framework, device, &stream) != 0 ||
-        raise_status(copes_context_set_stream(context, stream)) != 0 ||
-        raise_status(copes_workspace_size(context, &call->op, &call->args, &size)) != 0)
+    if (call_status(contexts_get(device, &context)) != 0 || framework_stream(call->framework, device, &stream) != 0 ||
+        call_status(copes_context_set_stream(context, stream)) != 0 ||
+        call_status(copes_workspace_size(context, &call->op, &call->args, &size)) != 0)
         return -1;
     return run_with_scratch(context, call, size);
 }

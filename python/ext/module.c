@@ -2,6 +2,10 @@
 #include "python/ext/buffer.h"
 #include "python/ext/call.h"
 #include "python/ext/frameworks.h"
+#include "python/ext/infer.h"
+#if COPES_PYTHON_XLA
+#include "python/ext/xla.h"
+#endif
 #include "tools/commands.h"
 #include <copes/copes.h>
 
@@ -92,9 +96,14 @@ static PyObject *command(PyObject *module, PyObject *arguments)
 static PyMethodDef methods[] =
     {{"run", (PyCFunction)(void (*)(void))call_run, METH_FASTCALL,
       "run(operator, *inputs, *outputs, *attributes): runs an operator, by its index in operators()."},
+     {"infer", (PyCFunction)(void (*)(void))infer_call, METH_FASTCALL,
+      "infer(operator, device_type, device_id, *inputs, *outputs, *attributes): what a call makes, of descriptions."},
      {"operators", operators, METH_NOARGS,
       "The operators: (name, inputs, outputs, attributes), in the order of run's arguments."},
      {"devices", devices, METH_NOARGS, "The devices found: (backend, id, summary)."},
+#if COPES_PYTHON_XLA
+     {"xla_handlers", xla_handlers, METH_NOARGS, "XLA's handlers of the operators, by its name of a platform."},
+#endif
 #if COPES_PYTHON_COMMAND
      {"command", command, METH_O, "Runs the copes command on a sequence of bytes and returns its exit status."},
 #endif
