@@ -107,10 +107,12 @@ def _vary(x, axes):
 
 def _description(shape, dtype, like):
     """Of a result, which differs between the devices of a shard_map as the operands do."""
+    if not _varying(like):
+        return jax.ShapeDtypeStruct(shape, dtype)
     kind = jax.typeof(like)
-    if hasattr(kind, "vma"):
-        return jax.ShapeDtypeStruct(shape, dtype, vma=kind.vma)
-    return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=kind.manual_axis_type)
+    sharding = jax.sharding.NamedSharding(kind.sharding.mesh, jax.P())
+    varying = {"vma": kind.vma} if hasattr(kind, "vma") else {"manual_axis_type": kind.manual_axis_type}
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding, **varying)
 
 
 def _pair(x):
@@ -136,11 +138,11 @@ def _function(what: Call):
     function = jax.custom_vjp(batched)
     refuse = functools.partial(_refuse_derivative, what.name)
     function.defvjp(refuse, refuse)
-    return function
+    return jax.jit(function, inline=True)
 
 
 def _refuse_derivative(name, *_):
-    raise NotImplementedError(f"{name}: it has no derivative")
+    raise NotImplementedError(f"{name}: it has no such derivative; operators have the first, in reverse mode, tpa_decode none")
 
 
 def _call(what, *arrays):

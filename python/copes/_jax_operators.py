@@ -49,7 +49,7 @@ def _differentiable(name, compute, backward, constants=None):
         return backward(attributes, [each is not None for each in needed], kept, *gradients)
 
     apply.defvjp(forward, back, symbolic_zeros=True)
-    return apply
+    return jax.jit(apply, static_argnums=0, inline=True)  # shard_map outside jit knows no symbolic zeros
 
 
 def _is_zero(gradient):

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax import Array
+from jax import Array, enable_x64
 from jax.typing import ArrayLike
 
 from . import _jax_operators as operators
 from ._functions import Act, Pairing
-from ._jax_call import call, check, register
+from ._jax_call import as_array, call, check, register
 from ._merge import LogBase
 from ._operators import ACT_FORWARD, LRPE_FORWARD, MERGE_FORWARD, QK_FORWARD, TPA_DECODE
 from ._qk import NormOver
@@ -157,15 +157,24 @@ def qk_norm_rope(
 ) -> Any:
     """copes.qk_norm_rope; but the caches, where they are given, are returned after q_out and k_out, as the new ones. They take
     no memory of their own where the program does not use the old ones again and, if they are its arguments, they are
-    donated."""
+    donated. slots may be int32."""
     _refuse_no_rotary_dim(rotary_dim)
-    inputs = (q, k, theta, positions, offsets, wq, wk, v, slots, k_scale, v_scale)
+    inputs = (q, k, theta, positions, offsets, wq, wk, v, _wide(slots), k_scale, v_scale)
     rotation = (grid, offset, prefix, suffix, sections, rotary_dim, rotary_begin, amplitude, inverse, pad_theta)
     attributes = (pairing, *rotation, eps, weight_offset, norm_over, round_between)
     return_k = k is not None and return_k
     arrays, attributes = check(QK_FORWARD, inputs, (True, return_k, k_cache, v_cache), attributes)
     results = operators.qk_norm_rope((attributes, return_k), *arrays)
     return tuple(results) if len(results) > 1 else results[0]
+
+
+def _wide(slots):
+    """int32 as int64, which programs without jax_enable_x64 cannot write down."""
+    slots = as_array("slots", slots)
+    if slots is None or slots.dtype != "int32":
+        return slots
+    with enable_x64(True):
+        return slots.astype("int64")
 
 
 def tpa_decode(

@@ -101,17 +101,16 @@ static int set_double(const copes_attribute_info *info, PyObject *value, void *t
     return 0;
 }
 
-/* A number stands for a list of one. */
+/* A number stands for a list of one, as does an array of rank 0, which says that it is a sequence. */
 static int set_list(const copes_attribute_info *info, PyObject *value, copes_op *op, int64_t *to)
 {
-    if (!PySequence_Check(value)) {
+    const Py_ssize_t length = PySequence_Check(value) ? PySequence_Size(value) : -1;
+    if (length < 0) {
+        PyErr_Clear();
         if (info->rank_offset >= 0)
             *(int32_t *)((char *)op + info->rank_offset) = 1;
         return read_int64(info, value, to);
     }
-    const Py_ssize_t length = PySequence_Size(value);
-    if (length < 0)
-        return -1;
     if (length > info->count) {
         PyErr_Format(PyExc_ValueError, "%s has %zd numbers; it must have at most %d", info->name, length,
                      (int)info->count);

@@ -202,14 +202,16 @@ static XLA_FFI_Error *execute(const XLA_FFI_CallFrame *frame, DLDeviceType type)
     return error != NULL ? error : run(&call);
 }
 
-/* XLA asks what a handler is before it calls it. */
+/* XLA asks what a handler is before it calls it, and refuses one of a newer interface than its own. Of that nothing is used
+ * here but what has been there since the first that any XLA still takes, so that it is told its own version. */
 static XLA_FFI_Error *handle(const XLA_FFI_CallFrame *frame, DLDeviceType type)
 {
     if (frame->extension_start == NULL || frame->extension_start->type != XLA_FFI_Extension_Metadata)
         return execute(frame, type);
     XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)(void *)frame->extension_start)->metadata;
+    const int minor = frame->api != NULL ? frame->api->api_version.minor_version : XLA_FFI_API_MINOR;
     metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+    metadata->api_version.minor_version = minor < XLA_FFI_API_MINOR ? minor : XLA_FFI_API_MINOR;
     metadata->traits = type != kDLCPU ? XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE : 0;
     return NULL;
 }
