@@ -1,9 +1,13 @@
 """Fixtures: every test that takes `device` runs on the CPU, and on a GPU where PyTorch finds one."""
 
 import importlib.util
+import os
 
 import pytest
 import torch
+
+# JAX reads it when it is first used, in whichever test that is.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
 
 # timm and transformers import torchvision where it is. PyPI's is built for PyTorch with CUDA: beside PyTorch for the CPU its
 # library does not load, and without these operators, which no test calls, the package cannot be imported.
