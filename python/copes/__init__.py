@@ -18,7 +18,8 @@ float64; arithmetic is in float32 (float64 for float64), rounded once. Angles ar
 PyTorch: the operators are torch.ops.copes.*, with derivatives in both modes, under torch.compile, torch.func, autocast
 and CUDA graphs, on the current stream; copes.nn has layers, copes.distributed what several devices share, and
 copes.integrations.transformers.use makes a model turn by copes. CuPy's arrays are used on CuPy's current stream. Others
-come and go through DLPack; where their arrays cannot be written to (JAX), `out` is refused.
+come and go through DLPack; where their arrays cannot be written to (JAX), `out` is refused. copes.jax has the operators for
+JAX's programs: under jit, grad, vmap and shard_map.
 
 Wrong arguments raise ValueError or TypeError, a failing device RuntimeError, before anything is written, and the
 message names the argument, what it was and what it must be."""

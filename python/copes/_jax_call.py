@@ -21,6 +21,10 @@ CACHES = ("k_cache", "v_cache")  # outputs that exist before the call
 _DEVICE_TYPES = {"cpu": 1, "cuda": 2, "hip": 10}  # DLPack's
 
 
+if not hasattr(jax, "enable_x64"):
+    raise ImportError(f"copes.jax needs JAX 0.8 or newer; this is {jax.__version__}")
+
+
 def register() -> None:
     if not hasattr(_copes, "xla_handlers"):
         raise ImportError(
@@ -142,7 +146,9 @@ def _function(what: Call):
 
 
 def _refuse_derivative(name, *_):
-    raise NotImplementedError(f"{name}: it has no such derivative; operators have the first, in reverse mode, tpa_decode none")
+    raise NotImplementedError(
+        f"{name}: it has no such derivative; operators have the first, in reverse mode, tpa_decode none"
+    )
 
 
 def _call(what, *arrays):

@@ -45,7 +45,8 @@ def _call_for_each(again, what, batched, arrays):
 def _mapped(size, batched, arrays):
     """The arrays with the mapped axis first."""
     return [
-        x if is_batched else jnp.broadcast_to(x, (size, *x.shape)) for x, is_batched in zip(arrays, batched, strict=True)
+        x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
+        for x, is_batched in zip(arrays, batched, strict=True)
     ]
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax import Array, enable_x64
+import jax
+from jax import Array
 from jax.typing import ArrayLike
 
 from . import _jax_operators as operators
@@ -104,9 +105,7 @@ def lrpe_cosine(
     return _lrpe((x, theta, positions, offsets, lse), attributes)
 
 
-def md_lrpe_cosine(
-    x: ArrayLike, theta: ArrayLike, shape: Sequence[int], l: int = 0, **options: Any
-) -> Array:
+def md_lrpe_cosine(x: ArrayLike, theta: ArrayLike, shape: Sequence[int], l: int = 0, **options: Any) -> Array:
     """copes.md_lrpe_cosine."""
     if len(shape) == 0:  # to the library, no grid is one of all tokens
         raise ValueError("shape is (); it must have 1 to 4 lengths")
@@ -173,7 +172,7 @@ def _wide(slots):
     slots = as_array("slots", slots)
     if slots is None or slots.dtype != "int32":
         return slots
-    with enable_x64(True):
+    with jax.enable_x64(True):
         return slots.astype("int64")
 
 

@@ -35,6 +35,10 @@ static PyObject *take(question *call)
 static int read_description(const question *call, PyObject *pair, const char *slot, description *to)
 {
     PyObject *shape, *dtype;
+    if (!PyTuple_Check(pair)) {
+        PyErr_Format(PyExc_TypeError, "%s is %R; it must be a pair of a shape and a dtype's name, or None", slot, pair);
+        return -1;
+    }
     if (!PyArg_ParseTuple(pair, "O!U", &PyTuple_Type, &shape, &dtype))
         return -1;
     const Py_ssize_t rank = PyTuple_Size(shape);

@@ -28,8 +28,9 @@ typedef struct invocation {
 
 static XLA_FFI_Error *fail(const invocation *call, XLA_FFI_Error_Code code, const char *message)
 {
-    XLA_FFI_Error_Create_Args error = {
-        .struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE, .message = message, .errc = code};
+    XLA_FFI_Error_Create_Args error = {.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE,
+                                       .message = message,
+                                       .errc = code};
     return call->frame->api->XLA_FFI_Error_Create(&error);
 }
 

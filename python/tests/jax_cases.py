@@ -1,7 +1,5 @@
 """What the tests of copes.jax share: calls of every operator, beside the same in float64 PyTorch."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +40,10 @@ def check(function, expected, inputs, learned, sums=None):
     weights = [make(*o.shape, dtype=o.dtype) for o in made]
 
     def loss(*inputs):
-        return sum((o * w).sum(dtype=jnp.promote_types(o.dtype, "float32")) for o, w in zip(as_list(function(*inputs)), weights))
+        return sum(
+            (o * w).sum(dtype=jnp.promote_types(o.dtype, "float32"))
+            for o, w in zip(as_list(function(*inputs)), weights)
+        )
 
     grads = jax.jit(jax.grad(loss, argnums=tuple(learned)))(*inputs)
     sum((o * to_torch(w)).sum() for o, w in zip(wanted, weights)).backward()
@@ -65,6 +66,3 @@ def softmax_shares(lse, axis):
     """log sum exp of all devices' shares."""
     top = jax.lax.pmax(jax.lax.stop_gradient(lse), axis)
     return top + jnp.log(jax.lax.psum(jnp.exp(lse - top), axis))
-
-
-LOG2 = math.log(2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import reference
 
-jax = pytest.importorskip("jax", reason="JAX is not installed: copes.jax is not tested")
+jax = pytest.importorskip("jax", "0.8", "JAX 0.8 or newer is not installed: copes.jax is not tested")
 if not hasattr(copes._copes, "xla_handlers"):
     pytest.skip("copes was built without XLA's header: copes.jax is not tested", allow_module_level=True)
 
@@ -22,9 +22,9 @@ DTYPES = ["float32", "float16", "bfloat16", "float64"]
 
 
 @pytest.fixture(autouse=True)
-def wide():
+def on_the_cpu():
     np.random.seed(0)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         yield
 
 
@@ -179,6 +179,30 @@ def test_bits_are_those_of_a_call_outside():
     assert np.array_equal(made, copes.lrpe_rotate(np.asarray(x), np.asarray(theta), act="softmax", dim=1))
 
 
+def test_on_a_gpu():
+    """On XLA's stream, in a workspace of the program's, and again as a command buffer has it."""
+    gpus = [device for device in jax.devices() if device.platform == "gpu"]
+    if not gpus:
+        pytest.skip("JAX has no GPU here")
+    x, theta, w = make(2, 300, 4, 64), theta_of(32), make(64)
+
+    def step(x, theta, w):
+        o = cj.lrpe_rotate(cj.act(x, "silu"), theta, act="softmax", dim=1)
+        return sum((each**3).sum() for each in cj.qk_norm_rope(o, o, jax.lax.stop_gradient(theta), wq=w, wk=w))
+
+    def gradients(device):
+        with jax.default_device(device):
+            inputs = jax.device_put((x, theta, w), device)
+            compiled = jax.jit(jax.value_and_grad(step, argnums=(0, 1, 2)))
+            return [jax.tree.leaves(compiled(*inputs)) for _ in range(8)]
+
+    wanted = gradients(jax.devices("cpu")[0])[0]
+    for made in gradients(gpus[0]):
+        for each, of in zip(made, wanted):
+            of = np.asarray(of)
+            np.testing.assert_allclose(each, of, rtol=1e-3, atol=1e-4 * np.abs(of).max())
+
+
 def test_workspace(monkeypatch):
     """Planned in the program, or found too small by a thread that has more threads of its own."""
     x, theta = make(2, 9, 3, 16), theta_of(8)
@@ -204,14 +228,22 @@ X, THETA = np.ones((2, 5, 3, 16), np.float32), np.ones((1, 8), np.float32)
 @pytest.mark.parametrize(
     "error, message, function",
     [
-        (ValueError, r"lrpe_forward: theta has shape \(1, 3\); with 8 angles", lambda x: cj.lrpe_rotate(x, THETA[:, :3])),
+        (
+            ValueError,
+            r"lrpe_forward: theta has shape \(1, 3\); with 8 angles",
+            lambda x: cj.lrpe_rotate(x, THETA[:, :3]),
+        ),
         (ValueError, "act is 'gelu'; it must be one of none|relu", lambda x: cj.act(x, "gelu")),
         (ValueError, "act_forward: dim is 4; with tensors of rank 4", lambda x: cj.act(x, "softmax", 4)),
         (TypeError, "act_forward: x has type int32; it must be float32", lambda x: cj.act(x.astype("int32"), "relu")),
         (TypeError, "x has dtype complex64; it must be float32", lambda x: cj.act(x.astype("complex64"), "relu")),
         (ValueError, "x has rank 9; it must be at most 8", lambda x: cj.act(x.reshape((1,) * 5 + x.shape), "relu")),
         (TypeError, "x is a <class 'list'>; it must be an array of JAX or NumPy", lambda x: cj.act([1.0], "relu")),
-        (TypeError, "offset is .*Tracer.*it must be an integer", lambda x: cj.lrpe_rotate(x, THETA, offset=x.sum().astype(int))),
+        (
+            TypeError,
+            "offset is .*Tracer.*it must be an integer",
+            lambda x: cj.lrpe_rotate(x, THETA, offset=x.sum().astype(int)),
+        ),
         (TypeError, "theta is NULL; it must be a tensor", lambda x: cj.lrpe_rotate(x, None)),
         (ValueError, "rotary_dim is 0; it must be 2 or more", lambda x: cj.lrpe_rotate(x, THETA, rotary_dim=0)),
         (ValueError, "shape is (); it must have 1 to 4", lambda x: cj.md_lrpe_cosine(x, THETA, ())),
@@ -251,6 +283,19 @@ def test_programs_of_others(message, attributes):
     foreign = jax.ffi.ffi_call(_jax_call.TARGET, jax.ShapeDtypeStruct(X.shape, X.dtype))
     with pytest.raises(Exception, match=message):
         jax.block_until_ready(foreign(X, **attributes))
+
+
+def test_wrong_arguments_of_infer():
+    described = ((2, 3), "float32")
+    with pytest.raises(ValueError, match="the first arguments must be an operator's index and a device"):
+        _jax_call.infer(99, 1, 0)
+    with pytest.raises(TypeError, match="act_forward: the number of arguments is not the table's"):
+        _jax_call.infer(0, 1, 0, described, None, True)
+    with pytest.raises(TypeError, match="x is 3; it must be a pair of a shape and a dtype's name, or None"):
+        _jax_call.infer(0, 1, 0, 3, None, True, False, "silu", None)
+    for wrong in (("float32", "float32"), ((2.5,), "float32"), ((2,),)):
+        with pytest.raises(TypeError):
+            _jax_call.infer(0, 1, 0, wrong, None, True, False, "silu", None)
 
 
 def test_a_build_without_the_header(monkeypatch):
