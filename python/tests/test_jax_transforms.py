@@ -1,5 +1,8 @@
 """copes.jax under vmap, under shard_map over four devices of the CPU, and with caches that a program updates."""
 
+import functools
+import pathlib
+
 import copes
 import numpy as np
 import pytest
@@ -262,3 +265,26 @@ def test_gradients_beside_a_cache():
         return (q_out**3).sum() + (k_out**3).sum()
 
     assert np.array_equal(jax.grad(loss)(w, slots=slots, k_cache=cache), jax.grad(loss)(w))
+
+
+# ---- the pages -------------------------------------------------------------------------------------------------------
+
+
+def example(page):
+    """The first code of the page's section about JAX."""
+    text = pathlib.Path(__file__).parents[2].joinpath("docs", page).read_text().split("\n## JAX\n")[1]
+    return text.split("```python\n")[1].split("```")[0]
+
+
+def test_documentation():
+    q = make(2, 5, 4, 16)
+    names = dict(q=q, k=q, v=q, theta=theta_of(8), wq=make(16), wk=make(16))
+    exec(example("python.md"), names)
+    assert names["attend"](*(names[name] for name in ("q", "k", "v", "theta", "wq", "wk"))).shape == names["grads"].shape
+
+
+def test_documentation_of_several_devices(mesh):
+    names = dict(copes=copes, functools=functools, jax=jax, jnp=jnp, mesh=mesh, P=P)
+    exec(example("distributed.md"), names)
+    x = make(2, 16, 3)
+    close(names["softmax"](x), reference.act(to_torch(x), "softmax", 1))

@@ -60,8 +60,8 @@ build_wheel() {
         make_libgomp "$3" "$libraries"
     fi
     LDFLAGS="-L$libraries -s" _PYTHON_HOST_PLATFORM=linux-$machine python -m build --no-isolation --wheel --outdir "$raw" \
-        -Csetup-args=-Dopenmp=enabled -Csetup-args=-Dtools=enabled -Csetup-args=-Dbench=enabled -Csetup-args=-Dhip=disabled -Csetup-args=-Djax=enabled \
-        -Cbuild-dir="$source/build-$1" "${@:4}" "$source" >"$raw.log" 2>&1 || { tail -n 30 "$raw.log"; return 1; }
+        -Csetup-args=-Dopenmp=enabled -Csetup-args=-Dtools=enabled -Csetup-args=-Dbench=enabled -Csetup-args=-Dhip=disabled \
+        -Csetup-args=-Djax=enabled -Cbuild-dir="$source/build-$1" "${@:4}" "$source" >"$raw.log" 2>&1 || { tail -n 30 "$raw.log"; return 1; }
     # The extension is for the stable interface of 3.10, whatever Python made it.
     python -m wheel tags --remove --python-tag cp310 "$raw"/*.whl >/dev/null
     audit "$machine" repair --plat "manylinux_${glibc/./_}_$machine" --only-plat -w "$repaired" "$raw"/*.whl \
