@@ -7,6 +7,8 @@ and ADInplaceOrView are here."""
 from __future__ import annotations
 
 import functools
+import importlib
+import sys
 from collections.abc import Mapping
 
 import torch
@@ -34,11 +36,13 @@ if not hasattr(Tensor, "__dlpack_c_exchange_api__"):  # how the extension sees t
 
 def is_plain(x: Tensor, *others: Tensor) -> bool:
     """Would the dispatcher go straight to the library? (It sees to negative views, too, but so does the extension.)"""
+    if is_compiling():
+        return False
+    if type(x) not in _PLAIN or not _PLAIN.issuperset(map(type, others)):
+        _load_sharding()
+        return False
     return (
-        not is_compiling()
-        and type(x) in _PLAIN
-        and _PLAIN.issuperset(map(type, others))
-        and (x.is_cpu or x.is_cuda)
+        (x.is_cpu or x.is_cuda)
         and forward_ad._current_level < 0  # no tensor has a tangent
         and _len_torch_dispatch_stack() == 0
         and peek_interpreter_stack() is None
@@ -46,6 +50,20 @@ def is_plain(x: Tensor, *others: Tensor) -> bool:
         and not is_gradtrackingtensor(x)
         and not any(map(is_gradtrackingtensor, others))
     )
+
+
+def _load_sharding() -> None:
+    """The rules for DTensor, once there may be one."""
+    if "torch.distributed.tensor" in sys.modules:
+        importlib.import_module("._torch_sharding", __package__)
+
+
+def _with_sharding(kernel):
+    def load_and_run(keyset, *inputs, **outs):
+        _load_sharding()
+        return kernel(keyset, *inputs, **outs)
+
+    return load_and_run
 
 
 def define(name: str, arguments: str, results: str, compute, fake, *, autograd=None, batched=None) -> None:
@@ -60,7 +78,7 @@ def define(name: str, arguments: str, results: str, compute, fake, *, autograd=N
     operator = getattr(getattr(OPERATORS, base), overload or "default")
     torch.library.register_fake(f"{NAMESPACE}::{name}", _fake_of_out(fake) if overload == "out" else fake, lib=_LIBRARY)
     kernel = _autograd_of_out(operator) if overload == "out" else autograd(operator)
-    _LIBRARY.impl(name, kernel, "Autograd", with_keyset=True)
+    _LIBRARY.impl(name, _with_sharding(kernel), "Autograd", with_keyset=True)
     if operator._schema.is_mutable:
         _LIBRARY.impl(name, _write_to_outs(operator), "ADInplaceOrView", with_keyset=True)
         _LIBRARY.impl(name, _resolve_negative(operator), "Negative")
