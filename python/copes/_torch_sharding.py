@@ -128,23 +128,23 @@ _RULES = {
 # ---- what DTensor asks for -------------------------------------------------------------------------------------------
 
 
-def _axes(rule: _Rule, name: str, x) -> str:
-    """Letters of a tensor's axes. One of length 1 is every rank's."""
-    if rule.axes is None:
-        letters = _ANY[: x.ndim]
-    else:
-        ranks = {len(each): each for each in rule.axes[name].split()}
-        letters = ranks.get(x.ndim, _WHOLE * x.ndim)  # of another rank: the library says what is wrong
-    return "".join(_WHOLE if size == 1 else letter for letter, size in zip(letters, x.shape))
-
-
-def _lengths(axes: Mapping[str, str], a: Mapping[str, Any]) -> dict[str, int | None]:
-    """Of each letter; None where tensors differ."""
+def _axes(rule: _Rule, a: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, int | None]]:
+    """The letters of each tensor's axes, and their lengths: None where tensors differ. Where one has length 1 for others'
+    more, as a theta for all heads, it is every rank's."""
+    axes: dict[str, str] = {}
     lengths: dict[str, int | None] = {}
+    for name, x in a.items():
+        if not hasattr(x, "placements"):
+            continue
+        patterns = {len(each): each for each in (_ANY[: x.ndim] if rule.axes is None else rule.axes[name]).split()}
+        axes[name] = patterns.get(x.ndim, _WHOLE * x.ndim)  # of another rank: the library says what is wrong
+        for letter, size in zip(axes[name], x.shape):
+            known = lengths.get(letter, 1)
+            lengths[letter] = size if known == 1 else known if size in (1, known) else None
     for name, letters in axes.items():
-        for letter, size in zip(letters, a[name].shape):
-            lengths[letter] = size if lengths.get(letter, size) == size else None
-    return lengths
+        own = zip(letters, a[name].shape)
+        axes[name] = "".join(letter if size == lengths[letter] else _WHOLE for letter, size in own)
+    return axes, lengths
 
 
 def _result(rule: _Rule, result: str, a: Mapping[str, Any], axes: Mapping[str, str]) -> tuple[str, str]:
@@ -171,8 +171,7 @@ def _place(group: str, letters: str, sums: str = "") -> Placement:
 def _placements(rule: _Rule, names: list[str], *values, **caches) -> list[tuple[list, list]]:
     """The results' and the inputs' placements that a dimension of the mesh may have, as register_sharding asks for them."""
     a = dict(zip(names, values))
-    axes = {name: _axes(rule, name, x) for name, x in a.items() if hasattr(x, "placements")}
-    lengths = _lengths(axes, a)
+    axes, lengths = _axes(rule, a)
     results = [_result(rule, each, a, axes) for each in rule.results]
     groups = [group for group in rule.groups(a) if all(lengths.get(letter) is not None for letter in group)]
     return [
@@ -218,7 +217,7 @@ def _run(op, args, kwargs):
         schema = sharding.redistribute_schema
         dispatcher.redistribute_local_args(info, schema, False)
     specs = dict(zip((name for name, x in a.items() if isinstance(x, Tensor)), schema.args_spec))
-    local = {**dict(zip(a, info.args_tree_spec.unflatten(info.local_args))), "offset": a["offset"]}
+    local = {**dict(zip(a, info.local_args)), "offset": a["offset"]}
     x = next(specs[name] for name in ("x", "grad_o", "q", "grad_q_out") if name in specs)
     first = _first_token(x)
     if first is not None and a["positions"] is None:
@@ -241,6 +240,7 @@ def _refuse_out(op, args, kwargs):
 # ---- registration ----------------------------------------------------------------------------------------------------
 
 
+@functools.cache
 def _names(op) -> list[str]:
     return [argument.name for argument in op._schema.arguments if not argument.kwarg_only]
 
@@ -253,7 +253,7 @@ def _register() -> None:
         register_sharding(op)(functools.partial(_placements, rule, _names(op)))
         # register_sharding keeps an answer for all calls that differ before the first integer only, as in the name of act.
         count = sum("Tensor" in str(argument.type) for argument in op._schema.arguments if not argument.kwarg_only)
-        dispatcher.sharding_propagator.op_to_schema_info[op] = RuntimeSchemaInfo(count, needs_pytree=True)
+        dispatcher.sharding_propagator.op_to_schema_info[op] = RuntimeSchemaInfo(count)
         if "offset" in _names(op):
             dispatcher._custom_op_handlers[op] = _run
         if "out" in packet.overloads():

@@ -265,6 +265,8 @@ class TestTwo(Spread):
         self.check(norm_rope, qk(H, H, (H, H)), "22000 22 22-00")
         self.check(norm_rope, qk(H, H)[:3], "22. 22 22-")
         self.check(lambda q, theta: copes.qk_norm_rope(q, None, theta, offset=2), x_theta(), "1. 1 1-")
+        call = lambda q, k, theta, positions: copes.qk_norm_rope(q, k, theta, positions=positions, offset=2)
+        self.check(call, [*qk()[:3], torch.randint(10, (N,))], "11.0 11 11--")
 
     def test_tpa_decode(self):
         for call, where in TPA:
@@ -345,6 +347,12 @@ class TestTwo(Spread):
             copes.lrpe_rotate(x, theta.to_local())
         with pytest.raises(ValueError, match="theta has"):
             copes.lrpe_rotate(x, theta[:, :3])
+
+    def test_one_of_one(self):
+        """A batch of one may be sharded by one rank."""
+        self.mesh = init_device_mesh("cpu", (1, 2))
+        self.check(rotate(offset=3), [random(1, N, H, D), torch.rand(1, D // 2)], "02,.. 02 02,++")
+        self.check(decode, [x[:1] for x in factors()], "02,0.,02,0.,02,0. 02,02")
 
     def test_layer(self):
         rope = copes.nn.RotaryEmbedding(D)
