@@ -16,7 +16,7 @@ and device, or writes to `out`. Types are float32, float16 and bfloat16 (NumPy's
 float64; arithmetic is in float32 (float64 for float64), rounded once. Angles are exact at every position.
 
 PyTorch: the operators are torch.ops.copes.*, with derivatives in both modes, under torch.compile, torch.func, autocast
-and CUDA graphs, on the current stream; copes.nn has layers, copes.distributed what several devices share, and
+and CUDA graphs, on DTensors, on the current stream; copes.nn has layers, copes.distributed what several devices share, and
 copes.integrations.transformers.use makes a model turn by copes. CuPy's arrays are used on CuPy's current stream. Others
 come and go through DLPack; where their arrays cannot be written to (JAX), `out` is refused. copes.jax has the operators for
 JAX's programs: under jit, grad, vmap and shard_map.

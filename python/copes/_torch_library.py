@@ -6,6 +6,7 @@ and ADInplaceOrView are here."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import sys
@@ -55,6 +56,13 @@ def is_plain(x: Tensor, *others: Tensor) -> bool:
 def _load_sharding() -> None:
     """The rules for DTensor, once there may be one."""
     if "torch.distributed.tensor" in sys.modules:
+        _import_sharding()
+
+
+@functools.cache
+def _import_sharding() -> None:
+    """Where a PyTorch has another DTensor than the rules know, it says itself that there are none; others go on."""
+    with contextlib.suppress(ImportError, AttributeError):
         importlib.import_module("._torch_sharding", __package__)
 
 

@@ -5,6 +5,7 @@ Placements are a sign for each tensor: a digit is the axis that is sharded, "." 
 gradient. "2. 2 2+" has x sharded by heads beside a whole theta, the result and x's gradient sharded alike, and theta's a sum.
 On a mesh of two dimensions it is a sign for each: "02,.. 02 02,++"."""
 
+import copy
 import functools
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from torch._dynamo.testing import AotEagerAndRecordGraphs
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.testing._internal.common_distributed import MultiProcContinuousTest
 
 B, N, H, D = 4, 8, 4, 8
@@ -136,6 +138,25 @@ TPA += [(functools.partial(decode, causal=True), where) for where in ("000000 00
 
 MERGE = [(merge(return_lse=True), f"{i}{i} {i - 1}{i - 1} {i}{i}") for i in (1, 2, 3)]
 MERGE += [(merge(base="2"), f"{i}{i} {i - 1} {i}{i}") for i in (1, 2, 3)] + [(merge(), "4. 3 4+")]
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, norms):
+        super().__init__()
+        for name in "qkvo":
+            setattr(self, name, torch.nn.Linear(32, 32, bias=False, dtype=torch.float64))
+        self.rope = copes.nn.QKNormRotary(D, dtype=torch.float64) if norms else None
+
+    def forward(self, x):
+        q, k, v = (layer(x).unflatten(-1, (H, D)) for layer in (self.q, self.k, self.v))
+        if self.rope:
+            q, k = self.rope(q, k, offset=5)
+        scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / D**0.5
+        o = copes.act(scores, "softmax") @ v.transpose(1, 2)
+        return self.o(o.transpose(1, 2).flatten(2))
+
+
+PLAN = {**dict.fromkeys("qkv", ColwiseParallel(use_local_output=False)), "o": RowwiseParallel()}
 
 
 class Spread(MultiProcContinuousTest):
@@ -331,6 +352,10 @@ class TestTwo(Spread):
                 self.assertEqual(mode.get_total_counts(), moved)
                 for x, y in zip((*made, *caches), (*(expected if return_k else expected[:1]), *whole)):
                     torch.testing.assert_close(x.full_tensor(), y, rtol=0, atol=0)
+        caches = self.spread([torch.zeros_like(x) for x in whole], "22")
+        made = torch.compile(call, backend="aot_eager", fullgraph=True)(*self.spread(inputs, "22.2."), *caches)
+        for x, y in zip((*made, *caches), (*expected, *whole)):
+            torch.testing.assert_close(x.full_tensor(), y, rtol=0, atol=0)
         for signs, cache in (("22.2.", "."), (".....", "2"), (".....", "0")):
             with pytest.raises(ValueError, match="k_cache is placed as .*; beside keys placed as .* it must be"):
                 call(*self.spread(inputs, signs), *self.spread(whole, cache * 2))
@@ -361,6 +386,26 @@ class TestTwo(Spread):
         with torch.inference_mode():
             made = rope(distribute_tensor(x, self.mesh, [Shard(1)]), offset=4)
         torch.testing.assert_close(made.full_tensor(), expected, rtol=0, atol=0)
+
+    def test_model(self):
+        """Heads on ranks: the layer adds nothing to what the projections around it communicate."""
+        counts = []
+        for norms in (True, False):
+            torch.manual_seed(0)
+            whole, x = Attention(norms), random(B, N, 32)
+            model = parallelize_module(copy.deepcopy(whole), self.mesh, PLAN)
+            if norms:
+                distribute_module(model.rope, self.mesh)
+            with CommDebugMode() as mode:
+                made = model(x)
+                made.square().sum().backward()
+            counts.append(mode.get_comm_counts())
+            expected = whole(x)
+            expected.square().sum().backward()
+            torch.testing.assert_close(made, expected, rtol=1e-11, atol=1e-11)
+            for y, wanted in zip(model.parameters(), whole.parameters()):
+                torch.testing.assert_close(y.grad.full_tensor(), wanted.grad, rtol=1e-10, atol=1e-10)
+        self.assertEqual(*counts)
 
 
 # ---- lengths that do not divide, and meshes of two dimensions ---------------------------------------------------------
@@ -428,5 +473,16 @@ import copes.nn
 copes.act(torch.ones(3).requires_grad_(), "silu").sum().backward()
 assert ("torch.distributed.tensor" in sys.modules) == {before}
 assert "copes._torch_sharding" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_another_dtensor():
+    """A PyTorch that lacks what the rules need does without."""
+    program = """
+import sys, torch, torch.distributed.tensor
+sys.modules["torch.distributed.tensor.experimental"] = None
+import copes.nn
+assert torch.vmap(lambda x: copes.act(x, "relu"))(torch.ones(2, 3)).sum() == 6
 """
     subprocess.run([sys.executable, "-c", program], check=True)
