@@ -6,10 +6,10 @@ and ADInplaceOrView are here."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import sys
+import warnings
 from collections.abc import Mapping
 
 import torch
@@ -61,9 +61,11 @@ def _load_sharding() -> None:
 
 @functools.cache
 def _import_sharding() -> None:
-    """Where a PyTorch has another DTensor than the rules know, it says itself that there are none; others go on."""
-    with contextlib.suppress(ImportError, AttributeError):
+    """A PyTorch may have another DTensor than the rules know: it then refuses DTensors, and others go on."""
+    try:
         importlib.import_module("._torch_sharding", __package__)
+    except (ImportError, AttributeError) as error:
+        warnings.warn(f"copes has no rules for the DTensor of PyTorch {torch.__version__}: {error}", stacklevel=2)
 
 
 def _with_sharding(kernel):
