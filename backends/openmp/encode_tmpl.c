@@ -204,12 +204,12 @@ static ALWAYS_INLINE void encode_row(const encoding *e, walk_kind kind, const en
         walk(kind.transposed ? CONTRACT_COSINE : EXPAND_COSINE, 0, kind, row, e->d, e->stream);
         return;
     }
-    walk(COPY_REST, 0, kind, row, before, e->stream);
     if (e->pairing == COPES_LRPE_HALF)
         walk(TURN_HALF, 0, kind, row, turned / 2, e->stream);
     else
         walk(TURN_INTERLEAVED, 0, kind, row, turned, e->stream);
-    walk(COPY_REST, e->layout->parts - 1, kind, row, rest, e->stream);
+    for (int after = 0; after < 2; after++) /* in one place, as the walk is a large part of the library's code */
+        walk(COPY_REST, after ? e->layout->parts - 1 : 0, kind, row, after ? rest : before, e->stream);
 }
 
 /* All rows of a block, by variant and pairing. */
