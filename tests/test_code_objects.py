@@ -29,8 +29,6 @@ VECTORS = {
     r"lrpe_tokens<": True,
     r"sequence_columns<.*, [48], .*, 1>": False,  # the first pass alone, which writes a number a column
     r"sequence_columns<.*, [48], ": True,
-    r"softmax_shares<.*, 1>": False,
-    r"softmax_shares<": True,
     r"tpa_(fma|parts)<.*, [48]>": False,
 }
 BOUNDS = r"(?:__launch_bounds__|LAUNCH_BOUNDS)\((?:[^()]|\([^()]*\))*\)\s+"  # which may have parentheses inside

@@ -60,7 +60,6 @@ template <typename... T> static void list_all(variant_list *list)
 {
     (list_elementwise<T>(list), ...);
     (list_softmax_rows<T>(list), ...);
-    (list_softmax_shares<T>(list), ...);
 }
 
 void list_variants(variant_list *list)
