@@ -18,7 +18,6 @@ from ._merge import attention_merge
 from ._torch_operators import explicit
 
 Order = Literal["contiguous", "zigzag"]
-Group = dist.ProcessGroup | DeviceMesh | None
 
 
 def _lse_of_all(lse: Tensor, group) -> Tensor:
@@ -73,7 +72,9 @@ class _Lrpe(torch.autograd.Function):
         return None, grad_x, grad_theta, None, None, *(None,) * len(ctx.attributes)
 
 
-def softmax(x: Tensor, dim: int = 1, *, group: Group = None, check: bool = True) -> Tensor:
+def softmax(
+    x: Tensor, dim: int = 1, *, group: dist.ProcessGroup | DeviceMesh | None = None, check: bool = True
+) -> Tensor:
     """copes.act(x, "softmax", dim) of a tensor whose axis dim lies on the ranks: x is the rank's share, of any length there,
     0 too, and of the same lengths elsewhere. The order of shares is no matter.
 
@@ -126,7 +127,7 @@ def lrpe_rotate(
     x: Tensor,
     theta: Tensor,
     *,
-    group: Group = None,
+    group: dist.ProcessGroup | DeviceMesh | None = None,
     order: Order = "contiguous",
     positions: Tensor | None = None,
     offsets: Tensor | None = None,
@@ -159,7 +160,7 @@ def lrpe_cosine(
     x: Tensor,
     theta: Tensor,
     *,
-    group: Group = None,
+    group: dist.ProcessGroup | DeviceMesh | None = None,
     order: Order = "contiguous",
     positions: Tensor | None = None,
     offsets: Tensor | None = None,
