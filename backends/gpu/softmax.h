@@ -63,12 +63,27 @@ template <typename T, int COUNT, int ROOM, int V> DEVICE void softmax_row(float 
         x[i / V][i % V] *= scale;
 }
 
+/* log sum e^x, -inf where there is nothing but -inf. */
+template <int COUNT, int ROOM, int V> DEVICE float lse_of_row(const float (&x)[ROOM][V], int lanes)
+{
+    const float most = max_of_lanes(max_of_strands<COUNT * V>([&](int i) { return x[i / V][i % V]; }), lanes);
+    const float reference = most == -INFINITY ? 0 : most;
+    const auto add = [&](float before, int i) { return before + softmax_term(x[i / V][i % V], reference); };
+    return most + logf(sum_of_lanes(sum_of_strands<COUNT * V>(add), lanes));
+}
+
+template <int COUNT, int ROOM, int V>
+DEVICE float dot_of_row(const float (&y)[ROOM][V], const float (&g)[ROOM][V], int lanes)
+{
+    const auto add = [&](float before, int i) { return fmaf(y[i / V][i % V], g[i / V][i % V], before); };
+    return sum_of_lanes(sum_of_strands<COUNT * V>(add), lanes);
+}
+
 /* Turns the gradient g of a softmax y into the gradient of its argument. */
 template <int COUNT, int ROOM, int V>
 DEVICE void softmax_gradient_row(const float (&y)[ROOM][V], float (&g)[ROOM][V], int lanes)
 {
-    const auto add = [&](float before, int i) { return fmaf(y[i / V][i % V], g[i / V][i % V], before); };
-    const float dot = sum_of_lanes(sum_of_strands<COUNT * V>(add), lanes);
+    const float dot = dot_of_row<COUNT>(y, g, lanes);
 #pragma unroll
     for (int i = 0; i < COUNT * V; i++)
         g[i / V][i % V] = y[i / V][i % V] * (g[i / V][i % V] - dot);

@@ -60,6 +60,7 @@ template <typename... T> static void list_all(variant_list *list)
 {
     (list_elementwise<T>(list), ...);
     (list_softmax_rows<T>(list), ...);
+    (list_softmax_shares<T>(list), ...);
 }
 
 void list_variants(variant_list *list)

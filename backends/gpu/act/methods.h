@@ -17,6 +17,11 @@ template <typename T>
 copes_status plan_softmax_rows(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan);
 template <typename T> void list_softmax_rows(variant_list *list);
 
+/* softmax_shares.cu: one pass of it, where neighbouring threads hold the share's part of a row. */
+template <typename T>
+bool plan_softmax_shares(const gpu_device &device, const copes_act_problem &problem, int64_t rows, copes_plan *plan);
+template <typename T> void list_softmax_shares(variant_list *list);
+
 } // namespace COPES_GPU::act
 
 #endif

@@ -1,45 +1,11 @@
 /* Softmax along an axis, where neighbouring threads share a row. Up to 32 lanes hold a row of up to 128 vectors in
  * registers, so that memory is read once and binds. A block takes any other row (longer, strided or unaligned) and
  * reads it two or three times. */
+#include "backends/gpu/act/lanes.h"
 #include "backends/gpu/act/methods.h"
-#include "backends/gpu/act/strides.h"
-#include "backends/gpu/names.h"
-#include "backends/gpu/softmax.h"
 
 namespace COPES_GPU::act
 {
-
-enum { THREADS = 128, MOST_LANES = 32 };
-
-/* A lane's part of a row: P vectors, `lanes` apart. */
-template <typename T, int P> struct row_part {
-    static constexpr int V = vector_length<T>;
-    float x[P][V];
-
-    __device__ __forceinline__ void read(const T *row, int lane, int lanes, int units, float fill)
-    {
-        raw<T, V> words[P];
-#pragma unroll
-        for (int p = 0; p < P; p++)
-            if (lane + p * lanes < units)
-                words[p] = raw<T, V>::read(row + (lane + p * lanes) * V);
-#pragma unroll
-        for (int p = 0; p < P; p++) {
-            if (lane + p * lanes < units)
-                words[p].unpack(x[p]);
-            else
-                for (int i = 0; i < V; i++)
-                    x[p][i] = fill;
-        }
-    }
-    __device__ __forceinline__ void write(T *row, int lane, int lanes, int units) const
-    {
-#pragma unroll
-        for (int p = 0; p < P; p++)
-            if (lane + p * lanes < units)
-                raw<T, V>::write(row + (lane + p * lanes) * V, x[p]);
-    }
-};
 
 template <typename T, int LANES, int P, bool BACKWARD>
 __global__ void softmax_lanes(const T *src, const T *saved, T *dst, int units, GPU_PARAMETER act_strides rows)
@@ -132,7 +98,7 @@ __global__ void softmax_any(GPU_PARAMETER strided_row<T> first, GPU_PARAMETER ac
 }
 
 inline constexpr variant_word lanes_name = "softmax_lanes", any_name = "softmax_any";
-inline constexpr variant_word lane_counts[] = {"1", "2", "4", "8", "16", "32"}, vector_counts[] = {"2", "4"};
+inline constexpr variant_word lane_counts[] = {"1", "2", "4", "8", "16", "32"};
 
 constexpr int log2_of(int power)
 {
@@ -194,22 +160,14 @@ bool choose_lanes(int units, int64_t rows, copes_plan *plan)
 template <typename T>
 bool plan_lanes(const gpu_device &device, const copes_act_problem &problem, int64_t rows, copes_plan *plan)
 {
-    constexpr int V = vector_length<T>;
-    const int64_t length = problem.shape[problem.axis];
+    const int units = (int)(problem.shape[problem.axis] / vector_length<T>);
     if (!is_allowed(device, lanes_name, plan))
         return false;
     if (problem.passes != COPES_BOTH_PASSES)
         return refuse(plan, lanes_name, "the axis lies in shares");
-    if (problem.axis != problem.rank - 1)
-        return refuse(plan, lanes_name, "the axis is not the innermost in memory");
-    if (length % V != 0 || length > 4 * MOST_LANES * V)
-        return refuse(plan, lanes_name, "a row is not whole vectors of 16 bytes, or more than 128 of them");
-    if (!in_vectors<T>(problem.src, problem.shape, problem.rank) ||
-        !in_vectors<T>(problem.saved, problem.shape, problem.rank) ||
-        !in_vectors<T>(problem.dst, problem.shape, problem.rank))
-        return refuse(plan, lanes_name, "a tensor's rows are not aligned to 16 bytes");
-    return problem.backward ? choose_lanes<T, true>((int)length / V, rows, plan)
-                            : choose_lanes<T, false>((int)length / V, rows, plan);
+    if (const char *why = refuse_lanes<T>(problem))
+        return refuse(plan, lanes_name, why);
+    return problem.backward ? choose_lanes<T, true>(units, rows, plan) : choose_lanes<T, false>(units, rows, plan);
 }
 
 template <typename T>
@@ -220,7 +178,7 @@ copes_status plan_softmax_rows(const gpu_device &device, const copes_act_problem
         if (i != problem.axis)
             rows.add(problem, i, 1);
     set_tiling(plan, rows);
-    if (plan_lanes<T>(device, problem, rows.count, plan))
+    if (plan_lanes<T>(device, problem, rows.count, plan) || plan_softmax_shares<T>(device, problem, rows.count, plan))
         return COPES_OK;
     set_launch(plan, blocks_of(rows.count, THREADS), THREADS, 0);
     if (problem.passes == COPES_FIRST_PASS)
