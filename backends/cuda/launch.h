@@ -9,7 +9,6 @@ namespace COPES_GPU
 {
 
 /* The seam's names for what backends/hip/launch.h has, too. */
-using ptx::cluster_rank;
 using ptx::cluster_sync;
 using ptx::grid_sync;
 using ptx::map_to_rank;

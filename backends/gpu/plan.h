@@ -28,6 +28,12 @@ bool refuse(copes_plan *plan, variant_word &&variant, const char *reason) = dele
  * ask, or the variants not to ask, with a "-" before each (copes_variants). */
 bool is_allowed(const gpu_device &device, const variant_word &variant, copes_plan *plan);
 
+/* Does COPES_GPU_VARIANT name the only variant to ask? Then what is asked for is taken where it works, not where it is fast. */
+inline bool asks_for_one(const gpu_device &device)
+{
+    return device.asked[0] != '\0' && device.asked[0] != '-';
+}
+
 /* Refuses a variant that has filled in the plan, for the tensors' addresses alone. Its workspace stays in the plan,
  * since a workspace must not depend on addresses. */
 bool refuse_addresses(copes_plan *plan, const variant_word &variant);

@@ -8,11 +8,6 @@
 namespace COPES_GPU
 {
 
-DEVICE uint32_t cluster_rank()
-{
-    return 0;
-}
-
 DEVICE void cluster_sync()
 {
     __syncthreads();

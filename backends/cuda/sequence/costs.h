@@ -103,6 +103,17 @@ template <typename K> double cost_of(const slab_tiling &t)
     return (steps * width_cost<K>(t) + (K::COOPERATIVE ? LAUNCH_BEGINS : 0)) * K::BATCH * K::THREADS;
 }
 
+/* From what cost on the portable kernels, which read slabs twice, are faster; relative to a cut with no more than its bytes to
+ * move. For long sequences costs grow faster than times do. Fitted to one sequence of 65536 to 262144 tokens and 2 to 48 heads
+ * in all, with COPES_GPU_VARIANT=sequence_passes as well. */
+inline constexpr double TWO_READINGS_FORWARD = 4, TWO_READINGS_BACKWARD = 6;
+
+template <typename K> double cost_of_two_readings(const gpu_device &device, const copes_lrpe_problem &problem)
+{
+    const double units = (double)problem.b * (double)problem.n * (double)problem.h * (double)(problem.d / K::N);
+    return (K::BACKWARD ? TWO_READINGS_BACKWARD : TWO_READINGS_FORWARD) * units / device.multiprocessors;
+}
+
 } // namespace COPES_GPU::sequence
 
 #endif

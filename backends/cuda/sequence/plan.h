@@ -5,6 +5,7 @@
 #include "backends/cuda/launch.h"
 #include "backends/cuda/sequence/costs.h"
 #include "backends/cuda/sequence/totals.h"
+#include "backends/gpu/sequence/methods.h"
 
 namespace COPES_GPU::sequence
 {
@@ -136,6 +137,11 @@ sequence_plan plan_of(const gpu_device &device, const copes_lrpe_problem &proble
     if (plan.kind == cut_kind::none)
         refuse(refusals, cluster_name,
                "no slab of the problem fits the shared memory of the blocks that would share it");
+    else if (problem.n >= LONG_SEQUENCE && plan.cost > cost_of_two_readings<typename all::group>(device, problem) &&
+             !asks_for_one(device)) {
+        refuse(refusals, cluster_name, "two readings of memory take less time");
+        plan.kind = cut_kind::none;
+    }
     return plan;
 }
 

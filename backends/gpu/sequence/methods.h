@@ -3,6 +3,7 @@
 #define COPES_BACKENDS_GPU_SEQUENCE_METHODS_H
 
 #include "backends/gpu/families.h"
+#include "backends/gpu/names.h"
 
 namespace COPES_GPU::sequence
 {
@@ -13,10 +14,26 @@ template <typename T>
 bool plan_fast(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan);
 template <typename T> void list_fast(variant_list *list);
 
-/* columns.cu: every problem, without a workspace. */
+inline constexpr variant_word columns_name = "sequence_columns";
+
+/* Of at least so many tokens, a second launch costs little. */
+enum { LONG_SEQUENCE = 16384 };
+
+/* columns.cu: every problem in one launch, without a workspace. */
 template <typename T>
 copes_status plan_columns(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan);
 template <typename T> void list_columns(variant_list *list);
+
+/* passes.cu: one pass for the caller, without a workspace. */
+template <typename T>
+copes_status plan_pass(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan);
+
+/* passes.cu: both passes, a launch each, with a workspace of parts_bytes. */
+bool takes_passes(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan);
+int64_t parts_bytes(const gpu_device &device, const copes_lrpe_problem &problem);
+template <typename T>
+copes_status plan_passes(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan);
+template <typename T> void list_passes(variant_list *list);
 
 } // namespace COPES_GPU::sequence
 

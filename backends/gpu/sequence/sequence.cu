@@ -7,9 +7,14 @@ namespace COPES_GPU::sequence
 template <typename T>
 copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
 {
-    if (problem.passes == COPES_BOTH_PASSES && plan_fast<T>(device, problem, given, plan))
-        return COPES_OK;
-    return plan_columns<T>(device, problem, given, plan);
+    if (problem.passes != COPES_BOTH_PASSES)
+        return plan_pass<T>(device, problem, given, plan);
+    const bool fast = plan_fast<T>(device, problem, given, plan), passes = takes_passes(device, problem, given, plan);
+    if (!fast)
+        COPES_TRY((passes ? plan_passes<T> : plan_columns<T>)(device, problem, given, plan));
+    if (passes) /* also for a call whose cooperative launch the driver refuses, or whose tensors are not aligned */
+        plan->workspace = greater(plan->workspace, parts_bytes(device, problem));
+    return COPES_OK;
 }
 
 template copes_status plan<f32>(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *);
@@ -20,6 +25,7 @@ template <typename... T> static void list_all(variant_list *list)
 {
     (list_fast<T>(list), ...);
     (list_columns<T>(list), ...);
+    (list_passes<T>(list), ...);
 }
 
 void list_variants(variant_list *list)

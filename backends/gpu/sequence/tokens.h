@@ -57,7 +57,7 @@ template <typename T, int V> struct slab_memory {
 /* A thread's tokens and columns: tokens first, first + token_stride, .. of one unit of a head. */
 struct slab_place {
     int tile_unit, row;
-    uint32_t blocks; /* blocks of the cluster */
+    uint32_t blocks, rank; /* blocks of the slab, and this one's number among them */
     int64_t unit, h, b, first, token_stride;
 };
 
@@ -65,15 +65,16 @@ template <typename T, int V>
 DEVICE slab_place find_place(const copes_lrpe_problem &problem, uint32_t tiles, uint32_t blocks)
 {
     const uint32_t slab = blockIdx.x / blocks, above = slab / tiles, tile = slab - above * tiles;
-    const uint32_t b = above / (uint32_t)problem.h;
+    const uint32_t b = above / (uint32_t)problem.h, rank = blockIdx.x - slab * blocks;
     const int tile_unit = (int)threadIdx.x % tile_units_of<T, V>, row = (int)threadIdx.x / tile_units_of<T, V>;
     return {tile_unit,
             row,
             blocks,
+            rank,
             (int64_t)tile * tile_units_of<T, V> + tile_unit,
             above - b * (uint32_t)problem.h,
             b,
-            (int64_t)cluster_rank() * rows_of<T, V> + row,
+            (int64_t)rank * rows_of<T, V> + row,
             (int64_t)blocks * rows_of<T, V>};
 }
 

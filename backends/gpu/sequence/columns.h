@@ -1,0 +1,313 @@
+/* The portable kernel of softmax over the sequence. A slab is all tokens of a tile, a few neighbouring columns of a head; some
+ * blocks share it. `passes` says what of it a launch does:
+ *   passes                first reads for the sums       the blocks merge theirs         then reads again, and writes
+ *   COPES_BOTH_PASSES     yes                            as a cluster                    yes
+ *   COPES_FIRST_PASS      yes                            as a cluster, for the caller    no
+ *   likewise with parts   yes                            no, they leave parts            no
+ *   COPES_SECOND_PASS     no, the caller gives sums                                      yes
+ *   likewise with parts   no, each block merges the parts                                yes
+ * So no token is written before its column has been read. Parts are in the workspace, a column for each block of the first
+ * launch: (B, H, blocks, D). */
+#ifndef COPES_BACKENDS_GPU_SEQUENCE_COLUMNS_H
+#define COPES_BACKENDS_GPU_SEQUENCE_COLUMNS_H
+
+#include "backends/gpu/names.h"
+#include "backends/gpu/reduce.h"
+#include "backends/gpu/sequence/methods.h"
+#include "backends/gpu/sequence/tokens.h"
+
+#include <type_traits>
+
+namespace COPES_GPU::sequence
+{
+
+/* A term of a column may be e^SLACK. Larger exponents round more. */
+constexpr float SLACK = 4;
+
+/* A sum of many terms, a chunk of them at a time (Kahan): the next chunk begins with the rounding error of the last
+ * join. */
+struct chunk_sum {
+    float chunk = 0, all = 0;
+
+    __device__ __forceinline__ void join()
+    {
+        const float next = all + chunk;
+        chunk -= next - all;
+        all = next;
+    }
+    __device__ __forceinline__ void scale(float factor)
+    {
+        chunk *= factor;
+        all *= factor;
+    }
+};
+
+/* A thread's column while it reads. Terms are relative to a reference. A term that would be too large raises it. */
+struct open_column {
+    float reference;
+    chunk_sum sum, dot;
+
+    /* Raises the reference to x, if x is larger. */
+    __device__ __forceinline__ void raise(float x)
+    {
+        const float higher = fmaxf(x, reference), shrink = softmax_term(reference, higher);
+        reference = higher;
+        sum.scale(shrink);
+        dot.scale(shrink);
+    }
+};
+
+/* Adds the tokens of a batch. */
+template <role R, int BATCH, int COLUMNS, int V>
+DEVICE void add_batch(open_column (&columns)[COLUMNS], const float (&x)[BATCH][2][V], const float (&g)[BATCH][2][V],
+                      bool kept)
+{
+    bool beyond = false;
+#pragma unroll
+    for (int i = 0; i < BATCH * COLUMNS && R != role::given; i++)
+        beyond |= x[i / COLUMNS][i % COLUMNS / V][i % V] - columns[i % COLUMNS].reference > SLACK;
+    if (beyond && !kept) {
+#pragma unroll
+        for (int i = 0; i < BATCH * COLUMNS; i++)
+            columns[i % COLUMNS].raise(x[i / COLUMNS][i % COLUMNS / V][i % V]);
+    }
+#pragma unroll
+    for (int i = 0; i < BATCH * COLUMNS; i++) {
+        open_column &c = columns[i % COLUMNS];
+        const float value = x[i / COLUMNS][i % COLUMNS / V][i % V];
+        const float e = R == role::given ? value : softmax_term(value, c.reference);
+        c.sum.chunk += e;
+        if (R != role::forward)
+            c.dot.chunk = fmaf(e, g[i / COLUMNS][i % COLUMNS / V][i % V], c.dot.chunk);
+    }
+}
+
+/* Goes through a thread's tokens: calls `take` for each batch, and `close` at the end of each chunk. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE, typename Take, typename Close>
+DEVICE void for_tokens(const slab_thread<T, V, E, R, ANYWHERE> &s, Take take, Close close)
+{
+    token_walk<T, V, E, R, ANYWHERE> walk(s);
+    while (walk.more()) {
+        walk.open_chunk();
+#pragma unroll 1
+        for (int j = 0; j < CHUNK && walk.more(); j += walk.BATCH) {
+            float values[walk.BATCH][2][V], gradients[walk.BATCH][2][V];
+            walk.take(j, values, gradients);
+            take(walk, j, values, gradients);
+        }
+        close();
+    }
+}
+
+/* `apart`: for the caller, of the first pass alone. Backward its lse is given, but no reference that columns are merged by,
+ * as it may be infinite. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+DEVICE void read_columns(bool apart, const slab_thread<T, V, E, R, ANYWHERE> &s, column (&columns)[COLUMNS])
+{
+    open_column open[COLUMNS];
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++)
+        open[i].reference = s.kept && s.at.plain[i / V] >= 0 ? read_scalar(s.lse_of(i)) : -FLT_MAX;
+    const auto add = [&](const auto &, int, const auto &values, const auto &gradients) {
+        add_batch<R>(open, values, gradients, (apart && R == role::backward) || s.kept);
+    };
+    for_tokens(s, add, [&] {
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) {
+            open[i].sum.join();
+            open[i].dot.join();
+        }
+    });
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) { /* a given softmax has no reference */
+        const float sum = open[i].sum.all, most = sum == 0 && !s.kept ? -INFINITY : open[i].reference;
+        columns[i] = {R == role::given || (apart && s.kept) ? 0 : most, sum, open[i].dot.all};
+    }
+}
+
+/* From a token, backward with the gradient of its softmax, to the result. */
+template <role R, int COLUMNS, int V>
+DEVICE void finish_token(const finished_column (&columns)[COLUMNS], float (&values)[2][V],
+                         const float (&gradients)[2][V])
+{
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) {
+        float &value = values[i / V][i % V];
+        value = R == role::given ? value : columns[i].softmax(value);
+        if (R != role::forward)
+            value *= gradients[i / V][i % V] - columns[i].dot;
+    }
+}
+
+template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+DEVICE void write_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const finished_column (&columns)[COLUMNS])
+{
+    constexpr bool BACKWARD = R != role::forward;
+    strip<T, V, BACKWARD ? plain_vectors<E> : 2> result(s.problem.dst, s.place.b, s.place.h,
+                                                        BACKWARD ? s.at.plain : s.at.encoded, s.place.first,
+                                                        s.place.token_stride);
+    const auto finish = [&](const auto &walk, int j, auto &values, const auto &gradients) {
+#pragma unroll
+        for (int t = 0; t < walk.BATCH; t++, result.next()) {
+            finish_token<R>(columns, values[t], gradients[t]);
+            if (!BACKWARD && s.rotated) {
+                rotation rotations[V];
+                walk.rotations_of(j + t, t - walk.BATCH, rotations);
+                encode<arithmetic_of<E, V>>(values[t], rotations, true);
+            }
+            if (t - walk.BATCH < walk.left)
+                result.write(values[t]);
+        }
+    };
+    for_tokens(s, finish, [] {});
+}
+
+/* Merges the columns of a block's rows into row 0: each round, the upper half of the rows hands its columns to the
+ * lower. */
+template <typename T, int V, int COLUMNS>
+DEVICE void merge_rows(slab_memory<T, V> &memory, const slab_place &place, column (&columns)[COLUMNS])
+{
+    constexpr int UNITS = tile_units_of<T, V>;
+    for (int rows = rows_of<T, V> / 2; rows > 0; rows /= 2) {
+        if (place.row >= rows && place.row < 2 * rows)
+            for (int i = 0; i < COLUMNS; i++)
+                memory.half[place.row - rows][i * UNITS + place.tile_unit] = columns[i];
+        __syncthreads();
+        if (place.row < rows)
+            for (int i = 0; i < COLUMNS; i++)
+                columns[i] = merge(columns[i], memory.half[place.row][i * UNITS + place.tile_unit]);
+        __syncthreads();
+    }
+}
+
+/* Merges the columns of row 0 of all blocks of the cluster. Thread i merges column i; then every thread reads the columns
+ * of its unit. The first cluster_sync follows the writing of each block's columns. The second keeps a block from
+ * overwriting its columns, or ending, before every other has read them. All threads pass both. */
+template <typename T, int V, int COLUMNS>
+DEVICE void merge_blocks(slab_memory<T, V> &memory, const slab_place &place, uint32_t blocks,
+                         column (&columns)[COLUMNS])
+{
+    constexpr int UNITS = tile_units_of<T, V>;
+    const int mine = (int)threadIdx.x;
+    static_assert(COLUMNS * UNITS <= THREADS, "a column a thread");
+    if (place.row == 0)
+        for (int i = 0; i < COLUMNS; i++)
+            memory.half[0][i * UNITS + place.tile_unit] = columns[i];
+    cluster_sync();
+    if (blocks > 1) {
+        column all = {-INFINITY, 0, 0};
+        for (uint32_t rank = 0; rank < blocks && mine < COLUMNS * UNITS; rank++)
+            all = merge(all, *map_to_rank(&memory.half[0][mine], rank));
+        cluster_sync();
+        if (mine < COLUMNS * UNITS)
+            memory.half[0][mine] = all;
+        __syncthreads();
+    }
+    for (int i = 0; i < COLUMNS; i++)
+        columns[i] = memory.half[0][i * UNITS + place.tile_unit];
+}
+
+/* Of the first pass alone: what the caller gets of a column. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+DEVICE void give_delta(const slab_thread<T, V, E, R, ANYWHERE> &s, const finished_column (&finished)[COLUMNS])
+{
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++)
+        if (s.place.first == 0 && s.at.plain[i / V] >= 0)
+            write_scalar(s.delta_of(i), finished[i].dot);
+}
+
+/* Of the second pass alone: what the caller gives. A column that does not exist has nothing. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+DEVICE void take_sums(const slab_thread<T, V, E, R, ANYWHERE> &s, finished_column (&finished)[COLUMNS])
+{
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) {
+        const bool exists = s.at.plain[i / V] >= 0;
+        finished[i] = {exists && R != role::given ? read_scalar(s.lse_of(i)) : 0, 1,
+                       exists && R != role::forward ? read_scalar(s.delta_of(i)) : 0};
+    }
+}
+
+/* The part of a block in a slab's column. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE>
+DEVICE column *part_of(column *parts, const slab_thread<T, V, E, R, ANYWHERE> &s, uint32_t rank, int i)
+{
+    const int64_t head = s.place.b * s.problem.h + s.place.h;
+    return parts + (head * s.place.blocks + rank) * s.problem.d + s.at.plain[i / V] + i % V;
+}
+
+template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+DEVICE void leave_parts(column *parts, const slab_thread<T, V, E, R, ANYWHERE> &s, const column (&columns)[COLUMNS])
+{
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++)
+        if (s.place.row == 0 && s.at.plain[i / V] >= 0)
+            *part_of(parts, s, s.place.rank, i) = columns[i];
+}
+
+/* A row's share of the parts. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+DEVICE void take_parts(column *parts, const slab_thread<T, V, E, R, ANYWHERE> &s, column (&columns)[COLUMNS])
+{
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) {
+        columns[i] = {-INFINITY, 0, 0};
+        for (uint32_t rank = s.place.row; rank < s.place.blocks && s.at.plain[i / V] >= 0; rank += rows_of<T, V>)
+            columns[i] = merge(columns[i], *part_of(parts, s, rank, i));
+    }
+}
+
+/* Columns of all blocks, to what the second reading takes. Forward gives the lse, where it is asked for. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+DEVICE void finish_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const column (&columns)[COLUMNS],
+                           finished_column (&finished)[COLUMNS])
+{
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++) {
+        finished[i] = finish<R>(columns[i], s.kept);
+        if (R == role::forward && s.problem.lse.data != nullptr && s.place.first == 0 && s.at.plain[i / V] >= 0)
+            write_scalar(s.lse_of(i), columns[i].most + logf(columns[i].sum));
+    }
+}
+
+/* ANYWHERE needs more registers, and is rare. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE, copes_passes P>
+__global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
+    sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, int64_t units, uint32_t tiles, uint32_t blocks,
+                     column *parts)
+{
+    const copes_lrpe_problem &problem = first_argument(argument);
+    constexpr int COLUMNS = plain_vectors<E> * V;
+    __shared__ slab_memory<T, V> memory;
+    const slab_place place = find_place<T, V>(problem, tiles, blocks);
+    find_angle_steps<T, V>(memory, problem, place);
+    const places_of<int64_t> at =
+        find_places<E, V>(problem.d, problem.k, problem.begin, place.unit, place.unit < units);
+    const slab_thread<T, V, E, R, ANYWHERE> s(problem, memory, place, at);
+
+    column columns[COLUMNS];
+    finished_column finished[COLUMNS];
+    const bool apart = P != COPES_BOTH_PASSES && parts == nullptr;
+    if (P == COPES_SECOND_PASS && apart) {
+        take_sums(s, finished);
+    } else {
+        if constexpr (P == COPES_SECOND_PASS)
+            take_parts(parts, s, columns);
+        else
+            read_columns(apart, s, columns);
+        merge_rows<T, V>(memory, place, columns);
+        if (P == COPES_FIRST_PASS && !apart)
+            return leave_parts(parts, s, columns);
+        merge_blocks<T, V>(memory, place, P == COPES_SECOND_PASS ? 1 : place.blocks, columns);
+        finish_columns(s, columns, finished);
+    }
+    if constexpr (P != COPES_FIRST_PASS)
+        write_columns(s, finished);
+    else if constexpr (R != role::forward)
+        give_delta(s, finished);
+}
+
+} // namespace COPES_GPU::sequence
+
+#endif

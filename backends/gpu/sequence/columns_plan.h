@@ -1,0 +1,162 @@
+/* Which instance of the portable kernel takes a problem, and how many blocks share a slab. */
+#ifndef COPES_BACKENDS_GPU_SEQUENCE_COLUMNS_PLAN_H
+#define COPES_BACKENDS_GPU_SEQUENCE_COLUMNS_PLAN_H
+
+#include "backends/gpu/plan.h"
+#include "backends/gpu/sequence/columns.h"
+
+namespace COPES_GPU::sequence
+{
+
+inline constexpr variant_word unit_names[] = {"scalar", "vector", "anywhere"};
+inline constexpr variant_word encoding_names[] = {"half", "interleaved", "cosine"};
+inline constexpr variant_word role_names[3][3] = {{"forward", "backward", "given"},
+                                                  {"lse", "delta", "delta_given"},
+                                                  {"forward_of_lse", "backward_of_delta", "given_of_delta"}};
+
+/* What a name says of its kernels: the method, and which passes a call has of it. */
+struct columns_method {
+    variant_word name;
+    copes_passes passes;
+};
+
+template <columns_method M, typename T, int V, encoding E, role R, bool ANYWHERE>
+inline constexpr const char *columns_variant =
+    variant_name<M.name, type_name<T>, unit_names[ANYWHERE ? 2 : V > 1], encoding_names[(int)E],
+                 role_names[(int)M.passes][(int)R]>::text;
+
+/* A launch's share of a problem: blocks of it to a slab, as a cluster or as parts. */
+struct columns_cut {
+    int64_t units;
+    uint32_t tiles, blocks, grid;
+    bool clusters;
+};
+
+typedef copes_status columns_launch(const gpu_queue &queue, const copes_lrpe_problem &problem, const columns_cut &cut,
+                                    column *parts);
+
+struct columns_choice {
+    const char *variant;
+    columns_launch *launch;
+    columns_cut cut;
+};
+
+template <typename T, int V, encoding E, role R, bool ANYWHERE, copes_passes P>
+copes_status launch_columns(const gpu_queue &queue, const copes_lrpe_problem &problem, const columns_cut &cut,
+                            column *parts)
+{
+    return launch_ex(queue, {.cluster = cut.clusters ? (int)cut.blocks : 1}, sequence_columns<T, V, E, R, ANYWHERE, P>,
+                     cut.grid, THREADS, 0, problem, cut.units, cut.tiles, cut.blocks, parts);
+}
+
+/* Blocks of a cluster: enough to fill the device, with several tokens for each thread. */
+inline int blocks_of_cluster(const gpu_device &device, const copes_lrpe_problem &problem, double slabs, int rows)
+{
+    const double wanted = (double)(2048 / THREADS) * device.multiprocessors, most = (double)problem.n / (4 * rows);
+    int blocks = largest_cluster(device);
+    while (blocks > 1 && (slabs * blocks / 2 >= wanted || blocks > most))
+        blocks /= 2;
+    return blocks;
+}
+
+/* act passes softmax alone, and the sums of a forward are taken, as rotate with pairing half that turns nothing. */
+template <encoding E, bool ANYWHERE> inline constexpr bool is_alone = E == encoding::half && !ANYWHERE;
+
+/* Does the pass have kernels of a role? */
+template <role R, encoding E, bool ANYWHERE, copes_passes P>
+inline constexpr bool has_role =
+    R == role::backward || is_alone<E, ANYWHERE> || (R == role::forward && P != COPES_FIRST_PASS);
+
+/* `parts`: how many of a slab; 0: its blocks are a cluster. */
+template <columns_method M, typename T, copes_passes P> struct columns_chooser {
+    const gpu_device &device;
+    const copes_lrpe_problem &problem;
+    const bool given;
+    const int parts;
+    columns_choice *chosen;
+
+    template <int V, encoding E, bool ANYWHERE, role R> void take_role()
+    {
+        if constexpr (has_role<R, E, ANYWHERE, P>) {
+            chosen->variant = columns_variant<M, T, V, E, R, ANYWHERE>;
+            chosen->launch = launch_columns<T, V, E, R, ANYWHERE, P>;
+        }
+    }
+    template <int V, encoding E, bool ANYWHERE> copes_status take_unit()
+    {
+        const int64_t units = units_of<E>(problem.d, problem.k, (int64_t)V);
+        const int64_t tiles = (units + tile_units_of<T, V> - 1) / tile_units_of<T, V>;
+        const double slabs = (double)problem.b * (double)problem.h * (double)tiles;
+        const int blocks = parts > 0 ? parts : blocks_of_cluster(device, problem, slabs, rows_of<T, V>);
+        if (slabs * blocks > INT32_MAX)
+            return copes_fail(COPES_ERROR_SIZE, "softmax over the sequence: %.3g slabs; a device takes 2^31 - 1",
+                              slabs);
+        chosen->cut = {units, (uint32_t)tiles, (uint32_t)blocks, (uint32_t)(slabs * blocks), parts == 0};
+        if (!problem.backward)
+            take_role<V, E, ANYWHERE, role::forward>();
+        else if (given)
+            take_role<V, E, ANYWHERE, role::given>();
+        else
+            take_role<V, E, ANYWHERE, role::backward>();
+        return COPES_OK;
+    }
+    template <encoding E> copes_status take_encoding()
+    {
+        constexpr int V = unit_angles<T>;
+        const int64_t d = problem.d, encoded = E == encoding::cosine ? 2 * d : d;
+        const int64_t plain[] = {problem.b, problem.n, problem.h, d},
+                      wide[] = {problem.b, problem.n, problem.h, encoded};
+        const bool vectors = d % vector_length<T> == 0 && problem.k % V == 0 && problem.begin % V == 0 &&
+                             in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
+                             in_vectors<T>(problem.x, plain, 4) &&
+                             in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
+        if (is_anywhere(problem))
+            return take_unit<1, E, true>();
+        return vectors ? take_unit<V, E, false>() : take_unit<1, E, false>();
+    }
+    copes_status choose()
+    {
+        if (problem.variant == COPES_LRPE_COSINE)
+            return take_encoding<encoding::cosine>();
+        return problem.pairing == COPES_LRPE_HALF ? take_encoding<encoding::half>()
+                                                  : take_encoding<encoding::interleaved>();
+    }
+};
+
+template <columns_method M, typename T, copes_passes P = M.passes>
+copes_status choose_columns(const gpu_device &device, const copes_lrpe_problem &problem, bool given, int parts,
+                            columns_choice *chosen)
+{
+    return columns_chooser<M, T, P>{device, problem, given, parts, chosen}.choose();
+}
+
+template <columns_method M, typename T, int V, encoding E, bool ANYWHERE, copes_passes P, role... R>
+void list_roles(variant_list *list)
+{
+    const auto add = [list](auto role_of) {
+        constexpr role ONE = decltype(role_of)::value;
+        if constexpr (has_role<ONE, E, ANYWHERE, P>)
+            list->add(columns_variant<M, T, V, E, ONE, ANYWHERE>);
+    };
+    (add(std::integral_constant<role, R>()), ...);
+}
+
+template <columns_method M, typename T, copes_passes P, encoding... E> void list_units(variant_list *list)
+{
+    constexpr role F = role::forward, B = role::backward, G = role::given;
+    (list_roles<M, T, 1, E, false, P, F, B, G>(list), ...);
+    (list_roles<M, T, unit_angles<T>, E, false, P, F, B, G>(list), ...);
+    (list_roles<M, T, 1, E, true, P, F, B, G>(list), ...);
+}
+
+/* columns.cu */
+void take_columns(const copes_lrpe_problem &problem, const columns_choice &chosen, copes_plan *plan);
+
+template <columns_method M, typename T, copes_passes P = M.passes> void list_method(variant_list *list)
+{
+    list_units<M, T, P, encoding::half, encoding::interleaved, encoding::cosine>(list);
+}
+
+} // namespace COPES_GPU::sequence
+
+#endif

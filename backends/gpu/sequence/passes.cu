@@ -1,0 +1,136 @@
+/* The passes of softmax over the sequence, a launch each: of a sequence in shares one of them, for the caller; of a long
+ * sequence both. The first of both leaves a part of each column for each block, and the second merges the parts, so that any
+ * number of blocks share a slab. The device is then full however few slabs there are; memory bounds both. */
+#include "backends/gpu/sequence/columns_plan.h"
+
+namespace COPES_GPU::sequence
+{
+
+inline constexpr variant_word passes_name = "sequence_passes";
+inline constexpr columns_method first = {columns_name, COPES_FIRST_PASS}, second = {columns_name, COPES_SECOND_PASS},
+                                both = {passes_name, COPES_BOTH_PASSES};
+
+enum { PARTS_ON_EACH = 2, BLOCKS_ON_EACH = 8, FEW_ON_EACH = 4, PART_TOKENS = 256, SLAB_COLUMNS = 128 };
+
+/* About how many slabs there are. No address counts, as the workspace must not depend on one. */
+static double slabs_of(const copes_lrpe_problem &problem)
+{
+    return (double)problem.b * (double)problem.h * (double)((problem.d + SLAB_COLUMNS - 1) / SLAB_COLUMNS);
+}
+
+/* Blocks of a slab: so many that each multiprocessor has some, none of them of few tokens. */
+static int blocks_of_slab(const gpu_device &device, const copes_lrpe_problem &problem, int on_each)
+{
+    const double wanted = (double)on_each * device.multiprocessors / greater(slabs_of(problem), 1.0);
+    return (int)greater(lesser(wanted, (double)(problem.n / PART_TOKENS)), 1.0);
+}
+
+/* Parts of a slab. Each block merges all of them, so that there are no more than blocks at a time. */
+static int parts_of(const gpu_device &device, const copes_lrpe_problem &problem)
+{
+    return blocks_of_slab(device, problem, PARTS_ON_EACH);
+}
+
+/* The problem of softmax alone, for which tokens have no positions. */
+static copes_lrpe_problem without_encoding(copes_lrpe_problem problem)
+{
+    problem.variant = COPES_LRPE_ROTATE;
+    problem.pairing = COPES_LRPE_HALF;
+    problem.k = problem.begin = problem.prefix = 0;
+    problem.amplitude = 1;
+    problem.theta_sign = 1;
+    problem.counted = true;
+    problem.mixed = false;
+    problem.positions = {};
+    problem.grid_rank = 1;
+    problem.length = problem.grid[0] = problem.n;
+    return problem;
+}
+
+/* What the first pass takes of a problem: forward, no encoding. */
+static copes_lrpe_problem of_first_pass(const copes_lrpe_problem &problem)
+{
+    return problem.backward ? problem : without_encoding(problem);
+}
+
+template <typename T>
+copes_status plan_pass(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
+{
+    columns_choice chosen = {};
+    if (problem.passes == COPES_SECOND_PASS) {
+        COPES_TRY((choose_columns<second, T>(device, problem, given, blocks_of_slab(device, problem, BLOCKS_ON_EACH),
+                                             &chosen)));
+        take_columns(problem, chosen, plan);
+    } else {
+        const copes_lrpe_problem read = of_first_pass(problem);
+        COPES_TRY((choose_columns<first, T>(device, read, given, 0, &chosen)));
+        take_columns(read, chosen, plan);
+    }
+    return COPES_OK;
+}
+
+/* Both launches' arguments. */
+struct passes_arguments {
+    copes_lrpe_problem problem;
+    columns_choice first, second;
+};
+
+static copes_status run_passes(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *workspace)
+{
+    const passes_arguments &all = tiling_of<passes_arguments>(plan);
+    column *const parts = static_cast<column *>(workspace);
+    COPES_TRY(all.first.launch(queue, of_first_pass(all.problem), all.first.cut, parts));
+    return all.second.launch(queue, all.problem, all.second.cut, parts);
+}
+
+bool takes_passes(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
+{
+    if (!is_allowed(device, passes_name, plan))
+        return false;
+    if (problem.n == 0 || problem.b * problem.h * problem.d == 0)
+        return refuse(plan, passes_name, "there is nothing to do");
+    if (problem.backward && !given && problem.lse.data == nullptr)
+        return refuse(plan, passes_name, "backward is not given the forward's lse");
+    if (asks_for_one(device))
+        return true;
+    if (problem.n < LONG_SEQUENCE)
+        return refuse(plan, passes_name, "the sequence is short");
+    if (slabs_of(problem) * largest_cluster(device) >= (double)FEW_ON_EACH * device.multiprocessors)
+        return refuse(plan, passes_name, "one launch has enough blocks");
+    return true;
+}
+
+int64_t parts_bytes(const gpu_device &device, const copes_lrpe_problem &problem)
+{
+    return problem.b * problem.h * problem.d * parts_of(device, problem) * (int64_t)sizeof(column);
+}
+
+template <typename T>
+copes_status plan_passes(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
+{
+    passes_arguments all = {problem, {}, {}};
+    const int parts = parts_of(device, problem);
+    COPES_TRY((choose_columns<first, T>(device, of_first_pass(problem), given, parts, &all.first)));
+    COPES_TRY((choose_columns<both, T, COPES_SECOND_PASS>(device, problem, given, parts, &all.second)));
+    set_launch(plan, all.second.cut.grid, THREADS, 0);
+    set_tiling(plan, all);
+    take(plan, all.second.variant, run_passes);
+    return COPES_OK;
+}
+
+template <typename T> void list_passes(variant_list *list)
+{
+    list_method<first, T>(list);
+    list_method<second, T>(list);
+    list_method<both, T, COPES_SECOND_PASS>(list);
+}
+
+#define INSTANTIATE(T)                                                                                                 \
+    template copes_status plan_pass<T>(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *);            \
+    template copes_status plan_passes<T>(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *);          \
+    template void list_passes<T>(variant_list *);
+INSTANTIATE(f32)
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
+
+} // namespace COPES_GPU::sequence
