@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # On a machine with several GPUs: checks copes.distributed over NCCL on 2, 4, 8 .. of them, as many as there are, and prints its times.
 # tools/multi_gpu.sh [--gpus "N ..."] [--python PYTHON] [FLAG ...]
-# PYTHON has copes and PyTorch. FLAGs go to bench/multi_gpu.py: --quick, --out FOLDER.
+# PYTHON has copes and PyTorch. FLAGs go to bench/multi_gpu: --quick, --out FOLDER.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -26,5 +26,5 @@ nvidia-smi topo -m
 # Multicast over NVLink adds in the switch, in an order of its own.
 export NCCL_NVLS_ENABLE=0 OMP_NUM_THREADS=1
 for n in $gpus; do
-    "$python" -m torch.distributed.run --standalone --nproc-per-node "$n" "$root/bench/multi_gpu.py" "$@"
+    "$python" -m torch.distributed.run --standalone --nproc-per-node "$n" "$root/bench/multi_gpu" "$@"
 done

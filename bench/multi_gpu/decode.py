@@ -1,22 +1,14 @@
-#!/usr/bin/env python3
-"""Checks copes.distributed over NCCL, a process for each GPU, and times it beside one GPU and beside PyTorch's spelling.
+"""tpa_decode over a cache whose keys lie on the GPUs, and attention_merge."""
 
-Run by tools/multi_gpu.sh. A failed check is an exit status of 1 on every rank."""
-
-import argparse
-import json
 import math
-import os
-import pathlib
-import statistics
 
 import copes
 import torch
 import torch.distributed as dist
+from measure import LENGTHS, UNITS, median_us, share_of_rank
 
 EXCHANGES = ("gather", "heads", "auto")
 BATCH, HEADS, DIM, RANKS = 8, 32, 128, (16, 1, 1)
-LENGTHS = (37, 0, 256, 3, 91, 1, 0, 640)  # of contiguous shares that are checked: unequal ones, and empty ones
 
 
 # ---- Factors, and what they are to give ------------------------------------------------------------------------------
@@ -39,7 +31,8 @@ def attend(factors, causal):
     """(o, lse) in float64, by PyTorch."""
     aq, ak, av, bq, bk, bv = (x.double() for x in factors)
     q, k, v = (
-        torch.einsum("bnhr,bnrd->bhnd", a, b) / rank for a, b, rank in zip((aq, ak, av), (bq, bk, bv), RANKS, strict=True)
+        torch.einsum("bnhr,bnrd->bhnd", a, b) / rank
+        for a, b, rank in zip((aq, ak, av), (bq, bk, bv), RANKS, strict=True)
     )
     scores = q @ k.transpose(-1, -2) * DIM**-0.5
     if causal:
@@ -67,43 +60,16 @@ def share_of(factors, keys):
 
 def keys_of(shards, rank, world):
     """The rank's keys, a slice of all that are checked."""
-    lengths = LENGTHS[:world]
     if shards == "interleaved":
-        return slice(rank, sum(lengths), world)
-    return slice(sum(lengths[:rank]), sum(lengths[: rank + 1]))
+        return slice(rank, sum(LENGTHS[:world]), world)
+    return share_of_rank(rank)
 
 
 # ---- Checks ----------------------------------------------------------------------------------------------------------
 
 
-class Checks:
-    """Counts what fails on any rank; rank 0 says what was checked."""
-
-    def __init__(self):
-        self.failed = self.passed = 0
-
-    def expect(self, name, good):
-        bad = torch.tensor([not good], dtype=torch.int32, device="cuda")
-        dist.all_reduce(bad)
-        self.failed += bool(bad.item())
-        self.passed += not bad.item()
-        if bad.item() and dist.get_rank() == 0:
-            print(f"FAILED on {bad.item()} ranks: {name}")
-
-    def near(self, name, made, wanted, unit):
-        self.expect(name, torch.allclose(made.double(), wanted, rtol=unit, atol=unit))
-
-    def same_bits(self, name, x):
-        """Those of every rank?"""
-        bits = x.contiguous().flatten().view(torch.uint8)
-        every = [torch.empty_like(bits) for _ in range(dist.get_world_size())]
-        dist.all_gather(every, bits)
-        self.expect(name, all(torch.equal(each, bits) for each in every))
-
-
 def check_decode(checks, rank, world):
-    units = {torch.float32: 2e-5, torch.float16: 2**-9, torch.bfloat16: 2**-6}
-    for dtype, unit in units.items():
+    for dtype, unit in UNITS.items():
         for shards in ("contiguous", "interleaved"):
             for tokens, causal in ((1, False), (3, True)):
                 factors = make_factors(sum(LENGTHS[:world]), dtype, batch=2, tokens=tokens)
@@ -152,29 +118,6 @@ def check_merge(checks, rank, world):
 # ---- Times -----------------------------------------------------------------------------------------------------------
 
 
-def median_us(call, repeats):
-    """Of the slowest rank, in a graph that was recorded: what the host needs for a call is not in it."""
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    times = []
-    for _ in range(repeats + 3):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        dist.barrier()
-        torch.cuda.synchronize()
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3)
-    slowest = torch.tensor([statistics.median(times[3:])], device="cuda", dtype=torch.float64)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return slowest.item()
-
-
 def decode_by_torch(mine, places, world):
     """The same by all-gathers and a merge of PyTorch's."""
     o, lse = copes.tpa_decode(*mine, **places, return_lse=True)
@@ -201,16 +144,11 @@ def time_decode(keys, rank, world, repeats):
     return row
 
 
-def time_collective(repeats):
-    """us of an all-gather that moves 4 bytes from each rank."""
-    one = torch.zeros(1, device="cuda")
-    every = one.new_empty(dist.get_world_size())
-    return median_us(lambda: dist.all_gather_into_tensor(every, one), repeats)
-
-
-def print_times(rows, collective, world):
+def print_decode(rows, collective, world):
     columns = [name for name in rows[0] if name != "keys"]
-    print(f"\ntpa_decode, us: bfloat16, batch {BATCH}, {HEADS} heads of {DIM}, ranks {RANKS}; an empty all-gather {collective:.1f} us")
+    print(
+        f"\ntpa_decode, us: bfloat16, batch {BATCH}, {HEADS} heads of {DIM}, ranks {RANKS}; an empty all-gather {collective:.1f} us"
+    )
     print("| keys | " + " | ".join(columns) + f" | predicted, gather | one GPU / best of {world} |")
     print("| ---: " * (len(columns) + 3) + "|")
     for row in rows:
@@ -218,33 +156,3 @@ def print_times(rows, collective, world):
         times = " | ".join(f"{row[name]:.1f}" for name in columns)
         predicted = row["one GPU"] / world + 2 * collective
         print(f"| {row['keys']} | {times} | {predicted:.1f} | {row['one GPU'] / best:.2f} |")
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer repeats and no cache of a million tokens")
-    parser.add_argument("--out", type=pathlib.Path, help="write the times there, as JSON")
-    args = parser.parse_args()
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
-    rank, world = dist.get_rank(), dist.get_world_size()
-    checks = Checks()
-    check_decode(checks, rank, world)
-    check_merge(checks, rank, world)
-    repeats = 10 if args.quick else 50
-    collective = time_collective(repeats)
-    sizes = (32768, 262144) if args.quick else (32768, 262144, 1048576)
-    rows = [time_decode(keys, rank, world, repeats) for keys in sizes]
-    if rank == 0:
-        versions = f"PyTorch {torch.__version__}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"
-        print(f"\n{world} x {torch.cuda.get_device_name()}, {versions}: {checks.passed} checks passed, {checks.failed} failed")
-        print_times(rows, collective, world)
-        if args.out:
-            args.out.mkdir(parents=True, exist_ok=True)
-            (args.out / f"multi_gpu_{world}.json").write_text(json.dumps({"collective": collective, "rows": rows}, indent=1))
-    dist.destroy_process_group()
-    raise SystemExit(checks.failed > 0)
-
-
-if __name__ == "__main__":
-    main()
