@@ -1,5 +1,6 @@
 """copes.jax inside jit: values and gradients beside float64, and what is refused."""
 
+import inspect
 import subprocess
 import sys
 
@@ -26,6 +27,17 @@ def on_the_cpu():
     np.random.seed(0)
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         yield
+
+
+@pytest.mark.parametrize(
+    "name", ["act", "attention_merge", "lrpe_cosine", "lrpe_rotate", "qk_norm_rope", "softmax_lse", "tpa_decode"]
+)
+def test_arguments_are_those_of_copes(name):
+    def arguments(function):
+        parameters = inspect.signature(function).parameters.values()
+        return [(p.name, p.kind, p.default) for p in parameters if p.name != "out"]
+
+    assert arguments(getattr(cj, name)) == arguments(getattr(copes, name))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
