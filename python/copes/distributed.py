@@ -30,7 +30,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from . import _functions
 from ._distributed_check import FAILED, agree, head_range, places, size
-from ._distributed_exchange import done, gather, group_of
+from ._distributed_exchange import done, gather, group_of, pack, unpack
 from ._distributed_softmax import lrpe_cosine, lrpe_rotate, softmax
 from ._merge import attention_merge as _merge
 
@@ -78,7 +78,8 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx, group, *shares):
         ctx.rank = dist.get_rank(group)
-        return tuple(map(done, [gather(x, group) for x in shares]))
+        records = [x[None] for x in shares]
+        return unpack(done(gather(pack(records)[0], group)), records)
 
     @staticmethod
     def backward(ctx, *grads):
@@ -107,11 +108,13 @@ class _Exchanged(torch.autograd.Function):
     @staticmethod
     def forward(ctx, group, *shares):
         ctx.group, ctx.heads = group, shares[0].shape[0]
-        return tuple(map(done, [_to_owners(x, group) for x in shares]))
+        return unpack(done(_to_owners(pack(shares), group)), shares)
 
     @staticmethod
     def backward(ctx, *grads):
-        return None, *map(done, [_from_owners(grad, ctx.heads, ctx.group) for grad in grads])
+        rows = [grad.flatten(0, 1) for grad in grads]
+        records = pack(rows).unflatten(0, grads[0].shape[:2])
+        return None, *unpack(done(_from_owners(records, ctx.heads, ctx.group)), rows)
 
 
 def _merge_gathered(o, lse, group, base):
@@ -131,7 +134,8 @@ class _Assembled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, group, heads, *merged):
         ctx.group, ctx.own = group, head_range(heads, dist.get_rank(group), dist.get_world_size(group))
-        return tuple(_all_heads(x.movedim(2, 0), heads, group).movedim(0, 2) for x in merged)
+        own = [x.movedim(2, 0) for x in merged]
+        return tuple(x.movedim(0, 2) for x in unpack(_all_heads(pack(own), heads, group), own))
 
     @staticmethod
     def backward(ctx, *grads):
