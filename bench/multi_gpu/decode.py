@@ -154,5 +154,5 @@ def print_decode(rows, collective, world):
     for row in rows:
         best = min(row[exchange] for exchange in EXCHANGES if exchange != "heads")
         times = " | ".join(f"{row[name]:.1f}" for name in columns)
-        predicted = row["one GPU"] / world + 2 * collective
+        predicted = row["one GPU"] / world + collective
         print(f"| {row['keys']} | {times} | {predicted:.1f} | {row['one GPU'] / best:.2f} |")
