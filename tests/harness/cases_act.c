@@ -68,6 +68,8 @@ static void add_shares(case_list *list, copes_kind kind, check_type type)
     static const form long_rows = {2, {3, 30011}, CHECK_DENSE, CHECK_PADDED, false, false};
     static const form columns = {3, {2, 3001, 13}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form vectors = {4, {2, 1025, 3, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
+    /* 100 vectors of 16 bytes, which a GPU's lanes hold, 4 each. */
+    const form wide = {2, {37, type == CHECK_F32 ? 400 : 800}, CHECK_DENSE, CHECK_DENSE, false, false};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         for (int dim = -forms[i].rank; dim < 0; dim++) {
             add_passes(list, form_case(&forms[i], kind, COPES_ACT_SOFTMAX, dim, type));
@@ -85,6 +87,7 @@ static void add_shares(case_list *list, copes_kind kind, check_type type)
     add_passes(list, form_case(&long_rows, kind, COPES_ACT_SOFTMAX, -1, type));
     add_passes(list, form_case(&columns, kind, COPES_ACT_SOFTMAX, -2, type));
     add_passes(list, form_case(&vectors, kind, COPES_ACT_SOFTMAX, -3, type));
+    add_passes(list, form_case(&wide, kind, COPES_ACT_SOFTMAX, -1, type));
 }
 
 static void add_fills(case_list *list, copes_kind kind, copes_act act, check_type type)
