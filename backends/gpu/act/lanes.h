@@ -42,8 +42,6 @@ template <typename T, int P> struct row_part {
     }
 };
 
-inline constexpr variant_word vector_counts[] = {"2", "4"};
-
 /* Why lanes do not hold the rows of a problem; nullptr: they do. */
 template <typename T> const char *refuse_lanes(const copes_act_problem &problem)
 {
