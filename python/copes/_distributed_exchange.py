@@ -40,21 +40,30 @@ def _room(shape: Sequence[int], dtype: torch.dtype) -> int:
     return -(-torch.Size(shape).numel() * dtype.itemsize // RECORD) * RECORD
 
 
-def pack(tensors: Sequence[Tensor]) -> Tensor:
-    """Records (n, bytes) of tensors (n, ...), one after another, as one collective takes less time than two."""
-    parts = []
-    for x in tensors:
-        data = x.flatten(1).contiguous().view(torch.uint8)
-        parts += [data, data.new_empty((len(x), _room(x.shape[1:], x.dtype) - data.shape[1]))]
-    return torch.cat(parts, dim=1)
-
-
-def unpack(records: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Views of records (..., bytes): (..., shape) for tensors (n, shape) that were packed."""
+def unpack(records: Tensor, kinds: Sequence[tuple[Sequence[int], torch.dtype]]) -> tuple[Tensor, ...]:
+    """Views (..., *shape) of records (..., bytes) that have a tensor of each shape and type, one after another."""
     views, begin = [], 0
-    for x in like:
-        shape = x.shape[1:]
-        data = records[..., begin : begin + shape.numel() * x.element_size()]
-        views.append(data.view(x.dtype).unflatten(-1, shape) if shape else data.view(x.dtype)[..., 0])
-        begin += _room(shape, x.dtype)
+    for shape, dtype in kinds:
+        data = records[..., begin : begin + torch.Size(shape).numel() * dtype.itemsize].view(dtype)
+        views.append(data.unflatten(-1, shape) if len(shape) > 0 else data[..., 0])
+        begin += _room(shape, dtype)
     return tuple(views)
+
+
+def new_records(like: Tensor, count: int, kinds: Sequence[tuple[Sequence[int], torch.dtype]]) -> Tensor:
+    """Records on the device of `like`, of one collective, which takes less time than one for each tensor."""
+    return like.new_empty((count, sum(_room(*kind) for kind in kinds)), dtype=torch.uint8)
+
+
+def kinds_of(tensors: Sequence[Tensor]) -> list[tuple[Sequence[int], torch.dtype]]:
+    """Of tensors (n, *shape), which have a part in each of n records."""
+    return [(x.shape[1:], x.dtype) for x in tensors]
+
+
+def pack(tensors: Sequence[Tensor]) -> Tensor:
+    """Records (n, bytes) of tensors (n, *shape)."""
+    kinds = kinds_of(tensors)
+    records = new_records(tensors[0], len(tensors[0]), kinds)
+    for room, x in zip(unpack(records, kinds), tensors, strict=True):
+        room.copy_(x)
+    return records

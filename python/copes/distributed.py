@@ -30,7 +30,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from . import _functions
 from ._distributed_check import FAILED, agree, head_range, places, size
-from ._distributed_exchange import done, gather, group_of, pack, unpack
+from ._distributed_exchange import done, gather, group_of, kinds_of, new_records, pack, unpack
 from ._distributed_softmax import lrpe_cosine, lrpe_rotate, softmax
 from ._merge import attention_merge as _merge
 
@@ -76,14 +76,15 @@ class _Gathered(torch.autograd.Function):
     """Shares of all ranks. What comes back is the share's own part: _Summed has added up what the ranks had."""
 
     @staticmethod
-    def forward(ctx, group, *shares):
+    def forward(ctx, group, records, *shares):
         ctx.rank = dist.get_rank(group)
-        records = [x[None] for x in shares]
-        return unpack(done(gather(pack(records)[0], group)), records)
+        rows = [x[None] for x in shares]
+        records = pack(rows) if records is None else records
+        return unpack(done(gather(records[0], group)), kinds_of(rows))
 
     @staticmethod
     def backward(ctx, *grads):
-        return None, *(grad[ctx.rank] for grad in grads)
+        return None, None, *(grad[ctx.rank] for grad in grads)
 
 
 class _Summed(torch.autograd.Function):
@@ -106,25 +107,26 @@ class _Exchanged(torch.autograd.Function):
     """(H, ...) of each rank becomes (W, own, ...)."""
 
     @staticmethod
-    def forward(ctx, group, *shares):
+    def forward(ctx, group, records, *shares):
         ctx.group, ctx.heads = group, shares[0].shape[0]
-        return unpack(done(_to_owners(pack(shares), group)), shares)
+        records = pack(shares) if records is None else records
+        return unpack(done(_to_owners(records, group)), kinds_of(shares))
 
     @staticmethod
     def backward(ctx, *grads):
         rows = [grad.flatten(0, 1) for grad in grads]
         records = pack(rows).unflatten(0, grads[0].shape[:2])
-        return None, *unpack(done(_from_owners(records, ctx.heads, ctx.group)), rows)
+        return None, None, *unpack(done(_from_owners(records, ctx.heads, ctx.group)), kinds_of(rows))
 
 
-def _merge_gathered(o, lse, group, base):
-    o_shares, lse_shares = _Gathered.apply(group, o, lse)
+def _merge_gathered(records, o, lse, group, base):
+    o_shares, lse_shares = _Gathered.apply(group, records, o, lse)
     return _Summed.apply(group, *_merge(o_shares, lse_shares, base=base, return_lse=True))
 
 
-def _merge_own(o, lse, group, base):
-    """Of o (B, N, H, E), best a view of (H, B, N, E), the rank's own heads."""
-    o_shares, lse_shares = _Exchanged.apply(group, o.movedim(2, 0), lse.movedim(2, 0))
+def _merge_own(records, o, lse, group, base):
+    """The rank's own heads."""
+    o_shares, lse_shares = _Exchanged.apply(group, records, o.movedim(2, 0), lse.movedim(2, 0))
     return _merge(o_shares.movedim(1, 3), lse_shares.movedim(1, 3), base=base, return_lse=True)
 
 
@@ -135,7 +137,7 @@ class _Assembled(torch.autograd.Function):
     def forward(ctx, group, heads, *merged):
         ctx.group, ctx.own = group, head_range(heads, dist.get_rank(group), dist.get_world_size(group))
         own = [x.movedim(2, 0) for x in merged]
-        return tuple(x.movedim(0, 2) for x in unpack(_all_heads(pack(own), heads, group), own))
+        return tuple(x.movedim(0, 2) for x in unpack(_all_heads(pack(own), heads, group), kinds_of(own)))
 
     @staticmethod
     def backward(ctx, *grads):
@@ -147,12 +149,13 @@ def _by_heads(exchange: Exchange, heads: int, world: int) -> bool:
     return exchange == "heads" or (exchange == "auto" and world > 2 and heads >= world)
 
 
-def _exchange(o, lse, group, exchange, base, return_lse):
+def _exchange(records, o, lse, group, exchange, base, return_lse):
+    """`records`: what o and lse are views of, or None where they lie elsewhere."""
     heads, world = o.shape[2], dist.get_world_size(group)
     if not _by_heads(exchange, heads, world):
-        merged = _merge_gathered(o, lse, group, base)
+        merged = _merge_gathered(records, o, lse, group, base)
     else:
-        merged = _merge_own(o, lse, group, base)
+        merged = _merge_own(records, o, lse, group, base)
         if exchange == "auto":
             merged = _Assembled.apply(group, heads, *merged)
     return merged if return_lse else merged[0]
@@ -175,12 +178,27 @@ def attention_merge(
     group = group_of(group)
     if check:
         agree(group, (o, lse), dict(exchange=exchange, base=base, **_sizes("BNHE", o)))
-    return _exchange(o, lse, group, exchange, base, return_lse)
+    return _exchange(None, o, lse, group, exchange, base, return_lse)
 
 
 def _sizes(names: str, x: Tensor) -> dict[str, int]:
     """Of a tensor of another rank, none of them are."""
     return dict(zip(names, x.shape if x.dim() == len(names) else [FAILED] * len(names)))
+
+
+def _room_of(aq, bv, by_heads):
+    """Records, one or one for each head, and in them o (B, N, H, E) and lse (B, N, H)."""
+    b, n, h = aq.shape[:3]
+    logarithm = torch.float64 if aq.dtype == torch.float64 else torch.float32
+    if by_heads:
+        kinds = [((b, n, bv.shape[-1]), aq.dtype), ((b, n), logarithm)]
+        records = new_records(aq, h, kinds)
+        o, lse = (x.movedim(0, 2) for x in unpack(records, kinds))
+    else:
+        kinds = [((b, n, h, bv.shape[-1]), aq.dtype), ((b, n, h), logarithm)]
+        records = new_records(aq, 1, kinds)
+        o, lse = (x[0] for x in unpack(records, kinds))
+    return records, o, lse
 
 
 def tpa_decode(
@@ -230,8 +248,9 @@ def tpa_decode(
     table = agree(group, (aq, ak, av, bq, bk, bv), described, keys) if check else None
     where = places(shards, dist.get_rank(group), dist.get_world_size(group), keys, table, kv_total)
     options: dict[str, Any] = dict(kv_len=kv_len, **scales)
-    out = None
-    if _by_heads(exchange, aq.shape[2], dist.get_world_size(group)):  # heads first, as the all-to-all sends them
-        out = aq.new_empty((aq.shape[2], *aq.shape[:2], bv.shape[-1])).movedim(0, 2)
-    o, lse = _functions.tpa_decode(aq, ak, av, bq, bk, bv, causal=causal, return_lse=True, out=out, **options, **where)
-    return _exchange(o, lse, group, exchange, "e", return_lse)
+    by_heads = _by_heads(exchange, aq.shape[2], dist.get_world_size(group))
+    records, o, lse = _room_of(aq, bv, by_heads)
+    lse.copy_(
+        _functions.tpa_decode(aq, ak, av, bq, bk, bv, causal=causal, return_lse=True, out=o, **options, **where)[1]
+    )
+    return _exchange(records, o, lse, group, exchange, "e", return_lse)
