@@ -9,7 +9,9 @@ copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, b
 {
     if (problem.passes != COPES_BOTH_PASSES)
         return plan_pass<T>(device, problem, given, plan);
-    const bool fast = plan_fast<T>(device, problem, given, plan), passes = takes_passes(device, problem, given, plan);
+    copes_plan untold = {}; /* the passes' refusals, which are of no interest where a faster kernel is taken */
+    const bool fast = plan_fast<T>(device, problem, given, plan),
+               passes = takes_passes(device, problem, given, fast ? &untold : plan);
     if (!fast)
         COPES_TRY((passes ? plan_passes<T> : plan_columns<T>)(device, problem, given, plan));
     if (passes) /* also for a call whose cooperative launch the driver refuses, or whose tensors are not aligned */
