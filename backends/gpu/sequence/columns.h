@@ -99,9 +99,9 @@ DEVICE void for_tokens(const slab_thread<T, V, E, R, ANYWHERE> &s, Take take, Cl
     }
 }
 
-/* `apart`: for the caller, of the first pass alone. Backward its lse is given, but no reference that columns are merged by,
- * as it may be infinite. */
-template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+/* KEPT: the lse is known to be given. `apart`: for the caller, of the first pass alone. Backward its lse is given, but no reference
+ * that columns are merged by, as it may be infinite. */
+template <bool KEPT, typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
 DEVICE void read_columns(bool apart, const slab_thread<T, V, E, R, ANYWHERE> &s, column (&columns)[COLUMNS])
 {
     open_column open[COLUMNS];
@@ -109,7 +109,7 @@ DEVICE void read_columns(bool apart, const slab_thread<T, V, E, R, ANYWHERE> &s,
     for (int i = 0; i < COLUMNS; i++)
         open[i].reference = s.kept && s.at.plain[i / V] >= 0 ? read_scalar(s.lse_of(i)) : -FLT_MAX;
     const auto add = [&](const auto &, int, const auto &values, const auto &gradients) {
-        add_batch<R>(open, values, gradients, (apart && R == role::backward) || s.kept);
+        add_batch<R>(open, values, gradients, KEPT || s.kept);
     };
     for_tokens(s, add, [&] {
 #pragma unroll
@@ -295,7 +295,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
         if constexpr (P == COPES_SECOND_PASS)
             take_parts(parts, s, columns);
         else
-            read_columns(apart, s, columns);
+            read_columns<P == COPES_FIRST_PASS && R == role::backward>(apart, s, columns);
         merge_rows<T, V>(memory, place, columns);
         if (P == COPES_FIRST_PASS && !apart)
             return leave_parts(parts, s, columns);
