@@ -21,8 +21,8 @@
 namespace COPES_GPU::sequence
 {
 
-/* A term of a column may be e^SLACK. Larger exponents round more. */
-constexpr float SLACK = 4;
+/* A term of a column may be e^COLUMN_SLACK. Larger exponents round more. */
+constexpr float COLUMN_SLACK = 4;
 
 /* A sum of many terms, a chunk of them at a time (Kahan): the next chunk begins with the rounding error of the last
  * join. */
@@ -65,7 +65,7 @@ DEVICE void add_batch(open_column (&columns)[COLUMNS], const float (&x)[BATCH][2
     bool beyond = false;
 #pragma unroll
     for (int i = 0; i < BATCH * COLUMNS && R != role::given; i++)
-        beyond |= x[i / COLUMNS][i % COLUMNS / V][i % V] - columns[i % COLUMNS].reference > SLACK;
+        beyond |= x[i / COLUMNS][i % COLUMNS / V][i % V] - columns[i % COLUMNS].reference > COLUMN_SLACK;
     if (beyond && !kept) {
 #pragma unroll
         for (int i = 0; i < BATCH * COLUMNS; i++)
