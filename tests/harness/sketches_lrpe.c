@@ -106,6 +106,7 @@ static const sketch sketches[] = {
     /* a grid without tokens, however large; and rows with so many angles that a GPU's block has few */
     {.b = 1, .h = 1, .d = 8, .grid_rank = 3, .grid = {0, 1 << 16, 1 << 16}, .prefix = 8, .shared = true},
     {.b = 1, .h = 2, .d = 512, .grid_rank = 2, .grid = {4, 5}, .prefix = 1},
+    {.b = 1, .h = 2, .d = 64, .grid = {70}, .lse = true, .interleaved = true, .in = CHECK_DENSE, .out = CHECK_DENSE},
 };
 
 /* Long enough to be shared between threads, or, without a batch, for a GPU's thread to have several tokens; or with more
