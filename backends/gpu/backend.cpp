@@ -197,9 +197,10 @@ static copes_status enqueue_plan(const gpu_queue &queue, const copes_problem &pr
 }
 
 /* If the driver refuses the cooperative launch of a call, that kernel has not run. The call then goes to kernels whose
- * blocks do not wait for each other. The given workspace is enough: for softmax over the sequence these kernels need
- * none, and for tpa_decode the same. A kernel that runs first runs again, with the same result. A refused launch does
- * not break the capture of a stream. It is not remembered, since a call must not change the way of the next. */
+ * blocks do not wait for each other. The given workspace is enough: for softmax over the sequence its size allows for
+ * these kernels, and for tpa_decode they need the same. A kernel that runs first runs again, with the same result. A
+ * refused launch does not break the capture of a stream. It is not remembered, since a call must not change the way of
+ * the next. */
 static copes_status run(void *state, const copes_problem *problem, const copes_plan *plan, void *workspace)
 {
     const gpu_queue &queue = static_cast<const gpu_state *>(state)->queue;

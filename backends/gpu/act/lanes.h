@@ -42,6 +42,9 @@ template <typename T, int P> struct row_part {
     }
 };
 
+/* What a name says of the passes that a call has. */
+inline constexpr variant_word passes_names[] = {"", "sums", "of_sums"};
+
 /* Why lanes do not hold the rows of a problem; nullptr: they do. */
 template <typename T> const char *refuse_lanes(const copes_act_problem &problem)
 {

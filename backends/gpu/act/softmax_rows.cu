@@ -109,7 +109,6 @@ constexpr int log2_of(int power)
 template <typename T, int LANES, int P, bool BACKWARD>
 inline constexpr const char *name_of_lanes = variant_name<lanes_name, type_name<T>, lane_counts[log2_of(LANES)],
                                                           vector_counts[P / 4], direction_names[BACKWARD]>::text;
-inline constexpr variant_word passes_names[] = {"", "sums", "of_sums"};
 template <typename T, copes_passes P>
 inline constexpr const char *name_of_any = variant_name<any_name, type_name<T>, passes_names[P]>::text;
 template <typename T>

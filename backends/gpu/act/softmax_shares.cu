@@ -37,7 +37,6 @@ __global__ void softmax_shares(const T *src, const T *saved, T *dst, float *sums
 }
 
 inline constexpr variant_word shares_name = "softmax_shares";
-inline constexpr variant_word passes_names[] = {"", "sums", "of_sums"};
 
 template <typename T, bool BACKWARD, copes_passes PASS>
 inline constexpr const char *name_of_shares =

@@ -229,7 +229,7 @@ DEVICE void take_sums(const slab_thread<T, V, E, R, ANYWHERE> &s, finished_colum
     }
 }
 
-/* The part of a block in a slab's column. */
+/* A block's part of column i of a thread. */
 template <typename T, int V, encoding E, role R, bool ANYWHERE>
 DEVICE column *part_of(column *parts, const slab_thread<T, V, E, R, ANYWHERE> &s, uint32_t rank, int i)
 {
