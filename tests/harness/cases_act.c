@@ -68,7 +68,7 @@ static void add_shares(case_list *list, copes_kind kind, check_type type)
     static const form long_rows = {2, {3, 30011}, CHECK_DENSE, CHECK_PADDED, false, false};
     static const form columns = {3, {2, 3001, 13}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form vectors = {4, {2, 1025, 3, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
-    /* Of more vectors than a GPU's lanes hold, and fewer than a block does. */
+    /* 100 vectors of 16 bytes, which a GPU's lanes hold, 4 each. */
     const form wide = {2, {37, type == CHECK_F32 ? 400 : 800}, CHECK_DENSE, CHECK_DENSE, false, false};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         for (int dim = -forms[i].rank; dim < 0; dim++) {

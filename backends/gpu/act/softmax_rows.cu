@@ -97,7 +97,6 @@ __global__ void softmax_any(GPU_PARAMETER strided_row<T> first, GPU_PARAMETER ac
     }
 }
 
-inline constexpr variant_word vector_counts[] = {"2", "4"};
 inline constexpr variant_word lanes_name = "softmax_lanes", any_name = "softmax_any";
 inline constexpr variant_word lane_counts[] = {"1", "2", "4", "8", "16", "32"};
 

@@ -1,15 +1,13 @@
 /* One pass of softmax over rows whose axis lies in shares: a share's sums alone, or its result from those of all. Up to 32 lanes hold
- * the share's part of a row, two vectors each, so that memory is read once and binds. */
+ * the share's part of a row, so that memory is read once and binds. */
 #include "backends/gpu/act/lanes.h"
 #include "backends/gpu/act/methods.h"
 
 namespace COPES_GPU::act
 {
 
-constexpr int VECTORS = 2; /* of a lane */
-
 /* A row of no elements, too, has its sums. */
-template <typename T, bool BACKWARD, copes_passes PASS>
+template <typename T, int P, bool BACKWARD, copes_passes PASS>
 __global__ void softmax_shares(const T *src, const T *saved, T *dst, float *sums, int units, int lanes,
                                GPU_PARAMETER act_strides rows)
 {
@@ -17,56 +15,62 @@ __global__ void softmax_shares(const T *src, const T *saved, T *dst, float *sums
     const bool exists = row < rows.count;
     const int lane = (int)threadIdx.x % lanes, live = exists ? units : 0;
     const act_offsets at = find_offsets(rows, (uint64_t)row);
-    row_part<T, VECTORS> x, y;
+    row_part<T, P> x, y;
     x.read(src + at.src, lane, lanes, live, BACKWARD ? 0 : -INFINITY);
     if (BACKWARD)
         y.read(saved + at.saved, lane, lanes, live, 0);
     if (PASS == COPES_FIRST_PASS) {
-        const float sum = BACKWARD ? dot_of_row<VECTORS>(y.x, x.x, lanes) : lse_of_row<VECTORS>(x.x, lanes);
+        const float sum = BACKWARD ? dot_of_row<P>(y.x, x.x, lanes) : lse_of_row<P>(x.x, lanes);
         if (exists && lane == 0)
             write_scalar(sums + at.sums, sum);
         return;
     }
     const float sum = exists ? read_scalar(sums + at.sums) : 0;
 #pragma unroll
-    for (int p = 0; p < VECTORS; p++)
+    for (int p = 0; p < P; p++)
 #pragma unroll
-        for (int i = 0; i < row_part<T, VECTORS>::V; i++)
+        for (int i = 0; i < row_part<T, P>::V; i++)
             x.x[p][i] = BACKWARD ? y.x[p][i] * (x.x[p][i] - sum) : softmax_term(x.x[p][i], sum);
     x.write(dst + at.dst, lane, lanes, live);
 }
 
 inline constexpr variant_word shares_name = "softmax_shares";
 
-template <typename T, bool BACKWARD, copes_passes PASS>
+template <typename T, int P, bool BACKWARD, copes_passes PASS>
 inline constexpr const char *name_of_shares =
-    variant_name<shares_name, type_name<T>, direction_names[BACKWARD], passes_names[PASS]>::text;
+    variant_name<shares_name, type_name<T>, vector_counts[P / 4], direction_names[BACKWARD], passes_names[PASS]>::text;
 
-/* The fewest lanes, a power of two, that hold a row. */
+/* The fewest lanes, a power of two, that hold a row in two vectors each; MOST_LANES may hold four each. */
 static int lanes_of(int units)
 {
     int lanes = 1;
-    while (VECTORS * lanes < units)
+    while (lanes < MOST_LANES && 2 * lanes < units)
         lanes *= 2;
     return lanes;
 }
 
-template <typename T, bool BACKWARD, copes_passes PASS>
+template <typename T, int P, bool BACKWARD, copes_passes PASS>
 copes_status run_shares(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const copes_act_problem &p = problem.act;
     const int units = (int)(p.shape[p.axis] / vector_length<T>);
-    return launch(queue, softmax_shares<T, BACKWARD, PASS>, grid_of(plan), block_of(plan), 0,
+    return launch(queue, softmax_shares<T, P, BACKWARD, PASS>, grid_of(plan), block_of(plan), 0,
                   static_cast<const T *>(p.src.data), static_cast<const T *>(p.saved.data),
                   static_cast<T *>(p.dst.data), static_cast<float *>(p.sums.data), units, lanes_of(units),
                   tiling_of<act_strides>(plan));
 }
 
-template <typename T, bool BACKWARD> bool take_pass(const copes_act_problem &problem, copes_plan *plan)
+template <typename T, int P, bool BACKWARD> bool take_pass(const copes_act_problem &problem, copes_plan *plan)
 {
-    return problem.passes == COPES_FIRST_PASS
-               ? take(plan, name_of_shares<T, BACKWARD, COPES_FIRST_PASS>, run_shares<T, BACKWARD, COPES_FIRST_PASS>)
-               : take(plan, name_of_shares<T, BACKWARD, COPES_SECOND_PASS>, run_shares<T, BACKWARD, COPES_SECOND_PASS>);
+    return problem.passes == COPES_FIRST_PASS ? take(plan, name_of_shares<T, P, BACKWARD, COPES_FIRST_PASS>,
+                                                     run_shares<T, P, BACKWARD, COPES_FIRST_PASS>)
+                                              : take(plan, name_of_shares<T, P, BACKWARD, COPES_SECOND_PASS>,
+                                                     run_shares<T, P, BACKWARD, COPES_SECOND_PASS>);
+}
+
+template <typename T, int P> bool take_direction(const copes_act_problem &problem, copes_plan *plan)
+{
+    return problem.backward ? take_pass<T, P, true>(problem, plan) : take_pass<T, P, false>(problem, plan);
 }
 
 template <typename T>
@@ -76,27 +80,26 @@ bool plan_softmax_shares(const gpu_device &device, const copes_act_problem &prob
         return false;
     if (const char *why = refuse_lanes<T>(problem))
         return refuse(plan, shares_name, why);
-    const int units = (int)(problem.shape[problem.axis] / vector_length<T>);
-    if (units > VECTORS * MOST_LANES)
-        return refuse(plan, shares_name, "a row is more than 64 vectors of 16 bytes");
-    const int lanes = lanes_of(units);
-    const double blocks = ceil((double)rows * lanes / (double)THREADS);
+    const int units = (int)(problem.shape[problem.axis] / vector_length<T>), lanes = lanes_of(units);
+    const double blocks = ceil((double)rows * lanes / THREADS);
     if (blocks > INT32_MAX)
         return refuse(plan, shares_name, "there are more blocks than a launch takes");
     set_launch(plan, (unsigned)blocks, THREADS, 0);
-    return problem.backward ? take_pass<T, true>(problem, plan) : take_pass<T, false>(problem, plan);
+    return units > 2 * MOST_LANES ? take_direction<T, 4>(problem, plan) : take_direction<T, 2>(problem, plan);
 }
 
-template <typename T, bool BACKWARD> static void add_passes(variant_list *list)
+template <typename T, int P, bool BACKWARD> static void add_passes(variant_list *list)
 {
-    list->add(name_of_shares<T, BACKWARD, COPES_FIRST_PASS>);
-    list->add(name_of_shares<T, BACKWARD, COPES_SECOND_PASS>);
+    list->add(name_of_shares<T, P, BACKWARD, COPES_FIRST_PASS>);
+    list->add(name_of_shares<T, P, BACKWARD, COPES_SECOND_PASS>);
 }
 
 template <typename T> void list_softmax_shares(variant_list *list)
 {
-    add_passes<T, false>(list);
-    add_passes<T, true>(list);
+    add_passes<T, 2, false>(list);
+    add_passes<T, 2, true>(list);
+    add_passes<T, 4, false>(list);
+    add_passes<T, 4, true>(list);
 }
 
 #define INSTANTIATE(T)                                                                                                 \
