@@ -56,11 +56,17 @@ template <role R> DEVICE finished_column finish(const column &c, bool kept)
     return {kept ? c.most : shift_of(c.most), scale, c.dot * scale};
 }
 
-/* A thread's vectors of one tensor, token by token. A vector has V elements; with V = 1 it may lie anywhere. A
- * vector that does not exist is read from another place of the token, and is not written. */
-template <typename T, int V, int COUNT> struct strip {
-    T *vector[COUNT]; /* of the next token */
-    bool exists[COUNT];
+/* Do a unit's two vectors lie side by side, as one of 16 bytes? */
+template <typename T, encoding E, int V>
+inline constexpr bool is_joined = E == encoding::interleaved && V > 1 && 2 * V == vector_length<T>;
+
+/* A thread's vectors of one tensor, token by token: COUNT of V elements each, or JOINED to one; with V = 1 a vector may lie
+ * anywhere. A vector that does not exist is read from another place of the token, and is not written. */
+template <typename T, int V, int COUNT, bool JOINED> struct strip {
+    static constexpr int VECTORS = JOINED ? 1 : COUNT, LENGTH = V * COUNT / VECTORS;
+    typedef raw<T, LENGTH> vector_words;
+    T *vector[VECTORS]; /* of the next token */
+    bool exists[VECTORS];
     int64_t stride; /* from token to token, in elements */
 
     /* Tokens first, first + token_stride, .. */
@@ -70,35 +76,46 @@ template <typename T, int V, int COUNT> struct strip {
     {
         T *row = static_cast<T *>(view.data) + b * view.stride[0] + h * view.stride[2] + first * view.stride[1];
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) {
+        for (int i = 0; i < VECTORS; i++) {
             exists[i] = place[i] >= 0;
             vector[i] = row + (exists[i] ? place[i] * view.stride[3] : 0);
         }
     }
-    __device__ __forceinline__ void read(raw<T, V> (&words)[COUNT]) const
+    __device__ __forceinline__ void read(vector_words (&words)[VECTORS]) const
     {
 #pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            words[i] = raw<T, V>::read(vector[i]);
+        for (int i = 0; i < VECTORS; i++)
+            words[i] = vector_words::read(vector[i]);
     }
-    __device__ __forceinline__ void write(const float (&x)[2][V]) const
+    DEVICE void unpack(const vector_words (&words)[VECTORS], float (&x)[2][V])
     {
 #pragma unroll
-        for (int i = 0; i < COUNT; i++)
+        for (int i = 0; i < VECTORS; i++)
+            words[i].unpack(elements(x, i));
+    }
+    __device__ __forceinline__ void write(float (&x)[2][V]) const
+    {
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++)
             if (exists[i])
-                raw<T, V>::write(vector[i], x[i]);
+                vector_words::write(vector[i], elements(x, i));
+    }
+    /* A vector's elements among a unit's. */
+    DEVICE float (&elements(float (&x)[2][V], int vector))[LENGTH]
+    {
+        return reinterpret_cast<float(&)[LENGTH]>(x[vector * LENGTH / V]);
     }
     /* Prefetches the token that comes so many tokens later to the L2 cache. */
     __device__ __forceinline__ void ask(int tokens) const
     {
 #pragma unroll
-        for (int i = 0; i < COUNT; i++)
+        for (int i = 0; i < VECTORS; i++)
             prefetch(vector[i] + tokens * stride);
     }
     __device__ __forceinline__ void next()
     {
 #pragma unroll
-        for (int i = 0; i < COUNT; i++)
+        for (int i = 0; i < VECTORS; i++)
             vector[i] += stride;
     }
 };

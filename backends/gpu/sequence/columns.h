@@ -21,8 +21,8 @@
 namespace COPES_GPU::sequence
 {
 
-/* A term of a column may be e^COLUMN_SLACK. Larger exponents round more. */
-constexpr float COLUMN_SLACK = 4;
+/* The largest terms of a column, e^4. Larger exponents round more. */
+constexpr float LARGEST_TERM = 54.6f;
 
 /* A sum of many terms, a chunk of them at a time (Kahan): the next chunk begins with the rounding error of the last
  * join. */
@@ -48,49 +48,68 @@ struct open_column {
     chunk_sum sum, dot;
 
     /* Raises the reference to x, if x is larger. */
-    __device__ __forceinline__ void raise(float x)
+    template <role R> __device__ __forceinline__ void raise(float x)
     {
         const float higher = fmaxf(x, reference), shrink = softmax_term(reference, higher);
         reference = higher;
         sum.scale(shrink);
-        dot.scale(shrink);
+        if (R != role::forward)
+            dot.scale(shrink);
     }
 };
 
-/* Adds the tokens of a batch. */
-template <role R, int BATCH, int COLUMNS, int V>
+/* The terms of a batch's tokens, and each column's sum of them. */
+template <role R, int BATCH, int COLUMNS> struct batch_terms {
+    float terms[BATCH][COLUMNS], sums[COLUMNS];
+    bool beyond = false; /* are a column's too large for its reference? */
+
+    template <int V>
+    __device__ __forceinline__ batch_terms(const open_column (&columns)[COLUMNS], const float (&x)[BATCH][2][V])
+    {
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) {
+#pragma unroll
+            for (int t = 0; t < BATCH; t++) {
+                const float value = x[t][i / V][i % V];
+                terms[t][i] = R == role::given ? value : softmax_term(value, columns[i].reference);
+                sums[i] = t == 0 ? terms[t][i] : sums[i] + terms[t][i];
+            }
+            beyond |= R != role::given && sums[i] > LARGEST_TERM;
+        }
+    }
+};
+
+/* Adds the tokens of a batch. The first of a thread raises the reference, and few others. SUMS: the sum of the terms is asked for,
+ * too. */
+template <role R, bool SUMS, int BATCH, int COLUMNS, int V>
 DEVICE void add_batch(open_column (&columns)[COLUMNS], const float (&x)[BATCH][2][V], const float (&g)[BATCH][2][V],
                       bool kept)
 {
-    bool beyond = false;
-#pragma unroll
-    for (int i = 0; i < BATCH * COLUMNS && R != role::given; i++)
-        beyond |= x[i / COLUMNS][i % COLUMNS / V][i % V] - columns[i % COLUMNS].reference > COLUMN_SLACK;
-    if (beyond && !kept) {
+    batch_terms<R, BATCH, COLUMNS> of(columns, x);
+    if (of.beyond && !kept) {
 #pragma unroll
         for (int i = 0; i < BATCH * COLUMNS; i++)
-            columns[i % COLUMNS].raise(x[i / COLUMNS][i % COLUMNS / V][i % V]);
+            columns[i % COLUMNS].template raise<R>(x[i / COLUMNS][i % COLUMNS / V][i % V]);
+        of = batch_terms<R, BATCH, COLUMNS>(columns, x);
     }
 #pragma unroll
-    for (int i = 0; i < BATCH * COLUMNS; i++) {
-        open_column &c = columns[i % COLUMNS];
-        const float value = x[i / COLUMNS][i % COLUMNS / V][i % V];
-        const float e = R == role::given ? value : softmax_term(value, c.reference);
-        c.sum.chunk += e;
-        if (R != role::forward)
-            c.dot.chunk = fmaf(e, g[i / COLUMNS][i % COLUMNS / V][i % V], c.dot.chunk);
-    }
+    for (int i = 0; i < COLUMNS && SUMS; i++)
+        columns[i].sum.chunk += of.sums[i];
+#pragma unroll
+    for (int i = 0; i < BATCH * COLUMNS && R != role::forward; i++)
+        columns[i % COLUMNS].dot.chunk = fmaf(of.terms[i / COLUMNS][i % COLUMNS],
+                                              g[i / COLUMNS][i % COLUMNS / V][i % V], columns[i % COLUMNS].dot.chunk);
 }
 
 /* Goes through a thread's tokens: calls `take` for each batch, and `close` at the end of each chunk. */
-template <typename T, int V, encoding E, role R, bool ANYWHERE, typename Take, typename Close>
+template <bool LATE, typename T, int V, encoding E, role R, bool ANYWHERE, typename Take, typename Close>
 DEVICE void for_tokens(const slab_thread<T, V, E, R, ANYWHERE> &s, Take take, Close close)
 {
-    token_walk<T, V, E, R, ANYWHERE> walk(s);
-    while (walk.more()) {
+    token_walk<T, V, E, R, ANYWHERE, LATE> walk(s);
+    for (; walk.more(); walk.close_chunk()) {
         walk.open_chunk();
 #pragma unroll 1
-        for (int j = 0; j < CHUNK && walk.more(); j += walk.BATCH) {
+        for (int j = 0; j < CHUNK && walk.has(j); j += walk.BATCH) {
             float values[walk.BATCH][2][V], gradients[walk.BATCH][2][V];
             walk.take(j, values, gradients);
             take(walk, j, values, gradients);
@@ -99,28 +118,31 @@ DEVICE void for_tokens(const slab_thread<T, V, E, R, ANYWHERE> &s, Take take, Cl
     }
 }
 
-/* KEPT: the lse is known to be given. `apart`: for the caller, of the first pass alone. Backward its lse is given, but no reference
+/* KEPT: the lse is given for certain. `apart`: for the caller, of the first pass alone. Backward its lse is given, but no reference
  * that columns are merged by, as it may be infinite. */
 template <bool KEPT, typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
 DEVICE void read_columns(bool apart, const slab_thread<T, V, E, R, ANYWHERE> &s, column (&columns)[COLUMNS])
 {
+    constexpr bool SUMS = R != role::given && !KEPT; /* others have no sum, or one of 1 */
     open_column open[COLUMNS];
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++)
         open[i].reference = s.kept && s.at.plain[i / V] >= 0 ? read_scalar(s.lse_of(i)) : -FLT_MAX;
-    const auto add = [&](const auto &, int, const auto &values, const auto &gradients) {
-        add_batch<R>(open, values, gradients, KEPT || s.kept);
+    const auto add = [&](const auto &walk, int j, auto &values, auto &gradients) {
+        walk.clear_past_end(j, values, gradients);
+        add_batch<R, SUMS>(open, values, gradients, KEPT || s.kept);
     };
-    for_tokens(s, add, [&] {
+    for_tokens<false>(s, add, [&] {
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) {
-            open[i].sum.join();
+            if (SUMS)
+                open[i].sum.join();
             open[i].dot.join();
         }
     });
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) { /* a given softmax has no reference */
-        const float sum = open[i].sum.all, most = sum == 0 && !s.kept ? -INFINITY : open[i].reference;
+        const float sum = open[i].sum.all, most = SUMS && sum == 0 && !s.kept ? -INFINITY : open[i].reference;
         columns[i] = {R == role::given || (apart && s.kept) ? 0 : most, sum, open[i].dot.all};
     }
 }
@@ -139,72 +161,87 @@ DEVICE void finish_token(const finished_column (&columns)[COLUMNS], float (&valu
     }
 }
 
-template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+template <bool LATE, typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
 DEVICE void write_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const finished_column (&columns)[COLUMNS])
 {
     constexpr bool BACKWARD = R != role::forward;
-    strip<T, V, BACKWARD ? plain_vectors<E> : 2> result(s.problem.dst, s.place.b, s.place.h,
-                                                        BACKWARD ? s.at.plain : s.at.encoded, s.place.first,
-                                                        s.place.token_stride);
+    strip<T, V, BACKWARD ? plain_vectors<E> : 2, is_joined<T, E, V>> result(s.problem.dst, s.place.b, s.place.h,
+                                                                            BACKWARD ? s.at.plain : s.at.encoded,
+                                                                            s.place.first, s.place.token_stride);
     const auto finish = [&](const auto &walk, int j, auto &values, const auto &gradients) {
+        constexpr int BATCH = std::remove_reference_t<decltype(walk)>::BATCH;
 #pragma unroll
-        for (int t = 0; t < walk.BATCH; t++, result.next()) {
+        for (int t = 0; t < BATCH; t++) {
             finish_token<R>(columns, values[t], gradients[t]);
             if (!BACKWARD && s.rotated) {
                 rotation rotations[V];
-                walk.rotations_of(j + t, t - walk.BATCH, rotations);
+                walk.rotations_of(j + t, rotations);
                 encode<arithmetic_of<E, V>>(values[t], rotations, true);
             }
-            if (t - walk.BATCH < walk.left)
-                result.write(values[t]);
         }
+#pragma unroll
+        for (int t = 0; t < BATCH; t++, result.next())
+            if (walk.has(j + t))
+                result.write(values[t]);
     };
-    for_tokens(s, finish, [] {});
+    for_tokens<LATE>(s, finish, [] {});
 }
 
-/* Merges the columns of a block's rows into row 0: each round, the upper half of the rows hands its columns to the
- * lower. */
+/* The columns of a block or, after merge_blocks, of a slab: element i has column i / UNITS of unit i % UNITS. */
 template <typename T, int V, int COLUMNS>
-DEVICE void merge_rows(slab_memory<T, V> &memory, const slab_place &place, column (&columns)[COLUMNS])
+DEVICE void read_merged(const slab_memory<T, V> &memory, const slab_place &place, column (&columns)[COLUMNS])
 {
-    constexpr int UNITS = tile_units_of<T, V>;
-    for (int rows = rows_of<T, V> / 2; rows > 0; rows /= 2) {
-        if (place.row >= rows && place.row < 2 * rows)
-            for (int i = 0; i < COLUMNS; i++)
-                memory.half[place.row - rows][i * UNITS + place.tile_unit] = columns[i];
-        __syncthreads();
-        if (place.row < rows)
-            for (int i = 0; i < COLUMNS; i++)
-                columns[i] = merge(columns[i], memory.half[place.row][i * UNITS + place.tile_unit]);
-        __syncthreads();
-    }
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++)
+        columns[i] = memory.half[0][i * tile_units_of<T, V> + place.tile_unit];
 }
 
-/* Merges the columns of row 0 of all blocks of the cluster. Thread i merges column i; then every thread reads the columns
- * of its unit. The first cluster_sync follows the writing of each block's columns. The second keeps a block from
- * overwriting its columns, or ending, before every other has read them. All threads pass both. */
+/* Merges the columns of a block's rows: the upper half of the rows hands its columns to the lower, and thread i merges those of
+ * column i. It alone can read them before the block is synchronized. */
+template <typename T, int V, int COLUMNS>
+DEVICE void merge_rows(slab_memory<T, V> &memory, const slab_place &place, const column (&columns)[COLUMNS])
+{
+    constexpr int UNITS = tile_units_of<T, V>, HALF = rows_of<T, V> / 2;
+    static_assert(COLUMNS * UNITS <= THREADS, "a column a thread");
+    const bool upper = place.row >= HALF;
+    for (int i = 0; i < COLUMNS && upper; i++)
+        memory.half[place.row - HALF][i * UNITS + place.tile_unit] = columns[i];
+    __syncthreads();
+    for (int i = 0; i < COLUMNS && !upper; i++) {
+        column &both = memory.half[place.row][i * UNITS + place.tile_unit];
+        both = merge(columns[i], both);
+    }
+    __syncthreads();
+    const int mine = (int)threadIdx.x;
+    if (mine >= COLUMNS * UNITS)
+        return;
+    column all = memory.half[0][mine];
+#pragma unroll
+    for (int row = 1; row < HALF; row++)
+        all = merge(all, memory.half[row][mine]);
+    memory.half[0][mine] = all;
+}
+
+/* Merges the columns of all blocks of the cluster, a thread each. The first cluster_sync follows the writing of each block's
+ * columns. The second keeps a block from overwriting its columns, or ending, before every other has read them. All threads
+ * pass both. */
 template <typename T, int V, int COLUMNS>
 DEVICE void merge_blocks(slab_memory<T, V> &memory, const slab_place &place, uint32_t blocks,
                          column (&columns)[COLUMNS])
 {
-    constexpr int UNITS = tile_units_of<T, V>;
     const int mine = (int)threadIdx.x;
-    static_assert(COLUMNS * UNITS <= THREADS, "a column a thread");
-    if (place.row == 0)
-        for (int i = 0; i < COLUMNS; i++)
-            memory.half[0][i * UNITS + place.tile_unit] = columns[i];
     cluster_sync();
     if (blocks > 1) {
         column all = {-INFINITY, 0, 0};
-        for (uint32_t rank = 0; rank < blocks && mine < COLUMNS * UNITS; rank++)
+#pragma unroll 4
+        for (uint32_t rank = 0; rank < blocks && mine < COLUMNS * tile_units_of<T, V>; rank++)
             all = merge(all, *map_to_rank(&memory.half[0][mine], rank));
         cluster_sync();
-        if (mine < COLUMNS * UNITS)
+        if (mine < COLUMNS * tile_units_of<T, V>)
             memory.half[0][mine] = all;
         __syncthreads();
     }
-    for (int i = 0; i < COLUMNS; i++)
-        columns[i] = memory.half[0][i * UNITS + place.tile_unit];
+    read_merged(memory, place, columns);
 }
 
 /* Of the first pass alone: what the caller gets of a column. */
@@ -259,13 +296,13 @@ DEVICE void take_parts(column *parts, const slab_thread<T, V, E, R, ANYWHERE> &s
 }
 
 /* Columns of all blocks, to what the second reading takes. Forward gives the lse, where it is asked for. */
-template <typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
+template <bool KEPT, typename T, int V, encoding E, role R, bool ANYWHERE, int COLUMNS>
 DEVICE void finish_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const column (&columns)[COLUMNS],
                            finished_column (&finished)[COLUMNS])
 {
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
-        finished[i] = finish<R>(columns[i], s.kept);
+        finished[i] = finish<R>(columns[i], KEPT || s.kept);
         if (R == role::forward && s.problem.lse.data != nullptr && s.place.first == 0 && s.at.plain[i / V] >= 0)
             write_scalar(s.lse_of(i), columns[i].most + logf(columns[i].sum));
     }
@@ -279,12 +316,11 @@ __global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
 {
     const copes_lrpe_problem &problem = first_argument(argument);
     constexpr int COLUMNS = plain_vectors<E> * V;
+    constexpr bool KEPT = R == role::backward && P != COPES_BOTH_PASSES; /* passes are refused without lse */
     __shared__ slab_memory<T, V> memory;
     const slab_place place = find_place<T, V>(problem, tiles, blocks);
     find_angle_steps<T, V>(memory, problem, place);
-    const places_of<int64_t> at =
-        find_places<E, V>(problem.d, problem.k, problem.begin, place.unit, place.unit < units);
-    const slab_thread<T, V, E, R, ANYWHERE> s(problem, memory, place, at);
+    const slab_thread<T, V, E, R, ANYWHERE> s(problem, memory, place, units);
 
     column columns[COLUMNS];
     finished_column finished[COLUMNS];
@@ -295,17 +331,23 @@ __global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
         if constexpr (P == COPES_SECOND_PASS)
             take_parts(parts, s, columns);
         else
-            read_columns<P == COPES_FIRST_PASS && R == role::backward>(apart, s, columns);
+            read_columns<KEPT>(apart, s, columns);
         merge_rows<T, V>(memory, place, columns);
-        if (P == COPES_FIRST_PASS && !apart)
+        if (P == COPES_FIRST_PASS && !apart) {
+            __syncthreads();
+            read_merged(memory, place, columns);
             return leave_parts(parts, s, columns);
+        }
         merge_blocks<T, V>(memory, place, P == COPES_SECOND_PASS ? 1 : place.blocks, columns);
-        finish_columns(s, columns, finished);
+        finish_columns<KEPT>(s, columns, finished);
     }
-    if constexpr (P != COPES_FIRST_PASS)
-        write_columns(s, finished);
-    else if constexpr (R != role::forward)
+    if constexpr (P != COPES_FIRST_PASS) {
+        const slab_place later = find_again(place);
+        write_columns<P == COPES_SECOND_PASS>(slab_thread<T, V, E, R, ANYWHERE>(problem, memory, later, units),
+                                              finished);
+    } else if constexpr (R != role::forward) {
         give_delta(s, finished);
+    }
 }
 
 } // namespace COPES_GPU::sequence

@@ -49,18 +49,26 @@ copes_status launch_columns(const gpu_queue &queue, const copes_lrpe_problem &pr
                      cut.grid, THREADS, 0, problem, cut.units, cut.tiles, cut.blocks, parts);
 }
 
-/* Blocks of a cluster: enough to fill the device, with several tokens for each thread. */
+/* Blocks of a cluster, such that the device has all slabs' tokens soonest: few, where more are hardly sooner. OVERHEAD: of a
+ * block, in tokens of a row. Two blocks run on a multiprocessor. */
 inline int blocks_of_cluster(const gpu_device &device, const copes_lrpe_problem &problem, double slabs, int rows)
 {
-    const double wanted = (double)(2048 / THREADS) * device.multiprocessors, most = (double)problem.n / (4 * rows);
-    int blocks = largest_cluster(device);
-    while (blocks > 1 && (slabs * blocks / 2 >= wanted || blocks > most))
-        blocks /= 2;
-    return blocks;
+    constexpr int ON_EACH = 2, OVERHEAD = 24;
+    int best = 1;
+    double least = INFINITY;
+    for (int blocks = 1; blocks <= largest_cluster(device); blocks++) {
+        const double at_once = ON_EACH * (blocks == 1 ? device.multiprocessors : device.clusters[blocks]);
+        const double time = ceil(slabs / at_once) * (OVERHEAD + ceil((double)problem.n / (blocks * rows)));
+        if (at_once > 0 && time < 0.95 * least) {
+            best = blocks;
+            least = time;
+        }
+    }
+    return best;
 }
 
-/* act passes softmax alone, and the sums of a forward are taken, as rotate with pairing half that turns nothing. */
-template <encoding E, bool ANYWHERE> inline constexpr bool is_alone = E == encoding::half && !ANYWHERE;
+/* act passes softmax alone, and the sums of a forward are taken, as rotate that turns nothing, whose pairs are neighbours. */
+template <encoding E, bool ANYWHERE> inline constexpr bool is_alone = E == encoding::interleaved && !ANYWHERE;
 
 /* Does the pass have kernels of a role? */
 template <role R, encoding E, bool ANYWHERE, copes_passes P>
@@ -91,6 +99,10 @@ template <columns_method M, typename T, copes_passes P> struct columns_chooser {
         if (slabs * blocks > INT32_MAX)
             return copes_fail(COPES_ERROR_SIZE, "softmax over the sequence: %.3g slabs; a device takes 2^31 - 1",
                               slabs);
+        if (problem.n / ((int64_t)blocks * rows_of<T, V>) >= INT32_MAX)
+            return copes_fail(COPES_ERROR_SIZE,
+                              "softmax over the sequence: %lld tokens; a device takes 2^31 - 1 a thread",
+                              (long long)problem.n);
         chosen->cut = {units, (uint32_t)tiles, (uint32_t)blocks, (uint32_t)(slabs * blocks), parts == 0};
         if (!problem.backward)
             take_role<V, E, ANYWHERE, role::forward>();
@@ -106,7 +118,8 @@ template <columns_method M, typename T, copes_passes P> struct columns_chooser {
         const int64_t d = problem.d, encoded = E == encoding::cosine ? 2 * d : d;
         const int64_t plain[] = {problem.b, problem.n, problem.h, d},
                       wide[] = {problem.b, problem.n, problem.h, encoded};
-        const bool vectors = d % vector_length<T> == 0 && problem.k % V == 0 && problem.begin % V == 0 &&
+        const int joined = is_joined<T, E, V> ? 2 * V : V;
+        const bool vectors = d % vector_length<T> == 0 && problem.k % V == 0 && problem.begin % joined == 0 &&
                              in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
                              in_vectors<T>(problem.x, plain, 4) &&
                              in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
@@ -118,8 +131,8 @@ template <columns_method M, typename T, copes_passes P> struct columns_chooser {
     {
         if (problem.variant == COPES_LRPE_COSINE)
             return take_encoding<encoding::cosine>();
-        return problem.pairing == COPES_LRPE_HALF ? take_encoding<encoding::half>()
-                                                  : take_encoding<encoding::interleaved>();
+        return problem.pairing == COPES_LRPE_HALF && problem.k > 0 ? take_encoding<encoding::half>()
+                                                                   : take_encoding<encoding::interleaved>();
     }
 };
 

@@ -10,7 +10,8 @@ inline constexpr variant_word passes_name = "sequence_passes";
 inline constexpr columns_method first = {columns_name, COPES_FIRST_PASS}, second = {columns_name, COPES_SECOND_PASS},
                                 both = {passes_name, COPES_BOTH_PASSES};
 
-enum { PARTS_ON_EACH = 2, BLOCKS_ON_EACH = 8, FEW_ON_EACH = 4, PART_TOKENS = 256, SLAB_COLUMNS = 128 };
+enum { PARTS_ON_EACH = 2, BLOCKS_ON_EACH = 8, FEW_ON_EACH = 4, SLAB_COLUMNS = 128 };
+enum { PART_TOKENS = 256, FEWEST_TOKENS = 64 }; /* of a block */
 
 /* About how many slabs there are. No address counts, as the workspace must not depend on one. */
 static double slabs_of(const copes_lrpe_problem &problem)
@@ -18,24 +19,31 @@ static double slabs_of(const copes_lrpe_problem &problem)
     return (double)problem.b * (double)problem.h * (double)((problem.d + SLAB_COLUMNS - 1) / SLAB_COLUMNS);
 }
 
-/* Blocks of a slab: so many that each multiprocessor has some, none of them of few tokens. */
-static int blocks_of_slab(const gpu_device &device, const copes_lrpe_problem &problem, int on_each)
+/* Blocks of a slab: so many that each multiprocessor has some, each of so many tokens at least. */
+static int blocks_of_slab(const gpu_device &device, const copes_lrpe_problem &problem, int on_each, int tokens)
 {
     const double wanted = (double)on_each * device.multiprocessors / greater(slabs_of(problem), 1.0);
-    return (int)greater(lesser(wanted, (double)(problem.n / PART_TOKENS)), 1.0);
+    return (int)greater(lesser(wanted, (double)(problem.n / tokens)), 1.0);
 }
 
 /* Parts of a slab. Each block merges all of them, so that there are no more than blocks at a time. */
 static int parts_of(const gpu_device &device, const copes_lrpe_problem &problem)
 {
-    return blocks_of_slab(device, problem, PARTS_ON_EACH);
+    return blocks_of_slab(device, problem, PARTS_ON_EACH, PART_TOKENS);
+}
+
+/* Blocks of a slab for the second pass alone, which have nothing to merge: of few tokens, since the device then goes through
+ * memory in order. */
+static int blocks_of_second(const gpu_device &device, const copes_lrpe_problem &problem)
+{
+    const int least = blocks_of_slab(device, problem, BLOCKS_ON_EACH, FEWEST_TOKENS);
+    return greater(least, (int)lesser(problem.n / PART_TOKENS, (int64_t)INT32_MAX));
 }
 
 /* The problem of softmax alone, for which tokens have no positions. */
 static copes_lrpe_problem without_encoding(copes_lrpe_problem problem)
 {
     problem.variant = COPES_LRPE_ROTATE;
-    problem.pairing = COPES_LRPE_HALF;
     problem.k = problem.begin = problem.prefix = 0;
     problem.amplitude = 1;
     problem.theta_sign = 1;
@@ -58,8 +66,7 @@ copes_status plan_pass(const gpu_device &device, const copes_lrpe_problem &probl
 {
     columns_choice chosen = {};
     if (problem.passes == COPES_SECOND_PASS) {
-        COPES_TRY((choose_columns<second, T>(device, problem, given, blocks_of_slab(device, problem, BLOCKS_ON_EACH),
-                                             &chosen)));
+        COPES_TRY((choose_columns<second, T>(device, problem, given, blocks_of_second(device, problem), &chosen)));
         take_columns(problem, chosen, plan);
     } else {
         const copes_lrpe_problem read = of_first_pass(problem);

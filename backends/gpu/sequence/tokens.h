@@ -21,15 +21,16 @@ template <typename T> inline constexpr int unit_angles = WIDE_UNITS ? vector_len
 template <typename T, int V> inline constexpr int tile_units_of = V == 1 ? 32 : V == vector_length<T> ? 8 : 16;
 template <typename T, int V> inline constexpr int rows_of = THREADS / tile_units_of<T, V>;
 
-/* Tokens whose loads are under way together: as many as registers allow. */
-template <encoding E, role R>
-inline constexpr int batch_of = WIDE_UNITS              ? 1
-                                : E == encoding::cosine ? (R == role::forward ? 4 : 2)
-                                                        : (R == role::forward ? 2 : 1);
+/* Tokens whose loads are under way together: as many as registers allow. LATE: the columns' sums are known, and nothing before
+ * them is in the kernel. */
+template <encoding E, role R, bool LATE>
+inline constexpr int batch_of = WIDE_UNITS                      ? 1
+                                : LATE || E == encoding::cosine ? (R == role::forward ? 4 : 2)
+                                                                : (R == role::forward ? 2 : 1);
 
 /* The distance in tokens of prefetches to the L2 cache. Loads to registers alone are too few to hide memory's
- * latency. */
-enum { FAR = 4 };
+ * latency. Backward there are two tensors. */
+template <role R> inline constexpr int far_of = R == role::forward ? 4 : 2;
 
 /* Tokens of a chunk. A thread finds the rotation of a chunk's first token exactly and advances it to the others; and it
  * adds a chunk's terms before they join the sum of all. */
@@ -54,9 +55,10 @@ template <typename T, int V> struct slab_memory {
     column half[rows_of<T, V> / 2][columns];
 };
 
-/* A thread's tokens and columns: tokens first, first + token_stride, .. of one unit of a head. */
+/* A thread's tokens and columns: `tokens` tokens of one unit of a head, first, first + token_stride, .. A block has neighbouring
+ * tokens, and its rows one after the other of them. */
 struct slab_place {
-    int tile_unit, row;
+    int tile_unit, row, tokens;
     uint32_t blocks, rank; /* blocks of the slab, and this one's number among them */
     int64_t unit, h, b, first, token_stride;
 };
@@ -64,18 +66,33 @@ struct slab_place {
 template <typename T, int V>
 DEVICE slab_place find_place(const copes_lrpe_problem &problem, uint32_t tiles, uint32_t blocks)
 {
+    constexpr int ROWS = rows_of<T, V>;
     const uint32_t slab = blockIdx.x / blocks, above = slab / tiles, tile = slab - above * tiles;
     const uint32_t b = above / (uint32_t)problem.h, rank = blockIdx.x - slab * blocks;
     const int tile_unit = (int)threadIdx.x % tile_units_of<T, V>, row = (int)threadIdx.x / tile_units_of<T, V>;
+    const int64_t of_row = (problem.n + (int64_t)blocks * ROWS - 1) / ((int64_t)blocks * ROWS),
+                  first = rank * of_row * ROWS + row, left = problem.n - first + ROWS - 1;
     return {tile_unit,
             row,
+            (int)(left < 0               ? 0
+                  : left / ROWS < of_row ? left / ROWS
+                                         : of_row),
             blocks,
             rank,
             (int64_t)tile * tile_units_of<T, V> + tile_unit,
             above - b * (uint32_t)problem.h,
             b,
-            (int64_t)rank * rows_of<T, V> + row,
-            (int64_t)blocks * rows_of<T, V>};
+            first,
+            ROWS};
+}
+
+/* The same place once more: what was found of it before takes no registers up to here. */
+DEVICE slab_place find_again(slab_place place)
+{
+    uint32_t tile_unit = (uint32_t)place.tile_unit;
+    settle(tile_unit);
+    place.unit += (int32_t)tile_unit - place.tile_unit;
+    return place;
 }
 
 /* Is each token's position its own number plus a constant, as nearly always? Then a token takes far fewer
@@ -95,6 +112,8 @@ template <typename T, int V> DEVICE int advance_place(int tile_unit, int i)
 template <typename T, int V>
 DEVICE void find_angle_steps(slab_memory<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place)
 {
+    if (problem.k == 0) /* softmax alone */
+        return;
     for (int i = (int)threadIdx.x; i < memory.angles; i += THREADS) {
         const int64_t k = (place.unit - place.tile_unit) * V + i;
         memory.dimension[i] = k < problem.k ? dimension_of(problem, k) : -1;
@@ -144,16 +163,15 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
     const copes_lrpe_problem &problem;
     const slab_memory<T, V> &memory;
     const slab_place &place;
-    const places_of<int64_t> &at;
-    int64_t tokens; /* of a thread */
-    bool kept;      /* is the lse given? */
-    bool rotated;   /* does the unit have angles? */
-    bool line;      /* in_line */
+    const places_of<int64_t> at;
+    bool kept;    /* is the lse given? */
+    bool rotated; /* does the unit have angles? */
+    bool line;    /* in_line */
 
     __device__ __forceinline__ slab_thread(const copes_lrpe_problem &problem, const slab_memory<T, V> &memory,
-                                           const slab_place &place, const places_of<int64_t> &at)
-        : problem(problem), memory(memory), place(place), at(at),
-          tokens((problem.n - place.first + place.token_stride - 1) / place.token_stride),
+                                           const slab_place &place, int64_t units)
+        : problem(problem), memory(memory), place(place),
+          at(find_places<E, V>(problem.d, problem.k, problem.begin, place.unit, place.unit < units)),
           kept(R == role::backward && problem.lse.data != nullptr), rotated(E == encoding::cosine || at.rotated),
           line(!ANYWHERE && in_line(problem))
     {
@@ -176,100 +194,124 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
     }
 };
 
-/* Goes through a thread's tokens in batches. While one batch is used, the next one is being read. */
-template <typename T, int V, encoding E, role R, bool ANYWHERE> struct token_walk {
-    static constexpr int PLAIN = plain_vectors<E>, BATCH = batch_of<E, R>;
-    static constexpr bool BACKWARD = R != role::forward;
+/* Goes through a thread's tokens in batches, a chunk at a time. While one batch is used, the next one is being read. */
+template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struct token_walk {
+    static constexpr int PLAIN = plain_vectors<E>, BATCH = batch_of<E, R, LATE>, FAR = far_of<R>;
+    static constexpr bool BACKWARD = R != role::forward, JOINED = is_joined<T, E, V>;
+    typedef strip<T, V, PLAIN, JOINED> plain_strip;
+    typedef strip<T, V, 2, JOINED> wide_strip;
     const slab_thread<T, V, E, R, ANYWHERE> &s;
-    int64_t left; /* tokens that no batch has had yet */
-    strip<T, V, PLAIN> x;
-    strip<T, V, 2> g;
-    raw<T, V> words[BATCH][PLAIN], wide[BATCH][2];
+    int left;      /* tokens that no chunk before this one has had */
+    int64_t start; /* the number of the chunk's token 0 */
+    int here = 0;  /* tokens of the chunk, and after it of as many as are asked for before */
+    plain_strip x;
+    wide_strip g;
+    typename plain_strip::vector_words words[BATCH][plain_strip::VECTORS];
+    typename wide_strip::vector_words wide[BATCH][wide_strip::VECTORS];
     rotation first[V]; /* of the chunk's first token */
 
     __device__ __forceinline__ explicit token_walk(const slab_thread<T, V, E, R, ANYWHERE> &s)
-        : s(s), left(s.tokens), x(BACKWARD ? s.problem.x : s.problem.src, s.place.b, s.place.h, s.at.plain,
-                                  s.place.first, s.place.token_stride),
+        : s(s), left(s.place.tokens), start(s.place.first),
+          x(BACKWARD ? s.problem.x : s.problem.src, s.place.b, s.place.h, s.at.plain, s.place.first,
+            s.place.token_stride),
           g(s.problem.src, s.place.b, s.place.h, s.at.encoded, s.place.first, s.place.token_stride)
     {
+        count();
         read_ahead(0);
     }
     __device__ __forceinline__ bool more() const
     {
         return left > 0;
     }
-    /* The number of the t-th token that is left. */
-    __device__ __forceinline__ int64_t token(int t) const
+    /* The number of the chunk's token j. */
+    __device__ __forceinline__ int64_t token(int j) const
     {
-        return s.place.first + (s.tokens - left + t) * s.place.token_stride;
+        return start + j * s.place.token_stride;
     }
-    /* Starts reading the batch that comes after so many tokens. */
-    __device__ __forceinline__ void read_ahead(int after)
+    /* Does the chunk's token j exist? Also of the next chunk's first ones. */
+    __device__ __forceinline__ bool has(int j) const
+    {
+        return j < here;
+    }
+    __device__ __forceinline__ void count()
+    {
+        here = left < CHUNK + BATCH + FAR ? left : CHUNK + BATCH + FAR;
+    }
+    /* Starts reading the batch from the chunk's token j on. */
+    __device__ __forceinline__ void read_ahead(int j)
     {
 #pragma unroll
-        for (int t = 0; t < BATCH; t++) {
-            if (left > after + t) {
-                x.read(words[t]);
-                if (BACKWARD)
-                    g.read(wide[t]);
-            }
-            if (left > after + t + FAR) {
-                x.ask(FAR);
-                if (BACKWARD)
-                    g.ask(FAR);
-            }
-            x.next();
-            g.next();
+        for (int t = j; t < j + BATCH; t++)
+            read_token(t, words[t - j], wide[t - j]);
+    }
+    __device__ __forceinline__ void read_token(int j, typename plain_strip::vector_words (&words)[plain_strip::VECTORS],
+                                               typename wide_strip::vector_words (&wide)[wide_strip::VECTORS])
+    {
+        if (has(j)) {
+            x.read(words);
+            if (BACKWARD)
+                g.read(wide);
         }
+        if (has(j + FAR)) {
+            x.ask(FAR);
+            if (BACKWARD)
+                g.ask(FAR);
+        }
+        x.next();
+        g.next();
     }
     __device__ __forceinline__ void open_chunk()
     {
+        count();
         if (s.line && s.rotated)
             find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(0), first);
     }
-    /* The rotations of the chunk's token j, which is the t-th token that is left. */
-    __device__ __forceinline__ void rotations_of(int j, int t, rotation (&rotations)[V]) const
+    __device__ __forceinline__ void close_chunk()
+    {
+        left -= CHUNK;
+        start += CHUNK * s.place.token_stride;
+    }
+    /* The rotations of the chunk's token j. */
+    __device__ __forceinline__ void rotations_of(int j, rotation (&rotations)[V]) const
     {
         if (!s.line)
-            return find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(t), rotations);
+            return find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(j), rotations);
 #pragma unroll
         for (int i = 0; i < V; i++)
             rotations[i] = first[i] * s.memory.advances[j][advance_place<T, V>(s.place.tile_unit, i)];
     }
-    /* Takes a batch, from the chunk's token j on: elements, and the gradients of their softmax. A token past the end
-     * gets values that add nothing. */
+    /* Takes a batch, from the chunk's token j on: elements, and the gradients of their softmax; anything past the end. */
     __device__ __forceinline__ void take(int j, float (&values)[BATCH][2][V], float (&gradients)[BATCH][2][V])
     {
 #pragma unroll
-        for (int t = 0; t < BATCH; t++)
-            unpack(t < left, words[t], wide[t], values[t], gradients[t]);
-        read_ahead(BATCH);
+        for (int t = 0; t < BATCH; t++) {
+            plain_strip::unpack(words[t], values[t]);
+            if (BACKWARD)
+                wide_strip::unpack(wide[t], gradients[t]);
+        }
+        read_ahead(j + BATCH);
 #pragma unroll
         for (int t = 0; t < BATCH; t++) {
             if (!BACKWARD || !s.rotated)
                 continue;
             rotation rotations[V];
-            rotations_of(j + t, t, rotations);
+            rotations_of(j + t, rotations);
             decode<arithmetic_of<E, V>>(gradients[t], rotations, true);
         }
-        left -= BATCH;
     }
-    __device__ __forceinline__ void unpack(bool exists, const raw<T, V> (&words)[PLAIN], const raw<T, V> (&wide)[2],
-                                           float (&values)[2][V], float (&gradients)[2][V]) const
+    /* Gives tokens past the end values that add nothing. */
+    __device__ __forceinline__ void clear_past_end(int j, float (&values)[BATCH][2][V],
+                                                   float (&gradients)[BATCH][2][V]) const
     {
-#pragma unroll
-        for (int i = 0; i < PLAIN; i++)
-            words[i].unpack(values[i]);
-#pragma unroll
-        for (int i = 0; i < 2 && BACKWARD; i++)
-            wide[i].unpack(gradients[i]);
-        if (exists)
+        if (has(j + BATCH - 1))
             return;
 #pragma unroll
-        for (int i = 0; i < 2 * V; i++) {
-            values[i / V][i % V] = R == role::given ? 0 : -INFINITY;
-            gradients[i / V][i % V] = 0;
-        }
+        for (int t = 1; t < BATCH; t++)
+#pragma unroll
+            for (int i = 0; i < 2 * V && !has(j + t); i++) {
+                values[t][i / V][i % V] = R == role::given ? 0 : -INFINITY;
+                gradients[t][i / V][i % V] = 0;
+            }
     }
 };
 
