@@ -6,57 +6,32 @@
 namespace COPES_GPU::act
 {
 
-/* Rows that lanes have under way together: of the first pass two, where registers hold them. */
-template <int P, copes_passes PASS> inline constexpr int rows_together = PASS == COPES_FIRST_PASS && P == 2 ? 2 : 1;
-
-/* The lanes of a row, or of a few neighbouring ones. */
-template <typename T, int P> struct share_of_row {
-    act_offsets at;
-    int live; /* vectors */
-    row_part<T, P> x, y;
-
-    template <bool BACKWARD>
-    __device__ __forceinline__ void read(const T *src, const T *saved, const act_strides &rows, int64_t row, int units,
-                                         int lane, int lanes)
-    {
-        live = row < rows.count ? units : 0;
-        at = find_offsets(rows, (uint64_t)row);
-        x.read(src + at.src, lane, lanes, live, BACKWARD ? 0 : -INFINITY);
-        if (BACKWARD)
-            y.read(saved + at.saved, lane, lanes, live, 0);
-    }
-};
-
 /* A row of no elements, too, has its sums. */
 template <typename T, int P, bool BACKWARD, copes_passes PASS>
-__global__ void softmax_shares(const T *src, const T *saved, T *dst, float *sums, int units, int lanes,
+__global__ void softmax_shares(const T *src, const T *saved, T *dst, float *sums, int units, int log2_lanes,
                                GPU_PARAMETER act_strides rows)
 {
-    constexpr int ROWS = rows_together<P, PASS>;
-    const int64_t first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / lanes * ROWS;
-    const int lane = (int)threadIdx.x % lanes;
-    share_of_row<T, P> shares[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        shares[r].template read<BACKWARD>(src, saved, rows, first + r, units, lane, lanes);
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        auto &[at, live, x, y] = shares[r];
-        const bool exists = first + r < rows.count;
-        if (PASS == COPES_FIRST_PASS) {
-            const float sum = BACKWARD ? dot_of_row<P>(y.x, x.x, lanes) : lse_of_row<P>(x.x, lanes);
-            if (exists && lane == 0)
-                write_scalar(sums + at.sums, sum);
-            continue;
-        }
-        const float sum = exists ? read_scalar(sums + at.sums) : 0;
-#pragma unroll
-        for (int p = 0; p < P; p++)
-#pragma unroll
-            for (int i = 0; i < row_part<T, P>::V; i++)
-                x.x[p][i] = BACKWARD ? y.x[p][i] * (x.x[p][i] - sum) : softmax_term(x.x[p][i], sum);
-        x.write(dst + at.dst, lane, lanes, live);
+    const int64_t row = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) >> log2_lanes;
+    const bool exists = row < rows.count;
+    const int lanes = 1 << log2_lanes, lane = (int)threadIdx.x & (lanes - 1), live = exists ? units : 0;
+    const act_offsets at = find_offsets(rows, (uint64_t)row);
+    row_part<T, P> x, y;
+    x.read(src + at.src, lane, lanes, live, BACKWARD ? 0 : -INFINITY);
+    if (BACKWARD)
+        y.read(saved + at.saved, lane, lanes, live, 0);
+    if (PASS == COPES_FIRST_PASS) {
+        const float sum = BACKWARD ? dot_of_row<P>(y.x, x.x, lanes) : lse_of_row<P>(x.x, lanes);
+        if (exists && lane == 0)
+            write_scalar(sums + at.sums, sum);
+        return;
     }
+    const float sum = exists ? read_scalar(sums + at.sums) : 0;
+#pragma unroll
+    for (int p = 0; p < P; p++)
+#pragma unroll
+        for (int i = 0; i < row_part<T, P>::V; i++)
+            x.x[p][i] = BACKWARD ? y.x[p][i] * (x.x[p][i] - sum) : softmax_term(x.x[p][i], sum);
+    x.write(dst + at.dst, lane, lanes, live);
 }
 
 inline constexpr variant_word shares_name = "softmax_shares";
@@ -66,12 +41,12 @@ inline constexpr const char *name_of_shares =
     variant_name<shares_name, type_name<T>, vector_counts[P / 4], direction_names[BACKWARD], passes_names[PASS]>::text;
 
 /* The fewest lanes, a power of two, that hold a row in two vectors each; MOST_LANES may hold four each. */
-static int lanes_of(int units)
+static int log2_lanes_of(int units)
 {
-    int lanes = 1;
-    while (lanes < MOST_LANES && 2 * lanes < units)
-        lanes *= 2;
-    return lanes;
+    int log2 = 0;
+    while (1 << log2 < MOST_LANES && 2 << log2 < units)
+        log2++;
+    return log2;
 }
 
 template <typename T, int P, bool BACKWARD, copes_passes PASS>
@@ -81,31 +56,21 @@ copes_status run_shares(const gpu_queue &queue, const copes_problem &problem, co
     const int units = (int)(p.shape[p.axis] / vector_length<T>);
     return launch(queue, softmax_shares<T, P, BACKWARD, PASS>, grid_of(plan), block_of(plan), 0,
                   static_cast<const T *>(p.src.data), static_cast<const T *>(p.saved.data),
-                  static_cast<T *>(p.dst.data), static_cast<float *>(p.sums.data), units, lanes_of(units),
+                  static_cast<T *>(p.dst.data), static_cast<float *>(p.sums.data), units, log2_lanes_of(units),
                   tiling_of<act_strides>(plan));
 }
 
-template <typename T, int P, bool BACKWARD, copes_passes PASS>
-bool take_shares(const copes_act_problem &problem, int64_t rows, copes_plan *plan)
+template <typename T, int P, bool BACKWARD> bool take_pass(const copes_act_problem &problem, copes_plan *plan)
 {
-    const int lanes = lanes_of((int)(problem.shape[problem.axis] / vector_length<T>));
-    const double groups = ceil((double)rows / rows_together<P, PASS>), blocks = ceil(groups * lanes / THREADS);
-    if (blocks > INT32_MAX)
-        return refuse(plan, shares_name, "there are more blocks than a launch takes");
-    set_launch(plan, (unsigned)blocks, THREADS, 0);
-    return take(plan, name_of_shares<T, P, BACKWARD, PASS>, run_shares<T, P, BACKWARD, PASS>);
+    return problem.passes == COPES_FIRST_PASS ? take(plan, name_of_shares<T, P, BACKWARD, COPES_FIRST_PASS>,
+                                                     run_shares<T, P, BACKWARD, COPES_FIRST_PASS>)
+                                              : take(plan, name_of_shares<T, P, BACKWARD, COPES_SECOND_PASS>,
+                                                     run_shares<T, P, BACKWARD, COPES_SECOND_PASS>);
 }
 
-template <typename T, int P, bool BACKWARD>
-bool take_pass(const copes_act_problem &problem, int64_t rows, copes_plan *plan)
+template <typename T, int P> bool take_direction(const copes_act_problem &problem, copes_plan *plan)
 {
-    return problem.passes == COPES_FIRST_PASS ? take_shares<T, P, BACKWARD, COPES_FIRST_PASS>(problem, rows, plan)
-                                              : take_shares<T, P, BACKWARD, COPES_SECOND_PASS>(problem, rows, plan);
-}
-
-template <typename T, int P> bool take_direction(const copes_act_problem &problem, int64_t rows, copes_plan *plan)
-{
-    return problem.backward ? take_pass<T, P, true>(problem, rows, plan) : take_pass<T, P, false>(problem, rows, plan);
+    return problem.backward ? take_pass<T, P, true>(problem, plan) : take_pass<T, P, false>(problem, plan);
 }
 
 template <typename T>
@@ -115,8 +80,13 @@ bool plan_softmax_shares(const gpu_device &device, const copes_act_problem &prob
         return false;
     if (const char *why = refuse_lanes<T>(problem))
         return refuse(plan, shares_name, why);
-    const bool wide = problem.shape[problem.axis] / vector_length<T> > 2 * MOST_LANES;
-    return wide ? take_direction<T, 4>(problem, rows, plan) : take_direction<T, 2>(problem, rows, plan);
+    const int units = (int)(problem.shape[problem.axis] / vector_length<T>),
+              rows_of_block = THREADS >> log2_lanes_of(units);
+    const double blocks = ceil((double)rows / rows_of_block);
+    if (blocks > INT32_MAX)
+        return refuse(plan, shares_name, "there are more blocks than a launch takes");
+    set_launch(plan, (unsigned)blocks, THREADS, 0);
+    return units > 2 * MOST_LANES ? take_direction<T, 4>(problem, plan) : take_direction<T, 2>(problem, plan);
 }
 
 template <typename T, int P, bool BACKWARD> static void add_passes(variant_list *list)
