@@ -10,6 +10,7 @@ import pathlib
 import torch
 import torch.distributed as dist
 from decode import check_decode, check_merge, print_decode, time_decode
+from dtensors import check_dtensors
 from measure import Checks, time_collective
 from softmax import check_softmax, print_softmax, time_softmax
 
@@ -29,12 +30,14 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="write the times there, as JSON")
     args = parser.parse_args()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_stream(torch.cuda.Stream())  # the default one cannot be recorded
     dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     rank, world = dist.get_rank(), dist.get_world_size()
     checks = Checks()
     check_decode(checks, rank, world)
     check_merge(checks, rank, world)
     check_softmax(checks, rank, world)
+    check_dtensors(checks, world)
     repeats = 10 if args.quick else 50
     times = {"collective": time_collective(repeats)}
     caches, sequences = (32768, 262144, 1048576), (262144, 1048576)

@@ -40,12 +40,13 @@ class Checks:
 
 
 def median_us(call, repeats):
-    """Of the slowest rank, in a graph that was recorded: what the host needs for a call is not in it."""
+    """Of the slowest rank, in a graph that was recorded: what the host needs for a call is not in it. A gradient is found on the
+    stream of its forward, so that both must be on the current stream, and it must be one that can be recorded."""
     for _ in range(3):
         call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
         call()
     times = []
     for _ in range(repeats + 3):

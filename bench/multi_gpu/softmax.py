@@ -12,7 +12,9 @@ HEADS, DIM = 12, 128
 
 
 def frequencies():
-    return 10000 ** -(torch.arange(DIM // 2, device="cuda", dtype=torch.float64) / (DIM // 2))
+    """Those of float32, which copes takes, in float64."""
+    exact = 10000 ** -(torch.arange(DIM // 2, device="cuda", dtype=torch.float64) / (DIM // 2))
+    return exact.float().double()
 
 
 def rotate(y, cos, sin):
