@@ -10,6 +10,7 @@
 typedef struct vmath_functions {
     void (*exp)(const void *x, void *y, size_t count);
     void (*exp_term)(const void *x, void *y, size_t count);
+    void (*exp_stored)(const void *x, void *y, size_t count);
     void (*sigmoid)(const void *x, void *y, size_t count);
     void (*silu)(const void *x, void *y, size_t count);
     void (*sigmoid_slope)(const void *x, void *y, size_t count);

@@ -20,12 +20,20 @@ static void exp_term_all(const void *x, void *y, size_t count)
         store_real(to + i, vexp_term(load_real(from + i)));
 }
 
+static void exp_stored_all(const void *x, void *y, size_t count)
+{
+    const real *from = x;
+    real *to = y;
+    for (size_t i = 0; i < count; i += LANES)
+        store_real(to + i, vexp_stored(load_real(from + i)));
+}
+
 static void activate_all(copes_act act, const void *x, void *y, size_t count)
 {
     const real *from = x;
     real *to = y;
     for (size_t i = 0; i < count; i += LANES)
-        store_real(to + i, act_forward(act, load_real(from + i)));
+        store_real(to + i, act_forward(act, false, load_real(from + i)));
 }
 
 static void sigmoid_all(const void *x, void *y, size_t count)
@@ -77,5 +85,5 @@ static void rounded_twice_all(const void *x, void *y, size_t count)
     }
 }
 
-const vmath_functions TEMPLATE(vmath) = {exp_all,        exp_term_all, sigmoid_all, silu_all,
-                                         sigmoid_slopes, silu_slopes,  sincos_all,  rounded_twice_all};
+const vmath_functions TEMPLATE(vmath) = {exp_all,        exp_term_all, exp_stored_all, sigmoid_all,      silu_all,
+                                         sigmoid_slopes, silu_slopes,  sincos_all,     rounded_twice_all};

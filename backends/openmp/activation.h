@@ -11,11 +11,12 @@
 #include "backends/openmp/activation_full.h"
 #endif
 
-static ALWAYS_INLINE vreal act_forward(copes_act act, vreal x)
+/* `exactly`: for a result in float32, of any storage type. */
+static ALWAYS_INLINE vreal act_forward(copes_act act, bool exactly, vreal x)
 {
     if (act == COPES_ACT_RELU)
         return vselect(x < 0, vset(0), x); /* a NaN is not less than 0, and stays */
-    return act == COPES_ACT_SIGMOID || act == COPES_ACT_SILU ? sigmoidal_forward(act, x) : x;
+    return act == COPES_ACT_SIGMOID || act == COPES_ACT_SILU ? sigmoidal_forward(act, exactly, x) : x;
 }
 
 /* The gradient of sum(g act(x)) in x. `summed`: g is a sum itself. */

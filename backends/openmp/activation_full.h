@@ -79,8 +79,9 @@ static ALWAYS_INLINE vreal sigmoidal_gradient(copes_act act, bool exactly, vreal
     return act == COPES_ACT_SILU ? vsilu_gradient(exactly, g, x, l) : g * vwhole(l.slope);
 }
 
-static ALWAYS_INLINE vreal sigmoidal_forward(copes_act act, vreal x)
+static ALWAYS_INLINE vreal sigmoidal_forward(copes_act act, bool exactly, vreal x)
 {
+    (void)exactly;
     const vreal below = -vabs(x);
     if (!vexp_has_tail(below))
         return sigmoidal(act, x, vexp_before_tail(below));

@@ -6,10 +6,10 @@
 #include "backends/openmp/vmath.h"
 #include "common/problem.h"
 
-static ALWAYS_INLINE vreal sigmoidal_forward(copes_act act, vreal x)
+static ALWAYS_INLINE vreal sigmoidal_forward(copes_act act, bool exactly, vreal x)
 {
     const bool silu = act == COPES_ACT_SILU;
-    const vreal s = vlogistic_half(x).s, near = silu ? x * s : s;
+    const vreal s = vlogistic_half(exactly, x).s, near = silu ? x * s : s;
     if (!vexp_has_tail(x))
         return near;
     const vdecay decay = vexp_with_tail(-vabs(x), x < 0);
@@ -21,7 +21,7 @@ static ALWAYS_INLINE vreal sigmoidal_forward(copes_act act, vreal x)
 static ALWAYS_INLINE vreal sigmoidal_backward(copes_act act, bool summed, vreal g, vreal x)
 {
     const bool silu = act == COPES_ACT_SILU;
-    const vlogistic_half_parts parts = vlogistic_half(x);
+    const vlogistic_half_parts parts = vlogistic_half(false, x);
     const vreal other = parts.e * parts.s, near = g * ((silu ? vfma(x, other, vset(1)) : other) * parts.s);
     const vreal below = silu ? x : -vabs(x);
     (void)summed;

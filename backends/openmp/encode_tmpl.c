@@ -47,7 +47,7 @@ static ALWAYS_INLINE vpair load_part(walk_kind kind, const encoded_row *row, int
         return norm_pair(kind.norm, v, *row->inverse, load_real_pair(row->weight[part] + i));
     if (kind.transposed)
         return v;
-    return (vpair){act_forward(kind.act, v.low), act_forward(kind.act, v.high)};
+    return (vpair){act_forward(kind.act, kind.to_reals, v.low), act_forward(kind.act, kind.to_reals, v.high)};
 }
 
 /* Does an activation's gradient follow? */

@@ -5,7 +5,7 @@ static ALWAYS_INLINE void forward_part(copes_act act, const storage *x, bool to_
                                        bool stream)
 {
     const vpair v = load_from(false, x, i, n);
-    store_to(to_reals, o, i, n, (vpair){act_forward(act, v.low), act_forward(act, v.high)}, stream);
+    store_to(to_reals, o, i, n, (vpair){act_forward(act, to_reals, v.low), act_forward(act, to_reals, v.high)}, stream);
 }
 
 static ALWAYS_INLINE void forward_row(copes_act act, const storage *x, bool to_reals, void *o, int64_t count,

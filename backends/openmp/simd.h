@@ -178,6 +178,18 @@ static ALWAYS_INLINE bool any_lane(vint mask)
 #endif
 }
 
+/* Is a lane of x less than the bound? A mask of AVX-512 is none of its vectors, and compilers do not see through the way. */
+static ALWAYS_INLINE bool any_below(vreal x, real bound)
+{
+#if defined(__AVX512F__) && defined(COPES_TYPE_F64)
+    return _mm512_cmp_pd_mask((__m512d)x, (__m512d)vset(bound), _CMP_LT_OQ) != 0;
+#elif defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)x, (__m512)vset(bound), _CMP_LT_OQ) != 0;
+#else
+    return any_lane(x < bound);
+#endif
+}
+
 static ALWAYS_INLINE vreal load_real(const void *p)
 {
     vreal v;

@@ -16,7 +16,7 @@ static ALWAYS_INLINE vreal vfinite_max(vreal most)
 static ALWAYS_INLINE vreal vexp_restored(vreal e, vreal x, vreal shift, vreal below)
 {
     const real near = -8; /* from there on up it is a quarter of float32's part of the bound at most */
-    if (__builtin_expect(!any_lane(below < near), 1))
+    if (__builtin_expect(!any_below(below, near), 1))
         return e;
     const vreal back = below - x, lost = (x - (below - back)) - (shift + back);
     /* Where an infinity left NaN, 1: e is then 0, infinite or NaN. An infinite e must stay one. */

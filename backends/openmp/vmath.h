@@ -118,7 +118,7 @@ static ALWAYS_INLINE vexponential vexp(vreal x)
 /* Is a lane of x <= 0 so far down that e^x, or what its rounding lost, might be denormal? */
 static ALWAYS_INLINE bool vexp_has_tail(vreal x)
 {
-    return __builtin_expect(any_lane(x < tail_begin), 0);
+    return __builtin_expect(any_below(x, tail_begin), 0);
 }
 
 /* Without such lanes. */
@@ -179,6 +179,11 @@ static ALWAYS_INLINE vreal vexp_term(vreal x)
 {
     const vreal e = vexp_normal(vexp_reduce(vmax(vset(exp_least_normal), x))).value;
     return real_of_bits(bits_of(e) & ~(x < exp_least_normal));
+}
+
+static ALWAYS_INLINE vreal vexp_stored(vreal x)
+{
+    return vexp_term(x);
 }
 
 #endif
