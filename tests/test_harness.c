@@ -88,7 +88,8 @@ END_TEST
 
 static bool refused(oracle_rule rule, check_type type, double value, double term, double turn, double got)
 {
-    return check_compare((check_bound){rule, 4, 0}, type, value, term, turn, got).beyond;
+    return check_compare((check_bound){rule, 4, type == CHECK_F64 ? 1e-14 : 1e-6, 0}, type, value, term, turn, got)
+        .beyond;
 }
 
 /* 16-bit gradients of sigmoid and silu have the wider bounds, and on the CPU their values. */
@@ -98,6 +99,7 @@ START_TEST(bounds_know_the_device)
     const copes_op forward = {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SILU}};
     const copes_op slope = {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SILU}};
     const copes_op relu = {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_RELU}};
+    const copes_op softmax = {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX}};
     const copes_op rotated = {.kind = COPES_LRPE_BACKWARD, .lrpe = {.act = COPES_ACT_SIGMOID}};
     ck_assert(check_bound_of(&slope, COPES_FIRST_OUT, CHECK_F16, gpu).term_ulps == 15);
     ck_assert(check_bound_of(&rotated, COPES_FIRST_OUT, CHECK_BF16, gpu).term_ulps == 19);
@@ -108,6 +110,10 @@ START_TEST(bounds_know_the_device)
     ck_assert(check_bound_of(&forward, COPES_FIRST_OUT, CHECK_F16, cpu).term_ulps == 20);
     ck_assert(check_bound_of(&rotated, COPES_FIRST_OUT, CHECK_BF16, cpu).term_ulps == 116);
     ck_assert(check_bound_of(&forward, COPES_FIRST_OUT, CHECK_F64, cpu).term_ulps == 4);
+    ck_assert(check_bound_of(&softmax, COPES_FIRST_OUT, CHECK_BF16, cpu).relative == 1e-5);
+    ck_assert(check_bound_of(&softmax, COPES_FIRST_OUT, CHECK_BF16, gpu).relative == 1e-6);
+    ck_assert(check_bound_of(&softmax, COPES_FIRST_OUT, CHECK_F16, cpu).relative == 1e-6);
+    ck_assert(check_bound_of(&softmax, COPES_FIRST_OUT, CHECK_F64, cpu).relative == 1e-14);
 }
 END_TEST
 
@@ -120,8 +126,9 @@ START_TEST(bounds_refuse_what_is_past_them)
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_F32, 0, 0, 1, 5e-9) && refused(ORACLE_BY_TERM, CHECK_F32, 0, 0, 1, 7e-9));
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_BF16, 1.00390625, 1, 0, 1) &&
               refused(ORACLE_BY_TERM, CHECK_BF16, 1.005, 1, 0, 1));
-    ck_assert(!check_compare((check_bound){ORACLE_BY_TERM, 15, 0}, CHECK_BF16, 1.00390625 + 14 * ulp, 1, 0, 1).beyond &&
-              check_compare((check_bound){ORACLE_BY_TERM, 15, 0}, CHECK_BF16, 1.00390625 + 16 * ulp, 1, 0, 1).beyond);
+    ck_assert(
+        !check_compare((check_bound){ORACLE_BY_TERM, 15, 1e-6, 0}, CHECK_BF16, 1.00390625 + 14 * ulp, 1, 0, 1).beyond &&
+        check_compare((check_bound){ORACLE_BY_TERM, 15, 1e-6, 0}, CHECK_BF16, 1.00390625 + 16 * ulp, 1, 0, 1).beyond);
     ck_assert(!refused(ORACLE_BY_ROW, CHECK_F32, 0.1, 1, 0, 0.1 + 9e-7));
     ck_assert(refused(ORACLE_BY_ROW, CHECK_F32, 0.1, 1, 0, 0.1 + 1.1e-6));
     ck_assert(!refused(ORACLE_BY_ATTENTION, CHECK_BF16, 0, 1, 0, 0x1p-6) &&
@@ -143,7 +150,7 @@ END_TEST
 /* Copies are the value itself, with its sign; a rounding that may go either way has room; float8 has 448 for infinity. */
 START_TEST(bounds_know_copies_room_and_float8)
 {
-    const check_bound wide = {ORACLE_BY_NORM, 4, 0.25};
+    const check_bound wide = {ORACLE_BY_NORM, 4, 1e-6, 0.25};
     ck_assert(!refused(ORACLE_BY_NORM, CHECK_F32, 0.5, -1, 0, 0.5) &&
               refused(ORACLE_BY_NORM, CHECK_F32, 0.5, -1, 0, 0.5000001));
     ck_assert(refused(ORACLE_BY_TERM, CHECK_F32, 0x1p-149, -1, 0, 0) &&
@@ -158,7 +165,7 @@ START_TEST(bounds_know_copies_room_and_float8)
               refused(ORACLE_BY_NORM, CHECK_F32, 0.1, 1, 0, 0.1 + 1.1e-6));
     ck_assert(!refused(ORACLE_BY_NORM, CHECK_F8, 1e4, 1e4, 0, 448) &&
               refused(ORACLE_BY_NORM, CHECK_F8, 1e4, 1e4, 0, 416));
-    ck_assert(check_compare((check_bound){ORACLE_BY_NORM, 4, 0}, CHECK_F8, 1e4, 1e4, 0, 448).ulps == 0);
+    ck_assert(check_compare((check_bound){ORACLE_BY_NORM, 4, 1e-6, 0}, CHECK_F8, 1e4, 1e4, 0, 448).ulps == 0);
     ck_assert(!refused(ORACLE_BY_NORM, CHECK_F8, (double)INFINITY, 1, 0, 448) &&
               refused(ORACLE_BY_NORM, CHECK_F8, (double)INFINITY, 1, 0, (double)NAN));
     ck_assert(!refused(ORACLE_BY_NORM, CHECK_F8, (double)NAN, 1, (double)INFINITY, -448) &&

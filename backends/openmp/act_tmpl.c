@@ -153,7 +153,7 @@ static row_sums sums_of_row(const copes_act_problem *problem, const place *at, a
         read_part(at->src, src, begin, count, y, -(real)INFINITY, NEXT, memory->rows.line);
         const real part = row_max(y, whole_pairs(count)), next = part > most || part != part ? part : most;
         const real shrink = sum == 0 ? 0 : vexp_term(vset(most - next))[0];
-        sum = sum * shrink + row_exp(false, y, whole_pairs(count), next);
+        sum = sum * shrink + row_exp(FOR_LSE, y, whole_pairs(count), next);
         most = next;
     }
     return (row_sums){most, sum};
@@ -172,7 +172,7 @@ static void write_softmax_row(const copes_act_problem *problem, const place *at,
         if (lse) {
             row_exp_of_lse(y, whole_pairs(count), sums.most);
         } else {
-            row_exp(false, y, whole_pairs(count), sums.most);
+            row_exp(FOR_STORAGE, y, whole_pairs(count), sums.most);
             row_scale(y, whole_pairs(count), 1 / sums.sum);
         }
         write_part(at->dst, dst, begin, count, y, stream, memory->rows.line);
@@ -281,7 +281,7 @@ static void softmax_rows(const copes_act_problem *problem, int64_t first, int64_
     if (problem->backward)
         rows_gradient(y, g, count, stride);
     else
-        rows_softmax(false, y, count, stride);
+        rows_softmax(FOR_STORAGE, y, count, stride);
     for (int64_t i = 0; i < count; i++)
         write_part(find_place(problem, first + i, others).dst, problem->dst.stride[problem->axis], 0, length,
                    (problem->backward ? g : y) + i * stride, stream, line);
@@ -432,7 +432,11 @@ static void run_columns(const copes_worker *worker, const void *argument)
         s.at.saved = s.at.saved == NULL ? NULL : s.at.saved + begin * problem->saved.stride[last];
         s.at.dst = s.at.dst == NULL ? NULL : s.at.dst + begin * problem->dst.stride[last];
         s.at.sums = s.at.sums == NULL ? NULL : s.at.sums + begin * problem->sums.stride[last];
-        s.columns = columns_open(s.stride, problem->backward, memory->columns.columns);
+        s.columns = columns_open(s.stride,
+                                 problem->backward                     ? FOR_GRADIENT
+                                 : problem->passes == COPES_FIRST_PASS ? FOR_LSE
+                                                                       : FOR_STORAGE,
+                                 memory->columns.columns);
         run_slab(&s);
     }
     finish_streaming();

@@ -10,7 +10,8 @@
  * e^(x - largest) and, for a gradient, the sum of e^(x - largest) g. */
 typedef struct columns {
     int64_t stride;
-    bool fixed; /* the maximum is a log sum exp that the caller gave, and the sum is 1 */
+    term_use use; /* of the sums */
+    bool fixed;   /* the maximum is a log sum exp that the caller gave, and the sum is 1 */
     real *most, *sum, *carry, *dot, *dot_carry; /* dot: absent in forward */
 } columns;
 
@@ -25,11 +26,10 @@ static inline int64_t columns_bytes(int64_t stride)
     return 5 * stride * (int64_t)sizeof(real);
 }
 
-static inline columns columns_open(int64_t stride, bool backward, void *memory)
+static inline columns columns_open(int64_t stride, term_use use, void *memory)
 {
-    real *base = memory;
-    const columns c =
-        {stride, false, base, base + stride, base + 2 * stride, backward ? base + 3 * stride : NULL, base + 4 * stride};
+    real *base = memory, *dot = use == FOR_GRADIENT ? base + 3 * stride : NULL;
+    const columns c = {stride, use, false, base, base + stride, base + 2 * stride, dot, base + 4 * stride};
     for (int64_t i = 0; i < 5 * stride; i++)
         base[i] = i < stride ? -(real)INFINITY : 0;
     return c;
@@ -49,11 +49,17 @@ static ALWAYS_INLINE void prefetch_rows(bool reals, column_rows rows, int64_t ro
 }
 
 /* A term of a column: e^(x - shift). */
-static ALWAYS_INLINE vreal column_term(const columns *c, bool exactly, vreal x, vreal shift)
+static ALWAYS_INLINE vreal column_term(const columns *c, term_use use, vreal x, vreal shift)
 {
-    const vreal below = x - shift,
-                e = c->fixed ? vexp(below).value : vexp_term(below); /* a given log sum exp may be too small */
-    return exactly ? vexp_restored(e, x, shift, below) : e;
+    if (!c->fixed)
+        return vsoftmax_term(use, x, shift);
+    const vreal below = x - shift, e = vexp(below).value; /* a given log sum exp may be too small */
+    return use == FOR_GRADIENT ? vexp_restored(e, x, shift, below) : e;
+}
+
+static ALWAYS_INLINE vpair column_terms(const columns *c, term_use use, vpair x, vpair shift)
+{
+    return (vpair){column_term(c, use, x.low, shift.low), column_term(c, use, x.high, shift.high)};
 }
 
 /* A sum, and what it has lost (Kahan). */
@@ -90,13 +96,12 @@ static ALWAYS_INLINE vpair columns_most(bool reals, column_rows x, int64_t i, in
 }
 
 /* Adds a pair of columns of rows begin .. end - 1: plain sums of their exponentials, and of those times g. */
-static ALWAYS_INLINE void columns_part(const columns *c, bool reals, column_rows x, const column_rows *g, int64_t i,
-                                       int64_t begin, int64_t end, vpair shift, vpair *sum, vpair *dot)
+static ALWAYS_INLINE void columns_part(const columns *c, term_use use, bool reals, column_rows x, const column_rows *g,
+                                       int64_t i, int64_t begin, int64_t end, vpair shift, vpair *sum, vpair *dot)
 {
     *sum = *dot = (vpair){vset(0), vset(0)};
     for (int64_t row = begin; row < end; row++) {
-        const vpair at = column_pair(reals, x, row, i);
-        const vpair e = {column_term(c, g != NULL, at.low, shift.low), column_term(c, g != NULL, at.high, shift.high)};
+        const vpair e = column_terms(c, use, column_pair(reals, x, row, i), shift);
         sum->low += e.low;
         sum->high += e.high;
         if (g == NULL)
@@ -107,9 +112,35 @@ static ALWAYS_INLINE void columns_part(const columns *c, bool reals, column_rows
     }
 }
 
-static ALWAYS_INLINE void columns_add_pair(const columns *c, bool reals, column_rows x, const column_rows *g,
-                                           int64_t count, int64_t i)
+/* A block's terms beside the maximum of the blocks before it, which is as good as its own where that is hardly larger. Then one pass
+ * over the block is enough, and the maximum stays what it is. False where it is not: nothing is added then. */
+static ALWAYS_INLINE bool columns_add_beside(const columns *c, term_use use, bool reals, column_rows x, int64_t count,
+                                             int64_t i)
 {
+    enum { HARDLY = 8 };
+    const vpair one = {vset(1), vset(1)}, shift = load_real_pair(c->most + i);
+    vpair most = shift, part = {vset(0), vset(0)};
+    if (any_below(vmin(shift.low, shift.high), -real_most))
+        return false;
+    for (int64_t row = 0; row < count; row++) {
+        prefetch_rows(reals, x, row, i);
+        const vpair at = column_pair(reals, x, row, i), e = vsoftmax_terms(use, at, shift);
+        most = (vpair){vmax(at.low, most.low), vmax(at.high, most.high)};
+        part = (vpair){part.low + e.low, part.high + e.high};
+    }
+    if (any_lane((most.low > shift.low + HARDLY) | (most.high > shift.high + HARDLY)))
+        return false;
+    kahan_sum sum = load_kahan_sum(c->sum + i, c->carry + i, one);
+    add_to_column(&sum, part);
+    store_kahan_sum(&sum, c->sum + i, c->carry + i);
+    return true;
+}
+
+static ALWAYS_INLINE void columns_add_pair(const columns *c, term_use use, bool reals, column_rows x,
+                                           const column_rows *g, int64_t count, int64_t i)
+{
+    if (!FULL_WIDTH && g == NULL && columns_add_beside(c, use, reals, x, count, i))
+        return;
     const int64_t plain = g != NULL ? PLAIN_TERMS : count;
     const vpair before = load_real_pair(c->most + i),
                 most = c->fixed ? before : columns_most(reals, x, i, count, before);
@@ -123,7 +154,7 @@ static ALWAYS_INLINE void columns_add_pair(const columns *c, bool reals, column_
         dot = load_kahan_sum(c->dot + i, c->dot_carry + i, shrink);
     for (int64_t row = 0; row < count; row += plain) {
         vpair part, product;
-        columns_part(c, reals, x, g, i, row, row + plain < count ? row + plain : count, shift, &part, &product);
+        columns_part(c, use, reals, x, g, i, row, row + plain < count ? row + plain : count, shift, &part, &product);
         add_to_column(&sum, part);
         if (g != NULL)
             add_to_column(&dot, product);
@@ -136,18 +167,26 @@ static ALWAYS_INLINE void columns_add_pair(const columns *c, bool reals, column_
         store_kahan_sum(&dot, c->dot + i, c->dot_carry + i);
 }
 
+static ALWAYS_INLINE void columns_add_terms(const columns *c, bool reals, column_rows x, int64_t count, int64_t i)
+{
+    if (c->use == FOR_LSE || FULL_WIDTH) /* which makes no difference there */
+        columns_add_pair(c, FOR_LSE, reals, x, NULL, count, i);
+    else
+        columns_add_pair(c, FOR_STORAGE, reals, x, NULL, count, i);
+}
+
 /* Takes a block of `count` rows of x, and of reals g for a gradient. */
 static inline void columns_add(const columns *c, bool reals, column_rows x, const column_rows *g, int64_t count)
 {
     for (int64_t i = 0; i < c->stride; i += PAIR) {
-        if (reals && g == NULL)
-            columns_add_pair(c, true, x, NULL, count, i);
+        if (reals && g != NULL)
+            columns_add_pair(c, FOR_GRADIENT, true, x, g, count, i);
+        else if (g != NULL)
+            columns_add_pair(c, FOR_GRADIENT, false, x, g, count, i);
         else if (reals)
-            columns_add_pair(c, true, x, g, count, i);
-        else if (g == NULL)
-            columns_add_pair(c, false, x, NULL, count, i);
+            columns_add_terms(c, true, x, count, i);
         else
-            columns_add_pair(c, false, x, g, count, i);
+            columns_add_terms(c, false, x, count, i);
     }
 }
 
@@ -220,16 +259,13 @@ static inline void give_real(real *to, real value)
 static ALWAYS_INLINE void columns_apply_as(const columns *c, bool from_reals, const void *x, bool to_reals, void *o,
                                            bool stream, int64_t ahead)
 {
-    const bool exactly = c->dot != NULL;
+    const term_use use = c->use == FOR_GRADIENT ? FOR_GRADIENT : FOR_STORAGE;
     for (int64_t i = 0; i < c->stride; i += PAIR) {
         if (!from_reals)
             prefetch(x, i, ahead);
-        const vpair at = load_from(from_reals, x, i, PAIR), shift = load_real_pair(c->most + i);
+        const vpair y = column_terms(c, use, load_from(from_reals, x, i, PAIR), load_real_pair(c->most + i));
         const vpair factor = load_real_pair(c->sum + i);
-        store_to(to_reals, o, i, PAIR,
-                 (vpair){column_term(c, exactly, at.low, shift.low) * factor.low,
-                         column_term(c, exactly, at.high, shift.high) * factor.high},
-                 stream);
+        store_to(to_reals, o, i, PAIR, (vpair){y.low * factor.low, y.high * factor.high}, stream);
     }
 }
 

@@ -40,8 +40,9 @@ static void slab_open(slab *s, char *memory)
     s->stride = layout_stride(&s->layout);
     TEMPLATE(angles_open)(&s->angles, problem, s->head, 1, 1, memory);
     memory += angles_bytes(problem, 1, 1);
+    const term_use use = problem->backward ? FOR_GRADIENT : problem->lse.data != NULL ? FOR_LSE : FOR_STORAGE;
     for (int64_t i = 0; i < s->entries; i++) {
-        s->columns[i] = columns_open(s->stride, problem->backward, memory);
+        s->columns[i] = columns_open(s->stride, use, memory);
         memory += columns_bytes(s->stride);
     }
     s->x = (real *)memory;

@@ -99,10 +99,10 @@ static bool has_short_rows(const row_layout *layout)
     return layout_plain(layout) && is_short_row(layout_stride(layout));
 }
 
-/* The softmax of compact rows, as reals. `exactly`: for a gradient. */
-static void softmax_of_rows(bool exactly, const encoding *e, const block_memory *memory, row_block x)
+/* The softmax of compact rows, as reals. */
+static void softmax_of_rows(term_use use, const encoding *e, const block_memory *memory, row_block x)
 {
-    const bool in_registers = has_short_rows(&memory->layout) && !exactly;
+    const bool in_registers = has_short_rows(&memory->layout) && use == FOR_STORAGE;
     for (int64_t i = 0; i < e->count; i++) {
         const storage *row = (const storage *)x.data + i * x.stride;
         real *y = memory->y + i * memory->stride;
@@ -112,7 +112,7 @@ static void softmax_of_rows(bool exactly, const encoding *e, const block_memory 
             read_row(&memory->layout, COPES_ACT_NONE, row, y, -(real)INFINITY, x.ahead);
     }
     if (!in_registers)
-        rows_softmax(exactly, memory->y, e->count, memory->stride);
+        rows_softmax(use, memory->y, e->count, memory->stride);
 }
 
 /* Activation, then encoding, of `count` compact rows. */
@@ -123,7 +123,7 @@ static void forward_rows(const copes_lrpe_problem *problem, const encoding *e, c
         TEMPLATE(encode)(problem->act, e, src, dst);
         return;
     }
-    softmax_of_rows(false, e, memory, src);
+    softmax_of_rows(FOR_STORAGE, e, memory, src);
     TEMPLATE(encode_reals)(e, (row_block){memory->y, memory->stride, 0}, dst);
 }
 
@@ -165,7 +165,7 @@ static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, 
         return;
     }
     if (softmax)
-        softmax_of_rows(true, e, memory, x);
+        softmax_of_rows(FOR_GRADIENT, e, memory, x);
     for (int64_t i = 0; i < e->count && !softmax; i++)
         read_row(&memory->layout, problem->act, (const storage *)x.data + i * x.stride, memory->y + i * memory->stride,
                  0, x.ahead);

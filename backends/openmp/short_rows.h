@@ -58,14 +58,14 @@ static ALWAYS_INLINE vreal short_sum(int pairs, const vpair *a, const vpair *b)
     return sum;
 }
 
-static ALWAYS_INLINE void short_softmax(int pairs, bool exactly, vpair *v)
+static ALWAYS_INLINE void short_softmax(int pairs, term_use use, vpair *v)
 {
     const vreal shift = vfinite_max(short_max(pairs, v));
 #pragma GCC unroll 8
     for (int i = 0; i < pairs; i++)
-        v[i] = (vpair){vsoftmax_term(exactly, v[i].low, shift), vsoftmax_term(exactly, v[i].high, shift)};
+        v[i] = vsoftmax_terms(use, v[i], (vpair){shift, shift});
     const vreal sum = short_sum(pairs, v, NULL),
-                scale = vset(1 / (exactly ? sum_lanes_in_double(sum) : sum_lanes(sum)));
+                scale = vset(1 / (use == FOR_GRADIENT ? sum_lanes_in_double(sum) : sum_lanes(sum)));
 #pragma GCC unroll 8
     for (int i = 0; i < pairs; i++)
         v[i] = (vpair){v[i].low * scale, v[i].high * scale};
@@ -84,7 +84,7 @@ static ALWAYS_INLINE void short_forward(int pairs, bool to_reals, const storage 
 {
     vpair v[MOST_PAIRS];
     short_read(pairs, false, x, v, ahead);
-    short_softmax(pairs, false, v);
+    short_softmax(pairs, FOR_STORAGE, v);
     short_write(pairs, to_reals, o, v, stream);
 }
 
@@ -96,7 +96,7 @@ static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_a
     short_read(pairs, false, y, v, ahead);
     short_read(pairs, from_reals, g, d, ahead);
     if (from_argument)
-        short_softmax(pairs, true, v);
+        short_softmax(pairs, FOR_GRADIENT, v);
     short_gradient(pairs, v, d);
     short_write(pairs, false, o, d, stream);
 }

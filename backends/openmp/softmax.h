@@ -23,11 +23,19 @@ static ALWAYS_INLINE vreal vexp_restored(vreal e, vreal x, vreal shift, vreal be
     return vfma(vmin(e, vset(real_most)), vmin(lost, vset(1)), e);
 }
 
-/* e^(x - shift); `exactly`: for a gradient, which vexp_restored explains. */
-static ALWAYS_INLINE vreal vsoftmax_term(bool exactly, vreal x, vreal shift)
+/* What a softmax's terms are for: results in storage, a log sum exp, or a gradient, as vexp_restored explains. */
+typedef enum term_use { FOR_STORAGE, FOR_LSE, FOR_GRADIENT } term_use;
+
+/* e^(x - shift). `use` is a constant wherever this is inlined. */
+static ALWAYS_INLINE vreal vsoftmax_term(term_use use, vreal x, vreal shift)
 {
-    const vreal below = x - shift, e = vexp_term(below);
-    return exactly ? vexp_restored(e, x, shift, below) : e;
+    const vreal below = x - shift, e = use == FOR_STORAGE ? vexp_stored(below) : vexp_term(below);
+    return use == FOR_GRADIENT ? vexp_restored(e, x, shift, below) : e;
+}
+
+static ALWAYS_INLINE vpair vsoftmax_terms(term_use use, vpair x, vpair shift)
+{
+    return (vpair){vsoftmax_term(use, x.low, shift.low), vsoftmax_term(use, x.high, shift.high)};
 }
 
 /* Adds `part` to a compensated sum (Kahan). */
@@ -64,7 +72,7 @@ static ALWAYS_INLINE real sum_lanes_in_double(vreal x)
 }
 
 /* Turns a row into e^(x - most) and returns the sum. */
-static ALWAYS_INLINE real row_exp(bool exactly, real *row, int64_t count, real most)
+static ALWAYS_INLINE real row_exp(term_use use, real *row, int64_t count, real most)
 {
     const vreal shift = vfinite_max(vset(most));
     vreal sum = vset(0), carry = vset(0);
@@ -72,15 +80,14 @@ static ALWAYS_INLINE real row_exp(bool exactly, real *row, int64_t count, real m
         const int64_t end = begin + ROW_SUM_BLOCK < count ? begin + ROW_SUM_BLOCK : count;
         vreal low = vset(0), high = vset(0);
         for (int64_t i = begin; i < end; i += 2 * LANES) {
-            const vpair x = load_real_pair(row + i);
-            const vpair e = {vsoftmax_term(exactly, x.low, shift), vsoftmax_term(exactly, x.high, shift)};
+            const vpair e = vsoftmax_terms(use, load_real_pair(row + i), (vpair){shift, shift});
             store_real_pair(row + i, e);
             low += e.low;
             high += e.high;
         }
         vsum_add(&sum, &carry, low + high);
     }
-    return exactly ? sum_lanes_in_double(sum) : sum_lanes(sum);
+    return use == FOR_GRADIENT ? sum_lanes_in_double(sum) : sum_lanes(sum);
 }
 
 /* Turns a row into e^(x - lse), for an lse that may be anything. */
@@ -112,8 +119,8 @@ static inline real row_dot(const real *a, const real *b, int64_t count)
 }
 
 /* The softmax of `count` rows in place, each `stride` long. Step by step over all rows, since a row alone would wait
- * for its own maximum, and then for its sum. `exactly`: as in row_exp. */
-static ALWAYS_INLINE void rows_softmax(bool exactly, real *y, int64_t count, int64_t stride)
+ * for its own maximum, and then for its sum. */
+static ALWAYS_INLINE void rows_softmax(term_use use, real *y, int64_t count, int64_t stride)
 {
     enum { ROWS = 16 };
     real value[ROWS];
@@ -122,7 +129,7 @@ static ALWAYS_INLINE void rows_softmax(bool exactly, real *y, int64_t count, int
         for (int64_t i = 0; i < rows; i++)
             value[i] = row_max(y + i * stride, stride);
         for (int64_t i = 0; i < rows; i++)
-            value[i] = 1 / row_exp(exactly, y + i * stride, stride, value[i]);
+            value[i] = 1 / row_exp(use, y + i * stride, stride, value[i]);
         for (int64_t i = 0; i < rows; i++)
             row_scale(y + i * stride, stride, value[i]);
     }

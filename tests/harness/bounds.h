@@ -14,7 +14,8 @@
  *                what the additions round off, each relative to the sum so far: they all come to a few 2^-24 of the root.
  *                What is common to the terms comes to as much of the magnitude. 1e-6 is 17 of 2^-24
  *   by row       softmax, alone or in lrpe: 1e-6 (f64: 1e-14) of the largest term in the softmax's row; forward that is
- *                the largest output, backward the largest of o g and of o times the size of sum(o g)
+ *                the largest output, backward the largest of o g and of o times the size of sum(o g). bf16 forward on the CPU:
+ *                1e-5, at most 0.0026 ulp of storage
  *   shares       a softmax of a given lse: y counts |x - lse| times itself where that is above 1, as its exponent is off by as much;
  *                below the smallest normal number it may be 0. delta: as grad_theta, of the sizes of its terms y g, each that of
  *                the smallest normal number at least
@@ -63,6 +64,7 @@ typedef struct check_verdict {
 typedef struct check_bound {
     oracle_rule rule;
     double term_ulps; /* by term */
+    double relative;  /* by the others, but attention's of 16 bits */
     double room;      /* of the element, as the oracle has it */
 } check_bound;
 
