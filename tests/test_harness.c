@@ -103,11 +103,11 @@ START_TEST(bounds_know_the_device)
     const copes_op rotated = {.kind = COPES_LRPE_BACKWARD, .lrpe = {.act = COPES_ACT_SIGMOID}};
     ck_assert(check_bound_of(&slope, COPES_FIRST_OUT, CHECK_F16, gpu).term_ulps == 15);
     ck_assert(check_bound_of(&rotated, COPES_FIRST_OUT, CHECK_BF16, gpu).term_ulps == 19);
-    ck_assert(check_bound_of(&slope, COPES_FIRST_OUT, CHECK_F16, cpu).term_ulps == 20);
+    ck_assert(check_bound_of(&slope, COPES_FIRST_OUT, CHECK_F16, cpu).term_ulps == 64);
     ck_assert(check_bound_of(&slope, COPES_FIRST_OUT, CHECK_F32, gpu).term_ulps == 4);
     ck_assert(check_bound_of(&relu, COPES_FIRST_OUT, CHECK_F16, gpu).term_ulps == 4);
     ck_assert(check_bound_of(&forward, COPES_FIRST_OUT, CHECK_F16, gpu).term_ulps == 4);
-    ck_assert(check_bound_of(&forward, COPES_FIRST_OUT, CHECK_F16, cpu).term_ulps == 20);
+    ck_assert(check_bound_of(&forward, COPES_FIRST_OUT, CHECK_F16, cpu).term_ulps == 64);
     ck_assert(check_bound_of(&rotated, COPES_FIRST_OUT, CHECK_BF16, cpu).term_ulps == 116);
     ck_assert(check_bound_of(&forward, COPES_FIRST_OUT, CHECK_F64, cpu).term_ulps == 4);
     ck_assert(check_bound_of(&softmax, COPES_FIRST_OUT, CHECK_BF16, cpu).relative == 1e-5);

@@ -49,13 +49,16 @@ static ALWAYS_INLINE vreal vexp_term(vreal x)
 #endif
 }
 
-/* 2^r, to 1e-7 of it for float16 and to 3e-6 for bfloat16; minimax, but that 2^0 is 1. r is from 0 to 1 or half an octave either way. */
+/* 2^r, to 1e-7 of it for float16 and to 3e-6 for bfloat16; minimax, but that 2^0 is 1. r is from 0 to 1 with AVX-512, else half an
+ * octave either way. */
 static ALWAYS_INLINE vreal vpolynomial_half(vreal r)
 {
-#if defined(COPES_TYPE_F16)
+#if defined(__AVX512F__) && defined(COPES_TYPE_F16)
+    static const real c[] = {0x1.e96cfp-10f, 0x1.277b22p-7f, 0x1.c91c38p-5f, 0x1.ebdb68p-3f, 0x1.62e4bap-1f};
+#elif defined(COPES_TYPE_F16)
     static const real c[] = {0x1.5bda58p-10f, 0x1.3ce8acp-7f, 0x1.c6b6d8p-5f, 0x1.ebf9c2p-3f, 0x1.62e42ap-1f};
 #elif defined(__AVX512F__)
-    static const real c[] = {0x1.b7f752p-7f, 0x1.abf856p-5f, 0x1.ee2454p-3f, 0x1.62d6c6p-1f}; /* from 0 to 1 */
+    static const real c[] = {0x1.b7f752p-7f, 0x1.abf856p-5f, 0x1.ee2454p-3f, 0x1.62d6c6p-1f};
 #else
     static const real c[] = {0x1.3a051ap-7f, 0x1.c9fc68p-5f, 0x1.ec036ep-3f, 0x1.62e12cp-1f};
 #endif
@@ -65,11 +68,11 @@ static ALWAYS_INLINE vreal vpolynomial_half(vreal r)
     return vfma(p, r, vset(1));
 }
 
-/* e^x for x <= 88 as a result that is stored in 16 bits shows it: to 24 units of 2^-24 of it for float16, to 100 for bfloat16. What is
+/* e^x for x <= 88 as a result that is stored in 16 bits shows it: to 60 units of 2^-24 of it for float16, to 100 for bfloat16. What is
  * below the normal range may as well be 0. */
 static ALWAYS_INLINE vreal vexp_stored(vreal x)
 {
-#if defined(__AVX512F__) && defined(COPES_TYPE_BF16)
+#if defined(__AVX512F__)
     const vreal octaves = x * 0x1.715476p0f; /* the scaling takes their floor, the polynomial the rest */
     const vreal r = (vreal)_mm512_reduce_ps((__m512)octaves, _MM_FROUND_TO_NEG_INF);
     return (vreal)_mm512_scalef_ps((__m512)vpolynomial_half(r), (__m512)octaves);

@@ -8,7 +8,7 @@
  *                and g s x (1 - s) of silu's gradient, and of their sums, however small they are
  *                an amplitude multiplies lrpe's terms, which count it times the smallest normal number at least
  *                f16 and bf16 gradients of sigmoid and silu: 15 ulp, as docs/numerics.md derives; on the CPU those and their values
- *                20 ulp for f16, 0.0025 of one of storage, and 112 for bf16, 0.0017; in lrpe 4 more
+ *                64 ulp for f16, 0.0078 of one of storage, and 112 for bf16, 0.0017; in lrpe 4 more
  *   size         of a sum: what its rounding errors are relative to, however small it is itself. The larger of its magnitude
  *                and the root of the sum of its terms' squares. Float32's errors of single terms are independent, and so is
  *                what the additions round off, each relative to the sum so far: they all come to a few 2^-24 of the root.
