@@ -61,11 +61,7 @@ static ALWAYS_INLINE vpair load_pair(const void *p)
 
 static ALWAYS_INLINE void store_pair(void *p, vpair v, bool stream)
 {
-    const vhalf low = narrow(v.low), high = narrow(v.high);
-    vhalf_pair both;
-    memcpy(&both, &low, sizeof low);
-    memcpy((char *)&both + sizeof low, &high, sizeof high);
-    store_bits(p, (vint)both, stream);
+    store_bits(p, join_halves(narrow(v.low), narrow(v.high)), stream);
 }
 
 static ALWAYS_INLINE void store_vector(void *p, vreal v)
