@@ -246,17 +246,33 @@ static bool is_short(const copes_act_problem *problem)
     return is_short_row(problem->shape[problem->axis]) && is_compact(problem);
 }
 
+/* Of `count` rows from `first` on, how many are neighbours along one dimension. */
+static int64_t neighbouring_rows(const copes_act_problem *problem, int64_t first, int64_t count)
+{
+    const int64_t along = problem->axis > 0 ? problem->shape[problem->axis - 1] : 1, left = along - first % along;
+    return left < count ? left : count;
+}
+
+/* That dimension of a tensor, from a row on. */
+static row_block rows_from(const copes_act_problem *problem, const copes_view *view, const storage *row)
+{
+    return (row_block){(storage *)(uintptr_t)row, problem->axis > 0 ? view->stride[problem->axis - 1] : 0, NEXT};
+}
+
 /* Rows first .. first + count - 1, likewise. */
 static void softmax_short_rows(const copes_act_problem *problem, int64_t first, int64_t count, bool stream)
 {
     const int64_t length = problem->shape[problem->axis];
     const unsigned others = ((1u << problem->rank) - 1) & ~(1u << problem->axis);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0, rows; i < count; i += rows) {
         const place at = find_place(problem, first + i, others);
+        const row_block src = rows_from(problem, &problem->src, at.src),
+                        dst = rows_from(problem, &problem->dst, at.dst);
+        rows = neighbouring_rows(problem, first + i, count - i);
         if (problem->backward)
-            short_gradient_storage(at.saved, at.src, at.dst, length, stream, NEXT);
+            short_gradient_storage(length, rows, rows_from(problem, &problem->saved, at.saved), src, dst, stream);
         else
-            short_storage(at.src, at.dst, length, stream, NEXT);
+            short_storage(length, rows, src, dst, stream);
     }
 }
 

@@ -6,13 +6,6 @@
 #include "backends/openmp/angles.h"
 #include "backends/openmp/rows.h"
 
-/* Rows of features: elements of storage, or reals that an activation left or awaits. */
-typedef struct row_block {
-    void *data;
-    int64_t stride;
-    int64_t ahead; /* storage: elements from here to the block that comes next */
-} row_block;
-
 enum { MOST_PARTS = 4 };
 
 /* Where the parts of a row of reals stand that encoding takes apart: each begins on a whole pair. Rotation has the features

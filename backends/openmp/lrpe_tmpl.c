@@ -102,17 +102,14 @@ static bool has_short_rows(const row_layout *layout)
 /* The softmax of compact rows, as reals. */
 static void softmax_of_rows(term_use use, const encoding *e, const block_memory *memory, row_block x)
 {
-    const bool in_registers = has_short_rows(&memory->layout) && use == FOR_STORAGE;
-    for (int64_t i = 0; i < e->count; i++) {
-        const storage *row = (const storage *)x.data + i * x.stride;
-        real *y = memory->y + i * memory->stride;
-        if (in_registers)
-            short_reals(row, y, memory->stride, x.ahead);
-        else
-            read_row(&memory->layout, COPES_ACT_NONE, row, y, -(real)INFINITY, x.ahead);
+    if (has_short_rows(&memory->layout) && use == FOR_STORAGE) {
+        short_reals(memory->stride, e->count, x, (row_block){memory->y, memory->stride, 0});
+        return;
     }
-    if (!in_registers)
-        rows_softmax(use, memory->y, e->count, memory->stride);
+    for (int64_t i = 0; i < e->count; i++)
+        read_row(&memory->layout, COPES_ACT_NONE, (const storage *)x.data + i * x.stride,
+                 memory->y + i * memory->stride, -(real)INFINITY, x.ahead);
+    rows_softmax(use, memory->y, e->count, memory->stride);
 }
 
 /* Activation, then encoding, of `count` compact rows. */
@@ -159,9 +156,7 @@ static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, 
     }
     TEMPLATE(decode_reals)(e, src, (row_block){memory->g, memory->stride, 0});
     if (!learns && has_short_rows(&memory->layout)) {
-        for (int64_t i = 0; i < e->count; i++)
-            short_gradient_reals((const storage *)x.data + i * x.stride, memory->g + i * memory->stride,
-                                 (storage *)dst.data + i * dst.stride, memory->stride, e->stream, x.ahead);
+        short_gradient_reals(memory->stride, e->count, x, (row_block){memory->g, memory->stride, 0}, dst, e->stream);
         return;
     }
     if (softmax)

@@ -16,6 +16,13 @@ static inline int64_t whole_pairs(int64_t count)
     return (count + PAIR - 1) / PAIR * PAIR;
 }
 
+/* Rows of features: elements of storage, or reals that an activation left or awaits. */
+typedef struct row_block {
+    void *data;
+    int64_t stride;
+    int64_t ahead; /* storage: elements from here to the block that comes next */
+} row_block;
+
 /* Elements i .. i + n - 1 of a row; n is PAIR, as a constant, or what is left of the row: zeros follow it then. */
 static ALWAYS_INLINE vpair load_from(bool reals, const void *row, int64_t i, int64_t n)
 {

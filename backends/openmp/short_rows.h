@@ -80,25 +80,35 @@ static ALWAYS_INLINE void short_gradient(int pairs, const vpair *y, vpair *g)
         g[i] = (vpair){y[i].low * (g[i].low - dot), y[i].high * (g[i].high - dot)};
 }
 
-static ALWAYS_INLINE void short_forward(int pairs, bool to_reals, const storage *x, void *o, bool stream, int64_t ahead)
+/* Row i of a block. */
+static ALWAYS_INLINE void *short_row(bool reals, row_block block, int64_t i)
 {
-    vpair v[MOST_PAIRS];
-    short_read(pairs, false, x, v, ahead);
-    short_softmax(pairs, FOR_STORAGE, v);
-    short_write(pairs, to_reals, o, v, stream);
+    return (char *)block.data + i * block.stride * (int64_t)(reals ? sizeof(real) : sizeof(storage));
+}
+
+static ALWAYS_INLINE void short_forward(int pairs, bool to_reals, int64_t rows, row_block x, row_block o, bool stream)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        vpair v[MOST_PAIRS];
+        short_read(pairs, false, short_row(false, x, i), v, x.ahead);
+        short_softmax(pairs, FOR_STORAGE, v);
+        short_write(pairs, to_reals, short_row(to_reals, o, i), v, stream);
+    }
 }
 
 /* From the softmax y, or from its argument, which `y` then is. */
-static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_argument, const storage *y,
-                                         const void *g, storage *o, bool stream, int64_t ahead)
+static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_argument, int64_t rows, row_block y,
+                                         row_block g, row_block o, bool stream)
 {
-    vpair v[MOST_PAIRS], d[MOST_PAIRS];
-    short_read(pairs, false, y, v, ahead);
-    short_read(pairs, from_reals, g, d, ahead);
-    if (from_argument)
-        short_softmax(pairs, FOR_GRADIENT, v);
-    short_gradient(pairs, v, d);
-    short_write(pairs, false, o, d, stream);
+    for (int64_t i = 0; i < rows; i++) {
+        vpair v[MOST_PAIRS], d[MOST_PAIRS];
+        short_read(pairs, false, short_row(false, y, i), v, y.ahead);
+        short_read(pairs, from_reals, short_row(from_reals, g, i), d, g.ahead);
+        if (from_argument)
+            short_softmax(pairs, FOR_GRADIENT, v);
+        short_gradient(pairs, v, d);
+        short_write(pairs, false, short_row(false, o, i), d, stream);
+    }
 }
 
 #if VECTOR_BYTES == 64
@@ -122,32 +132,32 @@ static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_a
 #endif
 
 /* The four ways that kernels need, each compiled once. */
-static NOINLINE void short_storage(const storage *x, storage *o, int64_t count, bool stream, int64_t ahead)
+static NOINLINE void short_storage(int64_t count, int64_t rows, row_block x, row_block o, bool stream)
 {
-#define FORWARD(pairs) short_forward(pairs, false, x, o, stream, ahead)
+#define FORWARD(pairs) short_forward(pairs, false, rows, x, o, stream)
     BY_PAIRS(count / PAIR, FORWARD)
 #undef FORWARD
 }
 
-static NOINLINE void short_reals(const storage *x, real *y, int64_t count, int64_t ahead)
+static NOINLINE void short_reals(int64_t count, int64_t rows, row_block x, row_block y)
 {
-#define FORWARD(pairs) short_forward(pairs, true, x, y, false, ahead)
+#define FORWARD(pairs) short_forward(pairs, true, rows, x, y, false)
     BY_PAIRS(count / PAIR, FORWARD)
 #undef FORWARD
 }
 
-static NOINLINE void short_gradient_storage(const storage *y, const storage *g, storage *o, int64_t count, bool stream,
-                                            int64_t ahead)
+static NOINLINE void short_gradient_storage(int64_t count, int64_t rows, row_block y, row_block g, row_block o,
+                                            bool stream)
 {
-#define BACKWARD(pairs) short_backward(pairs, false, false, y, g, o, stream, ahead)
+#define BACKWARD(pairs) short_backward(pairs, false, false, rows, y, g, o, stream)
     BY_PAIRS(count / PAIR, BACKWARD)
 #undef BACKWARD
 }
 
-static NOINLINE void short_gradient_reals(const storage *x, const real *g, storage *o, int64_t count, bool stream,
-                                          int64_t ahead)
+static NOINLINE void short_gradient_reals(int64_t count, int64_t rows, row_block x, row_block g, row_block o,
+                                          bool stream)
 {
-#define BACKWARD(pairs) short_backward(pairs, true, true, x, g, o, stream, ahead)
+#define BACKWARD(pairs) short_backward(pairs, true, true, rows, x, g, o, stream)
     BY_PAIRS(count / PAIR, BACKWARD)
 #undef BACKWARD
 }
