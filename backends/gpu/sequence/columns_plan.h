@@ -8,7 +8,7 @@
 namespace COPES_GPU::sequence
 {
 
-inline constexpr variant_word unit_names[] = {"scalar", "vector", "anywhere"};
+inline constexpr variant_word unit_names[] = {"scalar", "vector", "scalar anywhere", "vector anywhere"};
 inline constexpr variant_word encoding_names[] = {"half", "interleaved", "cosine"};
 inline constexpr variant_word role_names[3][3] = {{"forward", "backward", "given"},
                                                   {"lse", "delta", "delta_given"},
@@ -22,7 +22,7 @@ struct columns_method {
 
 template <columns_method M, typename T, int V, encoding E, role R, bool ANYWHERE>
 inline constexpr const char *columns_variant =
-    variant_name<M.name, type_name<T>, unit_names[ANYWHERE ? 2 : V > 1], encoding_names[(int)E],
+    variant_name<M.name, type_name<T>, unit_names[2 * ANYWHERE + (V > 1)], encoding_names[(int)E],
                  role_names[(int)M.passes][(int)R]>::text;
 
 /* A launch's share of a problem: blocks of it to a slab, as a cluster or as parts. */
@@ -48,6 +48,25 @@ copes_status launch_columns(const gpu_queue &queue, const copes_lrpe_problem &pr
     return launch_ex(queue, {.cluster = cut.clusters ? (int)cut.blocks : 1}, sequence_columns<T, V, E, R, ANYWHERE, P>,
                      cut.grid, THREADS, 0, problem, cut.units, cut.tiles, cut.blocks, parts);
 }
+
+/* anywhere.cu */
+#define COPES_VECTORS_ANYWHERE(PREFIX, T, E, R, P)                                                                     \
+    PREFIX template copes_status launch_columns<T, unit_angles<T>, E, R, true, P>(const gpu_queue &,                   \
+                                                                                  const copes_lrpe_problem &,          \
+                                                                                  const columns_cut &, column *);
+#define COPES_PASSES_ANYWHERE(PREFIX, T, E)                                                                            \
+    COPES_VECTORS_ANYWHERE(PREFIX, T, E, role::forward, COPES_BOTH_PASSES)                                             \
+    COPES_VECTORS_ANYWHERE(PREFIX, T, E, role::backward, COPES_BOTH_PASSES)                                            \
+    COPES_VECTORS_ANYWHERE(PREFIX, T, E, role::backward, COPES_FIRST_PASS)                                             \
+    COPES_VECTORS_ANYWHERE(PREFIX, T, E, role::forward, COPES_SECOND_PASS)                                             \
+    COPES_VECTORS_ANYWHERE(PREFIX, T, E, role::backward, COPES_SECOND_PASS)
+#define COPES_ENCODINGS_ANYWHERE(PREFIX, T)                                                                            \
+    COPES_PASSES_ANYWHERE(PREFIX, T, encoding::half)                                                                   \
+    COPES_PASSES_ANYWHERE(PREFIX, T, encoding::interleaved)                                                            \
+    COPES_PASSES_ANYWHERE(PREFIX, T, encoding::cosine)
+COPES_ENCODINGS_ANYWHERE(extern, f32)
+COPES_ENCODINGS_ANYWHERE(extern, f16)
+COPES_ENCODINGS_ANYWHERE(extern, bf16)
 
 /* Blocks of a cluster, such that the device has all slabs' tokens soonest: few, where more are hardly sooner. OVERHEAD: of a
  * block, in tokens of a row. Two blocks run on a multiprocessor. */
@@ -124,7 +143,7 @@ template <columns_method M, typename T, copes_passes P> struct columns_chooser {
                              in_vectors<T>(problem.x, plain, 4) &&
                              in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
         if (is_anywhere(problem))
-            return take_unit<1, E, true>();
+            return vectors && may_be_in_line(problem) ? take_unit<V, E, true>() : take_unit<1, E, true>();
         return vectors ? take_unit<V, E, false>() : take_unit<1, E, false>();
     }
     copes_status choose()
@@ -160,6 +179,7 @@ template <columns_method M, typename T, copes_passes P, encoding... E> void list
     (list_roles<M, T, 1, E, false, P, F, B, G>(list), ...);
     (list_roles<M, T, unit_angles<T>, E, false, P, F, B, G>(list), ...);
     (list_roles<M, T, 1, E, true, P, F, B, G>(list), ...);
+    (list_roles<M, T, unit_angles<T>, E, true, P, F, B, G>(list), ...);
 }
 
 /* columns.cu */

@@ -102,6 +102,23 @@ DEVICE bool in_line(const copes_lrpe_problem &problem)
     return problem.grid_rank == 1 && problem.prefix == 0 && problem.length >= problem.n;
 }
 
+/* May positions, whatever gives them, turn a token's angles as a number does? Then a chunk whose positions are as far apart as its
+ * tokens takes as few instructions. */
+inline bool may_be_in_line(const copes_lrpe_problem &problem)
+{
+    return problem.grid_rank == 1 && problem.prefix == 0 && problem.length >= problem.n && !problem.mixed &&
+           (problem.positions.data == nullptr || problem.positions_dtype != COPES_F32);
+}
+
+/* A token's position there. */
+DEVICE int64_t position_of(const copes_lrpe_problem &problem, int64_t b, int64_t token)
+{
+    const int64_t from = problem.positions.data == nullptr
+                             ? 0
+                             : read_position(problem.positions, problem.positions_dtype, b, token, 0).whole;
+    return (int64_t)((uint64_t)from + (uint64_t)problem.offset[0] + (uint64_t)(problem.counted ? token : 0));
+}
+
 /* The place of a unit's angle i among the advances of a token. */
 template <typename T, int V> DEVICE int advance_place(int tile_unit, int i)
 {
@@ -204,6 +221,7 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     int left;      /* tokens that no chunk before this one has had */
     int64_t start; /* the number of the chunk's token 0 */
     int here = 0;  /* tokens of the chunk, and after it of as many as are asked for before */
+    bool line;     /* are the chunk's rotations `first` and its advances? */
     plain_strip x;
     wide_strip g;
     typename plain_strip::vector_words words[BATCH][plain_strip::VECTORS];
@@ -211,7 +229,7 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     rotation first[V]; /* of the chunk's first token */
 
     __device__ __forceinline__ explicit token_walk(const slab_thread<T, V, E, R, ANYWHERE> &s)
-        : s(s), left(s.place.tokens), start(s.place.first),
+        : s(s), left(s.place.tokens), start(s.place.first), line(s.line),
           x(BACKWARD ? s.problem.x : s.problem.src, s.place.b, s.place.h, s.at.plain, s.place.first,
             s.place.token_stride),
           g(s.problem.src, s.place.b, s.place.h, s.at.encoded, s.place.first, s.place.token_stride)
@@ -263,7 +281,9 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     __device__ __forceinline__ void open_chunk()
     {
         count();
-        if (s.line && s.rotated)
+        if (ANYWHERE && V > 1 && s.rotated)
+            line = find_line();
+        else if (s.line && s.rotated)
             find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(0), first);
     }
     __device__ __forceinline__ void close_chunk()
@@ -271,10 +291,28 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
         left -= CHUNK;
         start += CHUNK * s.place.token_stride;
     }
+    /* Are the chunk's positions in line? Then finds the rotations of the first. */
+    __device__ __forceinline__ bool find_line()
+    {
+        const int64_t position = position_of(s.problem, s.place.b, start);
+        bool in_line = position == (int32_t)position;
+#pragma unroll
+        for (int j = 1; j < CHUNK; j++) {
+            const int64_t apart = j * s.place.token_stride;
+            if (has(j))
+                in_line &= position_of(s.problem, s.place.b, start + apart) - position == apart;
+        }
+#pragma unroll
+        for (int i = 0; i < V && in_line; i++) {
+            const rotation here = rotation_at<true>(s.memory.angle_steps[s.place.tile_unit * V + i], (int32_t)position);
+            first[i] = {s.problem.amplitude * here.cosine, s.problem.amplitude * here.sine};
+        }
+        return in_line;
+    }
     /* The rotations of the chunk's token j. */
     __device__ __forceinline__ void rotations_of(int j, rotation (&rotations)[V]) const
     {
-        if (!s.line)
+        if (!line)
             return find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(j), rotations);
 #pragma unroll
         for (int i = 0; i < V; i++)
