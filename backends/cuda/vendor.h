@@ -23,6 +23,7 @@
 #define OUT_OF_LINE static __device__ __noinline__       /* no part of its caller */
 #define COPES_FUNCTION static __device__ __forceinline__ /* for common/phase.h */
 #define COPES_CONSTANT static __constant__ const
+#define COPES_VECTORS_ANYWHERE 1 /* kernels of sequence/anywhere.cu */
 
 namespace COPES_GPU
 {

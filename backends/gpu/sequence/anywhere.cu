@@ -5,8 +5,10 @@
 namespace COPES_GPU::sequence
 {
 
+#if COPES_VECTORS_ANYWHERE
 COPES_ENCODINGS_ANYWHERE(, f32)
 COPES_ENCODINGS_ANYWHERE(, f16)
 COPES_ENCODINGS_ANYWHERE(, bf16)
+#endif
 
 } // namespace COPES_GPU::sequence

@@ -204,13 +204,16 @@ DEVICE void merge_rows(slab_memory<T, V> &memory, const slab_place &place, const
     constexpr int UNITS = tile_units_of<T, V>, HALF = rows_of<T, V> / 2;
     static_assert(COLUMNS * UNITS <= THREADS, "a column a thread");
     const bool upper = place.row >= HALF;
-    for (int i = 0; i < COLUMNS && upper; i++)
-        memory.half[place.row - HALF][i * UNITS + place.tile_unit] = columns[i];
+    column *const half = memory.half[place.row % HALF] + place.tile_unit;
+    if (upper)
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++)
+            half[i * UNITS] = columns[i];
     __syncthreads();
-    for (int i = 0; i < COLUMNS && !upper; i++) {
-        column &both = memory.half[place.row][i * UNITS + place.tile_unit];
-        both = merge(columns[i], both);
-    }
+    if (!upper)
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++)
+            half[i * UNITS] = merge(columns[i], half[i * UNITS]);
     __syncthreads();
     const int mine = (int)threadIdx.x;
     if (mine >= COLUMNS * UNITS)

@@ -49,17 +49,18 @@ copes_status launch_columns(const gpu_queue &queue, const copes_lrpe_problem &pr
                      cut.grid, THREADS, 0, problem, cut.units, cut.tiles, cut.blocks, parts);
 }
 
-/* anywhere.cu */
-#define COPES_VECTORS_ANYWHERE(PREFIX, T, E, R, P)                                                                     \
+/* anywhere.cu: the kernels of vectors whose tokens have positions, where a vendor's registers hold them. */
+#if COPES_VECTORS_ANYWHERE
+#define COPES_KERNEL_ANYWHERE(PREFIX, T, E, R, P)                                                                      \
     PREFIX template copes_status launch_columns<T, unit_angles<T>, E, R, true, P>(const gpu_queue &,                   \
                                                                                   const copes_lrpe_problem &,          \
                                                                                   const columns_cut &, column *);
 #define COPES_PASSES_ANYWHERE(PREFIX, T, E)                                                                            \
-    COPES_VECTORS_ANYWHERE(PREFIX, T, E, role::forward, COPES_BOTH_PASSES)                                             \
-    COPES_VECTORS_ANYWHERE(PREFIX, T, E, role::backward, COPES_BOTH_PASSES)                                            \
-    COPES_VECTORS_ANYWHERE(PREFIX, T, E, role::backward, COPES_FIRST_PASS)                                             \
-    COPES_VECTORS_ANYWHERE(PREFIX, T, E, role::forward, COPES_SECOND_PASS)                                             \
-    COPES_VECTORS_ANYWHERE(PREFIX, T, E, role::backward, COPES_SECOND_PASS)
+    COPES_KERNEL_ANYWHERE(PREFIX, T, E, role::forward, COPES_BOTH_PASSES)                                              \
+    COPES_KERNEL_ANYWHERE(PREFIX, T, E, role::backward, COPES_BOTH_PASSES)                                             \
+    COPES_KERNEL_ANYWHERE(PREFIX, T, E, role::backward, COPES_FIRST_PASS)                                              \
+    COPES_KERNEL_ANYWHERE(PREFIX, T, E, role::forward, COPES_SECOND_PASS)                                              \
+    COPES_KERNEL_ANYWHERE(PREFIX, T, E, role::backward, COPES_SECOND_PASS)
 #define COPES_ENCODINGS_ANYWHERE(PREFIX, T)                                                                            \
     COPES_PASSES_ANYWHERE(PREFIX, T, encoding::half)                                                                   \
     COPES_PASSES_ANYWHERE(PREFIX, T, encoding::interleaved)                                                            \
@@ -67,6 +68,7 @@ copes_status launch_columns(const gpu_queue &queue, const copes_lrpe_problem &pr
 COPES_ENCODINGS_ANYWHERE(extern, f32)
 COPES_ENCODINGS_ANYWHERE(extern, f16)
 COPES_ENCODINGS_ANYWHERE(extern, bf16)
+#endif
 
 /* Blocks of a cluster, such that the device has all slabs' tokens soonest: few, where more are hardly sooner. OVERHEAD: of a
  * block, in tokens of a row. Two blocks run on a multiprocessor. */
@@ -142,8 +144,11 @@ template <columns_method M, typename T, copes_passes P> struct columns_chooser {
                              in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
                              in_vectors<T>(problem.x, plain, 4) &&
                              in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
+        if constexpr (COPES_VECTORS_ANYWHERE)
+            if (is_anywhere(problem) && vectors && may_be_in_line(problem))
+                return take_unit<V, E, true>();
         if (is_anywhere(problem))
-            return vectors && may_be_in_line(problem) ? take_unit<V, E, true>() : take_unit<1, E, true>();
+            return take_unit<1, E, true>();
         return vectors ? take_unit<V, E, false>() : take_unit<1, E, false>();
     }
     copes_status choose()
@@ -179,7 +184,8 @@ template <columns_method M, typename T, copes_passes P, encoding... E> void list
     (list_roles<M, T, 1, E, false, P, F, B, G>(list), ...);
     (list_roles<M, T, unit_angles<T>, E, false, P, F, B, G>(list), ...);
     (list_roles<M, T, 1, E, true, P, F, B, G>(list), ...);
-    (list_roles<M, T, unit_angles<T>, E, true, P, F, B, G>(list), ...);
+    if constexpr (COPES_VECTORS_ANYWHERE)
+        (list_roles<M, T, unit_angles<T>, E, true, P, F, B, G>(list), ...);
 }
 
 /* columns.cu */

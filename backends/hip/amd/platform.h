@@ -3,6 +3,7 @@
 #define COPES_BACKENDS_HIP_AMD_PLATFORM_H
 
 #define COPES_CONSTANT static __constant__ const
+#define COPES_VECTORS_ANYWHERE 0 /* kernels of sequence/anywhere.cu would spill gfx90a's scalar registers */
 
 /* No call: its function would save registers in scratch memory, and could not read the kernel's argument by scalar loads. */
 #define OUT_OF_LINE DEVICE

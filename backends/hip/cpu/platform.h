@@ -16,6 +16,7 @@
 
 #define OUT_OF_LINE static __attribute__((noinline))
 #define COPES_CONSTANT static const
+#define COPES_VECTORS_ANYWHERE 1 /* AMD's GPUs have none of these kernels, CUDA's have */
 
 namespace COPES_GPU
 {
