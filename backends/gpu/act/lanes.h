@@ -42,7 +42,9 @@ template <typename T, int P> struct row_part {
     }
 };
 
+/* What a name says of a lane's vectors. */
 inline constexpr variant_word vector_counts[] = {"2", "4"};
+
 /* What a name says of the passes that a call has. */
 inline constexpr variant_word passes_names[] = {"", "sums", "of_sums"};
 

@@ -110,13 +110,13 @@ inline bool may_be_in_line(const copes_lrpe_problem &problem)
            (problem.positions.data == nullptr || problem.positions_dtype != COPES_F32);
 }
 
-/* A token's position there. */
-DEVICE int64_t position_of(const copes_lrpe_problem &problem, int64_t b, int64_t token)
+/* A token's position there. It wraps, as lrpe's positions do. */
+DEVICE uint64_t position_of(const copes_lrpe_problem &problem, int64_t b, int64_t token)
 {
     const int64_t from = problem.positions.data == nullptr
                              ? 0
                              : read_position(problem.positions, problem.positions_dtype, b, token, 0).whole;
-    return (int64_t)((uint64_t)from + (uint64_t)problem.offset[0] + (uint64_t)(problem.counted ? token : 0));
+    return (uint64_t)from + (uint64_t)problem.offset[0] + (uint64_t)(problem.counted ? token : 0);
 }
 
 /* The place of a unit's angle i among the advances of a token. */
@@ -294,13 +294,13 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     /* Are the chunk's positions in line? Then finds the rotations of the first. */
     __device__ __forceinline__ bool find_line()
     {
-        const int64_t position = position_of(s.problem, s.place.b, start);
-        bool in_line = position == (int32_t)position;
+        const uint64_t position = position_of(s.problem, s.place.b, start);
+        bool in_line = (int64_t)position == (int32_t)position;
 #pragma unroll
         for (int j = 1; j < CHUNK; j++) {
             const int64_t apart = j * s.place.token_stride;
             if (has(j))
-                in_line &= position_of(s.problem, s.place.b, start + apart) - position == apart;
+                in_line &= position_of(s.problem, s.place.b, start + apart) - position == (uint64_t)apart;
         }
 #pragma unroll
         for (int i = 0; i < V && in_line; i++) {
