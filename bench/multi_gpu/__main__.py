@@ -12,6 +12,7 @@ import torch.distributed as dist
 from decode import check_decode, check_merge, print_decode, time_decode
 from dtensors import check_dtensors
 from measure import Checks, time_collective
+from overlap import check_overlap
 from softmax import check_softmax, print_softmax, time_softmax
 
 
@@ -38,6 +39,7 @@ def main():
     check_merge(checks, rank, world)
     check_softmax(checks, rank, world)
     check_dtensors(checks, world)
+    check_overlap(checks)
     repeats = 10 if args.quick else 50
     times = {"collective": time_collective(repeats)}
     caches, sequences = (32768, 262144, 1048576), (262144, 1048576)

@@ -39,9 +39,19 @@ class Checks:
         self.expect(name, all(torch.equal(each, bits) for each in every))
 
 
+HOSTS_APART = 1_000_000  # cycles of a GPU in which all hosts have enqueued a repeat
+
+
+def begin_together(one):
+    """All GPUs begin what is enqueued next at once, whenever their hosts are ready."""
+    dist.all_reduce(one)
+    torch.cuda._sleep(HOSTS_APART)
+
+
 def median_us(call, repeats):
     """Of the slowest rank, in a graph that was recorded: what the host needs for a call is not in it. A gradient is found on the
     stream of its forward, so that both must be on the current stream, and it must be one that can be recorded."""
+    one = torch.zeros(1, device="cuda")
     for _ in range(3):
         call()
     torch.cuda.synchronize()
@@ -51,8 +61,7 @@ def median_us(call, repeats):
     times = []
     for _ in range(repeats + 3):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        dist.barrier()
-        torch.cuda.synchronize()
+        begin_together(one)
         begin.record()
         graph.replay()
         end.record()
