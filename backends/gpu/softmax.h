@@ -23,6 +23,11 @@ template <typename T> struct softmax_terms {
     {
         return sizeof(T) == 2 ? exp2_term(fmaf(x, scale, shift)) : softmax_term(x, most);
     }
+    /* log sum e^x from the sum of the terms, whose shared factor is the rounding of `shift`. */
+    __device__ __forceinline__ float lse_of(float sum) const
+    {
+        return most + (sizeof(T) == 2 ? fmaf(fmaf(most, scale, shift), -LN_2, logf(sum)) : logf(sum));
+    }
 };
 
 /* Reduces a thread's LENGTH elements in independent strands, enough to keep the arithmetic units busy. */
@@ -64,12 +69,12 @@ template <typename T, int COUNT, int ROOM, int V> DEVICE void softmax_row(float 
 }
 
 /* log sum e^x, -inf where there is nothing but -inf. */
-template <int COUNT, int ROOM, int V> DEVICE float lse_of_row(const float (&x)[ROOM][V], int lanes)
+template <typename T, int COUNT, int ROOM, int V> DEVICE float lse_of_row(const float (&x)[ROOM][V], int lanes)
 {
     const float most = max_of_lanes(max_of_strands<COUNT * V>([&](int i) { return x[i / V][i % V]; }), lanes);
-    const float reference = most == -INFINITY ? 0 : most;
-    const auto add = [&](float before, int i) { return before + softmax_term(x[i / V][i % V], reference); };
-    return most + logf(sum_of_lanes(sum_of_strands<COUNT * V>(add), lanes));
+    const softmax_terms<T> terms(most == -INFINITY ? 0 : most);
+    const auto add = [&](float before, int i) { return before + terms.of(x[i / V][i % V]); };
+    return terms.lse_of(sum_of_lanes(sum_of_strands<COUNT * V>(add), lanes));
 }
 
 template <int COUNT, int ROOM, int V>

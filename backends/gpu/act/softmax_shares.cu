@@ -20,7 +20,7 @@ __global__ void softmax_shares(const T *src, const T *saved, T *dst, float *sums
     if (BACKWARD)
         y.read(saved + at.saved, lane, lanes, live, 0);
     if (PASS == COPES_FIRST_PASS) {
-        const float sum = BACKWARD ? dot_of_row<P>(y.x, x.x, lanes) : lse_of_row<P>(x.x, lanes);
+        const float sum = BACKWARD ? dot_of_row<P>(y.x, x.x, lanes) : lse_of_row<T, P>(x.x, lanes);
         if (exists && lane == 0)
             write_scalar(sums + at.sums, sum);
         return;
@@ -40,11 +40,19 @@ template <typename T, int P, bool BACKWARD, copes_passes PASS>
 inline constexpr const char *name_of_shares =
     variant_name<shares_name, type_name<T>, vector_counts[P / 4], direction_names[BACKWARD], passes_names[PASS]>::text;
 
-/* The fewest lanes, a power of two, that hold a row in two vectors each; MOST_LANES may hold four each. */
-static int log2_lanes_of(int units)
+/* Does a lane have four vectors of a row, not two? Forward's sums need few registers for each. Elsewhere fewer threads would run at
+ * once, which is slower, so that four are for rows that MOST_LANES do not hold in two. */
+static bool has_four(const copes_act_problem &problem, int units)
 {
+    return units > 2 * MOST_LANES || (!problem.backward && problem.passes == COPES_FIRST_PASS);
+}
+
+/* The fewest lanes, a power of two, that hold a row. */
+static int log2_lanes_of(const copes_act_problem &problem, int units)
+{
+    const int each = has_four(problem, units) ? 4 : 2;
     int log2 = 0;
-    while (1 << log2 < MOST_LANES && 2 << log2 < units)
+    while (each << log2 < units)
         log2++;
     return log2;
 }
@@ -56,16 +64,17 @@ copes_status run_shares(const gpu_queue &queue, const copes_problem &problem, co
     const int units = (int)(p.shape[p.axis] / vector_length<T>);
     return launch(queue, softmax_shares<T, P, BACKWARD, PASS>, grid_of(plan), block_of(plan), 0,
                   static_cast<const T *>(p.src.data), static_cast<const T *>(p.saved.data),
-                  static_cast<T *>(p.dst.data), static_cast<float *>(p.sums.data), units, log2_lanes_of(units),
+                  static_cast<T *>(p.dst.data), static_cast<float *>(p.sums.data), units, log2_lanes_of(p, units),
                   tiling_of<act_strides>(plan));
 }
 
 template <typename T, int P, bool BACKWARD> bool take_pass(const copes_act_problem &problem, copes_plan *plan)
 {
-    return problem.passes == COPES_FIRST_PASS ? take(plan, name_of_shares<T, P, BACKWARD, COPES_FIRST_PASS>,
-                                                     run_shares<T, P, BACKWARD, COPES_FIRST_PASS>)
-                                              : take(plan, name_of_shares<T, P, BACKWARD, COPES_SECOND_PASS>,
-                                                     run_shares<T, P, BACKWARD, COPES_SECOND_PASS>);
+    if constexpr (P == 4 || BACKWARD)
+        if (problem.passes == COPES_FIRST_PASS)
+            return take(plan, name_of_shares<T, P, BACKWARD, COPES_FIRST_PASS>,
+                        run_shares<T, P, BACKWARD, COPES_FIRST_PASS>);
+    return take(plan, name_of_shares<T, P, BACKWARD, COPES_SECOND_PASS>, run_shares<T, P, BACKWARD, COPES_SECOND_PASS>);
 }
 
 template <typename T, int P> bool take_direction(const copes_act_problem &problem, copes_plan *plan)
@@ -81,17 +90,18 @@ bool plan_softmax_shares(const gpu_device &device, const copes_act_problem &prob
     if (const char *why = refuse_lanes<T>(problem))
         return refuse(plan, shares_name, why);
     const int units = (int)(problem.shape[problem.axis] / vector_length<T>),
-              rows_of_block = THREADS >> log2_lanes_of(units);
+              rows_of_block = THREADS >> log2_lanes_of(problem, units);
     const double blocks = ceil((double)rows / rows_of_block);
     if (blocks > INT32_MAX)
         return refuse(plan, shares_name, "there are more blocks than a launch takes");
     set_launch(plan, (unsigned)blocks, THREADS, 0);
-    return units > 2 * MOST_LANES ? take_direction<T, 4>(problem, plan) : take_direction<T, 2>(problem, plan);
+    return has_four(problem, units) ? take_direction<T, 4>(problem, plan) : take_direction<T, 2>(problem, plan);
 }
 
 template <typename T, int P, bool BACKWARD> static void add_passes(variant_list *list)
 {
-    list->add(name_of_shares<T, P, BACKWARD, COPES_FIRST_PASS>);
+    if (P == 4 || BACKWARD)
+        list->add(name_of_shares<T, P, BACKWARD, COPES_FIRST_PASS>);
     list->add(name_of_shares<T, P, BACKWARD, COPES_SECOND_PASS>);
 }
 

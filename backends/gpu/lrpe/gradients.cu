@@ -11,7 +11,13 @@ namespace COPES_GPU::lrpe
 
 enum { GRADIENT_SHARES = 2 };                                 /* tokens of a thread */
 enum { GRADIENT_THREADS = 128, MOST_GRADIENT_THREADS = 256 }; /* of a block: wanted, and where a row has more */
-enum { BLOCKS_ON_EACH = 8, MOST_THREADS_ON_EACH = 512 };      /* of a multiprocessor, whose registers hold no more */
+enum { BLOCKS_ON_EACH = 8 };                                  /* of a multiprocessor */
+
+/* Threads of a multiprocessor, whose registers hold no more. */
+constexpr int most_threads_on_each(bool mixed)
+{
+    return mixed ? 256 : 512;
+}
 
 /* How blocks share the rows that count for one row of theta: block i has groups i, i + slots, .. of them. */
 struct gradient_arguments {
@@ -168,10 +174,12 @@ template <typename T, encoding E, activation A> struct gradient_rows {
 
 /* Parts of the argument are read again and again, as AMD's scalar registers do not hold all of it through the loop. */
 template <typename T, encoding E, activation A, bool MIXED>
-__global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, 1) lrpe_gradients(GPU_PARAMETER gradient_arguments argument)
+__global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, MIXED ? 1 : 2)
+    lrpe_gradients(GPU_PARAMETER gradient_arguments argument)
 {
     constexpr int V = vector_length<T>;
     constexpr bool exactly = sizeof(T) == 4;
+    begin_launch_after(); /* so that it waits for its turn on the device, and for nothing else */
     const gradient_arguments &all = first_argument(argument);
     const anywhere_plan &plan = all.batch.source;
     const block_rotations<V> made(read_again(plan), dynamic_shared());
@@ -195,7 +203,6 @@ __global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, 1) lrpe_gradients(GPU_PARAM
         rows.turn(read_again(batch), group, made, sums);
         __syncthreads();
     }
-    begin_launch_after();
     const gradient_arguments &end = read_again(all);
     const int sets = MIXED ? end.batch.source.grid_rank : 1;
     write_sums(sums, end.batch.source, end.batch.shape.units, reinterpret_cast<float *>(made.rotations),
@@ -249,10 +256,10 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
 }
 
 /* The blocks of one row of theta: as many as run at a time, or as there are groups of rows. */
-static uint32_t count_slots(const gpu_device &device, const batch_cut &cut, double groups, int rows)
+static uint32_t count_slots(const gpu_device &device, const batch_cut &cut, double groups, int rows, bool mixed)
 {
     const int threads = (int)(cut.threads.x * cut.threads.y * cut.threads.z);
-    const int on_each = lesser(greater(MOST_THREADS_ON_EACH / threads, 1), (int)BLOCKS_ON_EACH);
+    const int on_each = lesser(greater(most_threads_on_each(mixed) / threads, 1), (int)BLOCKS_ON_EACH);
     return (uint32_t)lesser(greater((double)times(on_each * device.multiprocessors, rows), 1.0), groups);
 }
 
@@ -272,7 +279,7 @@ static bool cut_gradients(const gpu_device &device, const copes_lrpe_problem &pr
     all.rows = divider(rows);
     all.tiles = divider(cut.tiles);
     all.groups = (uint32_t)(cut.blocks / rows);
-    all.slots = count_slots(device, cut, cut.blocks / rows, rows);
+    all.slots = count_slots(device, cut, cut.blocks / rows, rows, problem.mixed);
     const int threads = (int)(cut.threads.x * cut.threads.y * cut.threads.z);
     const int64_t shared = shared_bytes(all.batch.source, threads, v), blocks = (int64_t)all.slots * rows;
     if (shared > MOST_BYTES)
