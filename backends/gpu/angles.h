@@ -20,6 +20,14 @@ inline bool is_on_grid(const copes_lrpe_problem &problem)
     return problem.counted && problem.positions.data == nullptr && !problem.mixed;
 }
 
+/* Does each sequence have an offset of its own, from a tensor, on a grid whose positions fit 32 bits? */
+inline bool has_offsets(const copes_lrpe_problem &problem)
+{
+    constexpr int64_t FAR = 1 << 30;
+    return problem.counted && problem.positions.data != nullptr && !problem.mixed && problem.amplitude == 1 &&
+           problem.grid_rank == 1 && problem.n < FAR && problem.offset[0] > -FAR && problem.offset[0] < FAR;
+}
+
 /* Does the problem need the general find_any_rotation? */
 inline bool is_anywhere(const copes_lrpe_problem &problem)
 {

@@ -322,7 +322,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
     constexpr bool KEPT = R == role::backward && P != COPES_BOTH_PASSES; /* passes are refused without lse */
     __shared__ slab_memory<T, V> memory;
     const slab_place place = find_place<T, V>(problem, tiles, blocks);
-    find_angle_steps<T, V>(memory, problem, place);
+    find_angle_steps<!ANYWHERE>(memory, problem, place);
     const slab_thread<T, V, E, R, ANYWHERE> s(problem, memory, place, units);
 
     column columns[COLUMNS];

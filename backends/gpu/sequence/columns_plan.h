@@ -144,10 +144,11 @@ template <columns_method M, typename T, copes_passes P> struct columns_chooser {
                              in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
                              in_vectors<T>(problem.x, plain, 4) &&
                              in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
+        const bool anywhere = is_anywhere(problem) && !has_offsets(problem);
         if constexpr (COPES_VECTORS_ANYWHERE)
-            if (is_anywhere(problem) && vectors && may_be_in_line(problem))
+            if (anywhere && vectors && may_be_in_line(problem))
                 return take_unit<V, E, true>();
-        if (is_anywhere(problem))
+        if (anywhere)
             return take_unit<1, E, true>();
         return vectors ? take_unit<V, E, false>() : take_unit<1, E, false>();
     }

@@ -41,6 +41,16 @@ enum { CHUNK = 8 };
 template <encoding E, int V>
 inline constexpr encoding arithmetic_of = V == 1 && E == encoding::interleaved ? encoding::half : E;
 
+/* An angle of a block's sequence. `begin`: ZERO_PHASE and its phase at the sequence's own offset. */
+struct slab_angle : angle_step {
+    uint32_t begin;
+
+    __device__ __forceinline__ rotation at(int32_t position) const
+    {
+        return rotation_of<true>(begin + copes_phase_top(high, low, position), poison);
+    }
+};
+
 /* A block's shared memory:
  *   what         written by                    read by
  *   angle_steps  find_angle_steps              find_angle_steps, find_rotations
@@ -49,7 +59,7 @@ inline constexpr encoding arithmetic_of = V == 1 && E == encoding::interleaved ?
  *   half         half of the rows, merging     the other half of the rows; then the blocks of the cluster */
 template <typename T, int V> struct slab_memory {
     static constexpr int angles = tile_units_of<T, V> * V, columns = 2 * angles;
-    angle_step angle_steps[angles];
+    slab_angle angle_steps[angles];
     int dimension[angles];
     alignas(16) rotation advances[CHUNK][angles];
     column half[rows_of<T, V> / 2][columns];
@@ -126,7 +136,27 @@ template <typename T, int V> DEVICE int advance_place(int tile_unit, int i)
     return unit_place<V, N, int>(tile_units_of<T, V>, 0, tile_unit, i);
 }
 
-template <typename T, int V>
+/* An angle that begins at the sequence's own offset. It is no part of its caller, whose registers are few. */
+[[maybe_unused]] OUT_OF_LINE slab_angle begin_at_offset(const copes_lrpe_problem &problem, int64_t b, float theta,
+                                                        angle_step step)
+{
+    const token_position offset = read_position(problem.positions, problem.positions_dtype, b, 0, 0);
+    step.poison += copes_phase_poison(offset.real);
+    return {step, ZERO_PHASE + (uint32_t)(phase_of(offset, theta) >> 32)};
+}
+
+/* Angle k. OFFSETS: sequences may have offsets of their own. */
+template <bool OFFSETS>
+DEVICE slab_angle find_slab_angle(const copes_lrpe_problem &problem, const slab_place &place, int64_t k, int dimension)
+{
+    const float theta = dimension < 0 ? 0 : theta_of(problem, place.h, k, dimension);
+    const angle_step step = step_of(theta);
+    if (OFFSETS && problem.positions.data != nullptr)
+        return begin_at_offset(problem, place.b, theta, step);
+    return {step, ZERO_PHASE};
+}
+
+template <bool OFFSETS, typename T, int V>
 DEVICE void find_angle_steps(slab_memory<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place)
 {
     if (problem.k == 0) /* softmax alone */
@@ -134,7 +164,8 @@ DEVICE void find_angle_steps(slab_memory<T, V> &memory, const copes_lrpe_problem
     for (int i = (int)threadIdx.x; i < memory.angles; i += THREADS) {
         const int64_t k = (place.unit - place.tile_unit) * V + i;
         memory.dimension[i] = k < problem.k ? dimension_of(problem, k) : -1;
-        memory.angle_steps[i] = k < problem.k ? step_of(problem, place.h, k, memory.dimension[i]) : angle_step{0, 0, 0};
+        memory.angle_steps[i] = k < problem.k ? find_slab_angle<OFFSETS>(problem, place, k, memory.dimension[i])
+                                              : slab_angle{{0, 0, 0}, ZERO_PHASE};
     }
     __syncthreads();
     for (int i = (int)threadIdx.x; i < CHUNK * memory.angles; i += THREADS) {
@@ -156,19 +187,18 @@ DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_pro
         return;
     }
     /* An angle that belongs to no dimension has step 0. */
-    const angle_step *const steps = memory.angle_steps + place.tile_unit * V;
+    const slab_angle *const steps = memory.angle_steps + place.tile_unit * V;
     if (in_line(problem)) {
 #pragma unroll
         for (int i = 0; i < V; i++)
-            rotations[i] = rotation_at<true>(steps[i], (int32_t)(problem.offset[0] + token));
+            rotations[i] = steps[i].at((int32_t)(problem.offset[0] + token));
         return;
     }
     int32_t position[COPES_MAX_GRID] = {0, 0, 0, 0};
     const bool in_grid = find_positions(problem, token, position);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const rotation here =
-            rotation_at<true>(steps[i], position_in(position, memory.dimension[place.tile_unit * V + i]));
+        const rotation here = steps[i].at(position_in(position, memory.dimension[place.tile_unit * V + i]));
         rotations[i] = in_grid ? here : rotation{1, 0};
     }
 }
@@ -304,7 +334,7 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
         }
 #pragma unroll
         for (int i = 0; i < V && in_line; i++) {
-            const rotation here = rotation_at<true>(s.memory.angle_steps[s.place.tile_unit * V + i], (int32_t)position);
+            const rotation here = s.memory.angle_steps[s.place.tile_unit * V + i].at((int32_t)position);
             first[i] = {s.problem.amplitude * here.cosine, s.problem.amplitude * here.sine};
         }
         return in_line;
