@@ -22,13 +22,20 @@ def lse_of_all(lse):
     return top + jnp.log(jax.lax.psum(jnp.exp(lse - top), "d"))
 
 
-def softmax(x, positions, theta):
+def first_token(x):
+    """Of the device's share, among all tokens."""
+    return jax.lax.axis_index("d") * x.shape[1]
+
+
+def softmax(x, theta):
     """Over the sequence of all devices, and then rotated."""
     lse = lse_of_all(copes.jax.softmax_lse(x, 1))
-    return copes.jax.lrpe_rotate(x, theta, positions=positions, act="softmax", dim=1, lse=lse[:, 0])
+    offsets = jnp.full(x.shape[:1], first_token(x), "int32")
+    return copes.jax.lrpe_rotate(x, theta, offsets=offsets, act="softmax", dim=1, lse=lse[:, 0])
 
 
-def softmax_of_jax(x, positions, theta):
+def softmax_of_jax(x, theta):
+    positions = first_token(x) + jnp.arange(x.shape[1])
     wide = x.astype("float32")
     top = jax.lax.pmax(jax.lax.stop_gradient(wide.max(1, keepdims=True)), "d")
     terms = jnp.exp(wide - top)
@@ -51,27 +58,26 @@ def exact(x, theta, slope):
 
 
 def over(mesh, function):
-    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=(SHARES, P("d"), P()), out_specs=SHARES))
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=(SHARES, P()), out_specs=SHARES))
 
 
 def gradient_over(mesh, function):
-    sharded = jax.shard_map(function, mesh=mesh, in_specs=(SHARES, P("d"), P()), out_specs=SHARES)
-    return jax.jit(jax.grad(lambda x, positions, theta, slope: (sharded(x, positions, theta) * slope).sum()))
+    sharded = jax.shard_map(function, mesh=mesh, in_specs=(SHARES, P()), out_specs=SHARES)
+    return jax.jit(jax.grad(lambda x, theta, slope: (sharded(x, theta) * slope).sum()))
 
 
 def inputs(mesh, tokens, dtype):
     rng = np.random.default_rng(tokens)
     place = functools.partial(jax.device_put, device=NamedSharding(mesh, SHARES))
     x, slope = (place(jnp.asarray(rng.standard_normal((1, tokens, HEADS, DIM), "float32"), dtype)) for _ in range(2))
-    positions = jax.device_put(jnp.arange(tokens, dtype="int32"), NamedSharding(mesh, P("d")))
     theta = jnp.asarray(10000.0 ** -(np.arange(DIM // 2) / (DIM // 2)), "float32")[None]
-    return x, positions, theta, slope
+    return x, theta, slope
 
 
 def check(mesh, tokens, dtype, unit):
-    x, positions, theta, slope = inputs(mesh, tokens, dtype)
+    x, theta, slope = inputs(mesh, tokens, dtype)
     wanted = exact(*(np.asarray(each, "float64") for each in (x, theta, slope)))
-    made = over(mesh, softmax)(x, positions, theta), gradient_over(mesh, softmax)(x, positions, theta, slope)
+    made = over(mesh, softmax)(x, theta), gradient_over(mesh, softmax)(x, theta, slope)
     good = {
         name: np.allclose(np.asarray(each, "float64"), exactly, rtol=unit, atol=scale * unit / tokens)
         for name, each, exactly, scale in zip(("values", "gradient"), made, wanted, (1, 4))
@@ -98,11 +104,9 @@ def main():
     good = [check(mesh, 512 * mesh.size, dtype, unit) for dtype, unit in (("float32", 1e-5), ("bfloat16", 2**-7))]
     print("\n| tokens | copes.jax | JAX alone | copes.jax, gradient | JAX alone, gradient |\n" + "| ---: " * 5 + "|")
     for tokens in (262144, 1048576):
-        x, positions, theta, slope = inputs(mesh, tokens, "bfloat16")
-        forward = [median_us(over(mesh, each), x, positions, theta) for each in (softmax, softmax_of_jax)]
-        backward = [
-            median_us(gradient_over(mesh, each), x, positions, theta, slope) for each in (softmax, softmax_of_jax)
-        ]
+        x, theta, slope = inputs(mesh, tokens, "bfloat16")
+        forward = [median_us(over(mesh, each), x, theta) for each in (softmax, softmax_of_jax)]
+        backward = [median_us(gradient_over(mesh, each), x, theta, slope) for each in (softmax, softmax_of_jax)]
         print(f"| {tokens} | " + " | ".join(f"{each:.0f}" for each in forward + backward) + " |")
     raise SystemExit(not all(good))
 
