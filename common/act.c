@@ -26,20 +26,37 @@ static copes_status check_attributes(const copes_call *call, int rank)
     return COPES_OK;
 }
 
+/* May the backward take the forward's output in place of its input? */
+static bool takes_either(copes_act act)
+{
+    return act == COPES_ACT_RELU || act == COPES_ACT_SIGMOID;
+}
+
+/* Refuses a backward that lacks what it needs besides grad_o. */
+static copes_status require_saved(const copes_call *call, bool of_output)
+{
+    const copes_act act = call->op->act.act;
+    if (of_output)
+        return copes_require(call, call->in[COPES_ACT_O], "o", "the backward of softmax needs the forward's output");
+    return copes_require(call, call->in[COPES_ACT_X], "x",
+                         takes_either(act)
+                             ? "the backward of this activation needs x or o, the forward's input or its output"
+                             : "the backward of this activation needs the forward's input");
+}
+
 /* The tensor that the backward needs besides grad_o; drops the one that it does not. */
 static copes_status check_saved(copes_call *call, const copes_tensor *lead)
 {
     const copes_act act = call->op->act.act;
-    if (act == COPES_ACT_SOFTMAX || act == COPES_ACT_NONE)
+    const bool of_output = act == COPES_ACT_SOFTMAX || (takes_either(act) && copes_present(call->in[COPES_ACT_O]));
+    if (of_output || act == COPES_ACT_NONE)
         call->in[COPES_ACT_X] = &copes_absent;
-    if (act != COPES_ACT_SOFTMAX)
+    if (!of_output)
         call->in[COPES_ACT_O] = &copes_absent;
     if (act == COPES_ACT_NONE)
         return COPES_OK;
-    const copes_tensor *saved = call->in[act == COPES_ACT_SOFTMAX ? COPES_ACT_O : COPES_ACT_X];
-    COPES_TRY(act == COPES_ACT_SOFTMAX
-                  ? copes_require(call, saved, "o", "the backward of softmax needs the forward's output")
-                  : copes_require(call, saved, "x", "the backward of this activation needs the forward's input"));
+    COPES_TRY(require_saved(call, of_output));
+    const copes_tensor *saved = call->in[of_output ? COPES_ACT_O : COPES_ACT_X];
     COPES_TRY(copes_check_dtype(call, saved, lead->dtype, "grad_o"));
     return copes_check_shape(call, saved, lead->rank, lead->shape, "as grad_o");
 }
@@ -137,6 +154,7 @@ static void plan(const copes_call *call, copes_problem *out)
     *problem = (copes_act_problem){.act = call->op->act.act,
                                    .passes = call->passes,
                                    .backward = call->info->backward,
+                                   .of_output = copes_present(call->in[COPES_ACT_O]),
                                    .dtype = src->dtype,
                                    .axis = -1,
                                    .src.data = copes_view_data(src),

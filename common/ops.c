@@ -39,9 +39,11 @@ static const copes_op_info ops[] = {
         .inplace = 1 + COPES_ACT_GRAD_O,
         .summary = "the gradient of act_forward",
         .in = {[COPES_ACT_X] =
-                   COPES_SLOT_INFO("x", "as grad_o", 1, "the forward's input; needed by relu, sigmoid and silu"),
+                   COPES_SLOT_INFO("x", "as grad_o", 1,
+                                   "the forward's input; needed by silu, and by relu and sigmoid without o"),
                [COPES_ACT_GRAD_O] = COPES_SLOT_INFO("grad_o", "any", 0, "gradient of o"),
-               [COPES_ACT_O] = COPES_SLOT_INFO("o", "as grad_o", 1, "the forward's output; needed by softmax"),
+               [COPES_ACT_O] = COPES_SLOT_INFO("o", "as grad_o", 1,
+                                               "the forward's output; needed by softmax; relu, sigmoid: in place of x"),
                [COPES_ACT_DELTA_ALL] = DELTA_ALL("as grad_o, 1 along dim")},
         .out = {[COPES_ACT_OUT] =
                     COPES_OUT_INFO("grad_x", "as grad_o", 1, "gradient of x; may be grad_o", 1 + COPES_ACT_GRAD_O, 0),

@@ -35,12 +35,13 @@ typedef struct copes_act_problem {
     copes_act act;
     copes_passes passes;
     int backward;
+    bool of_output; /* backward: `saved` is o, and not x */
     copes_dtype dtype;
     int rank; /* at least 1 */
     int64_t shape[COPES_MAX_RANK];
     int axis;         /* softmax's, after the merging; -1: elementwise */
     copes_view src;   /* x, or grad_o */
-    copes_view saved; /* backward: x, or o for softmax */
+    copes_view saved; /* backward: x, or o */
     copes_view dst;   /* o, or grad_x; of the first pass alone absent */
     copes_view sums;  /* one pass alone: what it gives or is given, with a stride of 0 along the axis; else absent */
 } copes_act_problem;

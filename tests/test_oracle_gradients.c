@@ -85,6 +85,10 @@ static void check_act(copes_act which, int dim)
     run(&forward, &args);
     oracle_args back = {.in = {&x.tensor, &w.tensor, &o.tensor}, .out = {&slope.tensor}};
     run(&backward, &back);
+    room of_output = slope;
+    back.in[COPES_ACT_O] = which == COPES_ACT_SOFTMAX ? &o.tensor : NULL;
+    run(&backward, &back);
+    expect_slopes_in(&forward, &args, &x, &of_output, 0);
     expect_slopes(&forward, &args);
 }
 

@@ -152,6 +152,12 @@ DEVICE float activation_gradient(copes_act act, float g, float x)
     }
 }
 
+/* The same of sigmoid, from its result. The slope comes first, as a product with a large or a small g may leave the range. */
+DEVICE float sigmoid_gradient_of_output(float g, float o)
+{
+    return g * (o * (1 - o));
+}
+
 /* The same as calls, for rare paths: inlined many times, they would not fit the instruction cache. */
 [[maybe_unused]] OUT_OF_LINE float activate_rarely(copes_act act, float x)
 {

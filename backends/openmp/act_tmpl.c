@@ -68,7 +68,9 @@ static place find_place(const copes_act_problem *problem, int64_t at, unsigned m
 
 static void run_line(const copes_act_problem *problem, const place *at, int64_t count, bool stream)
 {
-    if (problem->backward)
+    if (problem->of_output)
+        TEMPLATE(backward_of_output)(problem->act, at->src, at->saved, at->dst, count, stream);
+    else if (problem->backward)
         TEMPLATE(backward_storage)(problem->act, at->src, at->saved, at->dst, count, stream);
     else
         TEMPLATE(forward_storage)(problem->act, at->src, at->dst, count, stream);

@@ -27,4 +27,10 @@ static ALWAYS_INLINE vreal act_backward(copes_act act, bool summed, vreal g, vre
     return act == COPES_ACT_SIGMOID || act == COPES_ACT_SILU ? sigmoidal_backward(act, summed, g, x) : g;
 }
 
+/* The same from o = sigmoid(x). The slope comes first, as a product with a large or a small g may leave the range. */
+static ALWAYS_INLINE vreal sigmoid_backward_of_output(vreal g, vreal o)
+{
+    return g * (o * (1 - o));
+}
+
 #endif

@@ -65,11 +65,13 @@ static ALWAYS_INLINE void prefetch(const void *row, int64_t i, int64_t ahead)
 enum { NEXT = 1024 / (int)sizeof(storage) }; /* elements ahead in a walk straight through memory */
 
 /* rows_tmpl.c: o = act(x) and o = the gradient of act at x, times g, for one activation a loop; none and softmax pass x or g on.
- * Rows of reals ask for x + ahead meanwhile. */
+ * Rows of reals ask for x + ahead meanwhile. y is act(x), of relu or sigmoid. */
 void TEMPLATE(forward_storage)(copes_act act, const storage *x, storage *o, int64_t count, bool stream);
 void TEMPLATE(forward_reals)(copes_act act, const storage *x, real *y, int64_t count, int64_t ahead);
 void TEMPLATE(backward_storage)(copes_act act, const storage *g, const storage *x, storage *o, int64_t count,
                                 bool stream);
+void TEMPLATE(backward_of_output)(copes_act act, const storage *g, const storage *y, storage *o, int64_t count,
+                                  bool stream);
 void TEMPLATE(backward_reals)(copes_act act, const real *g, const storage *x, storage *o, int64_t count, bool stream,
                               int64_t ahead);
 

@@ -42,40 +42,51 @@ void TEMPLATE(forward_reals)(copes_act act, const storage *x, real *y, int64_t c
     forward_any(act, x, true, y, count, false, ahead);
 }
 
-static ALWAYS_INLINE void backward_part(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
-                                        int64_t i, int64_t n, bool stream)
+/* What a walk backward takes, a constant wherever one is inlined: g as reals or storage, and x or, of sigmoid, its result. */
+typedef struct backward_kind {
+    copes_act act;
+    bool from_reals, of_output;
+} backward_kind;
+
+static ALWAYS_INLINE vreal gradient_of(backward_kind kind, vreal g, vreal x)
 {
-    const vpair d = load_from(from_reals, g, i, n);
-    const vpair v = act == COPES_ACT_NONE ? d : load_from(false, x, i, n);
-    store_to(false, o, i, n,
-             (vpair){act_backward(act, from_reals, d.low, v.low), act_backward(act, from_reals, d.high, v.high)},
-             stream);
+    return kind.of_output ? sigmoid_backward_of_output(g, x) : act_backward(kind.act, kind.from_reals, g, x);
 }
 
-static ALWAYS_INLINE void backward_row(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
-                                       int64_t count, bool stream, int64_t ahead)
+static ALWAYS_INLINE void backward_part(backward_kind kind, const void *g, const storage *x, storage *o, int64_t i,
+                                        int64_t n, bool stream)
+{
+    const vpair d = load_from(kind.from_reals, g, i, n);
+    const vpair v = kind.act == COPES_ACT_NONE ? d : load_from(false, x, i, n);
+    store_to(false, o, i, n, (vpair){gradient_of(kind, d.low, v.low), gradient_of(kind, d.high, v.high)}, stream);
+}
+
+static ALWAYS_INLINE void backward_row(backward_kind kind, const void *g, const storage *x, storage *o, int64_t count,
+                                       bool stream, int64_t ahead)
 {
     int64_t i = 0;
     for (; i + PAIR <= count; i += PAIR) {
-        if (!from_reals)
+        if (!kind.from_reals)
             prefetch(g, i, ahead);
-        if (act != COPES_ACT_NONE)
+        if (kind.act != COPES_ACT_NONE)
             prefetch(x, i, ahead);
-        backward_part(act, from_reals, g, x, o, i, PAIR, stream);
+        backward_part(kind, g, x, o, i, PAIR, stream);
     }
     if (i < count)
-        backward_part(act, from_reals, g, x, o, i, count - i, stream);
+        backward_part(kind, g, x, o, i, count - i, stream);
 }
 
 /* o = the gradient of act at x, times g; none and softmax pass g on. */
 static ALWAYS_INLINE void backward_any(copes_act act, bool from_reals, const void *g, const storage *x, storage *o,
                                        int64_t count, bool stream, int64_t ahead)
 {
+    const backward_kind none = {COPES_ACT_NONE, from_reals, false}, relu = {COPES_ACT_RELU, from_reals, false},
+                        sigmoid = {COPES_ACT_SIGMOID, from_reals, false}, silu = {COPES_ACT_SILU, from_reals, false};
     switch (act) {
-    case COPES_ACT_RELU: backward_row(COPES_ACT_RELU, from_reals, g, x, o, count, stream, ahead); break;
-    case COPES_ACT_SIGMOID: backward_row(COPES_ACT_SIGMOID, from_reals, g, x, o, count, stream, ahead); break;
-    case COPES_ACT_SILU: backward_row(COPES_ACT_SILU, from_reals, g, x, o, count, stream, ahead); break;
-    default: backward_row(COPES_ACT_NONE, from_reals, g, x, o, count, stream, ahead);
+    case COPES_ACT_RELU: backward_row(relu, g, x, o, count, stream, ahead); break;
+    case COPES_ACT_SIGMOID: backward_row(sigmoid, g, x, o, count, stream, ahead); break;
+    case COPES_ACT_SILU: backward_row(silu, g, x, o, count, stream, ahead); break;
+    default: backward_row(none, g, x, o, count, stream, ahead);
     }
 }
 
@@ -83,6 +94,16 @@ void TEMPLATE(backward_storage)(copes_act act, const storage *g, const storage *
                                 bool stream)
 {
     backward_any(act, false, g, x, o, count, stream, NEXT);
+}
+
+/* relu's result is above 0 where its argument is. */
+void TEMPLATE(backward_of_output)(copes_act act, const storage *g, const storage *y, storage *o, int64_t count,
+                                  bool stream)
+{
+    if (act == COPES_ACT_SIGMOID)
+        backward_row((backward_kind){COPES_ACT_SIGMOID, false, true}, g, y, o, count, stream, NEXT);
+    else
+        TEMPLATE(backward_storage)(act, g, y, o, count, stream);
 }
 
 void TEMPLATE(backward_reals)(copes_act act, const real *g, const storage *x, storage *o, int64_t count, bool stream,

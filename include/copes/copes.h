@@ -147,15 +147,17 @@ typedef enum copes_log_base { COPES_LOG_BASE_E = 0, COPES_LOG_BASE_2 } copes_log
  *
  * COPES_ACT_BACKWARD: grad_x = sum(grad_o * d act(x) / dx)
  *   in   grad_o   any shape of rank 1 to 8, type T
- *        x        the forward's input, same shape, T; required by relu, sigmoid and silu
- *        o        the forward's output, same shape, T; required by softmax
+ *        x        the forward's input, same shape, T; required by silu, and by relu and sigmoid without o
+ *        o        the forward's output, same shape, T; required by softmax. relu and sigmoid take it in place of x, and use it
+ *                 where both are given
  *        delta_all optional, softmax only: the shape of grad_o with 1 along dim, float32 (float64 if T is); stands for
  *                 sum(o g) in the gradient
  *   out  grad_x   same shape, T; may be grad_o itself. May be absent where delta is asked for
  *        delta    optional, softmax only, without grad_x: delta_all's shape and type: sum(o g) along dim
  *
  * Formulas: none x; relu max(x, 0) with NaN kept; sigmoid s = 1 / (1 + e^-x); silu x s; softmax e^(x - max) / sum.
- * Gradients: relu g where x > 0; sigmoid g s (1 - s); silu g s (1 + x (1 - s)); softmax o (g - sum(o g)).
+ * Gradients: relu g where x > 0, or o > 0; sigmoid g s (1 - s), s as computed from x, or o; silu g s (1 + x (1 - s));
+ * softmax o (g - sum(o g)).
  *
  * A softmax whose axis lies in shares, as on several devices, takes two calls a share, each of one pass. Forward: lse alone, of
  * the share; then o from lse_all, that of all shares, which is the log sum exp of theirs. Backward: delta alone; then grad_x from

@@ -97,6 +97,13 @@ typedef enum check_passes {
     CHECK_APPLY /* the result, of those of all shares */
 } check_passes;
 
+/* What act's backward has of the forward; a mask is what the forward gives beside its output, too. */
+typedef enum check_kept {
+    CHECK_KEPT_USUAL,  /* the input, of softmax the output */
+    CHECK_KEPT_OUTPUT, /* relu, sigmoid */
+    CHECK_KEPT_BOTH    /* the same, beside an input that is not used */
+} check_kept;
+
 typedef struct check_case {
     const char *family; /* "act", "lrpe_rotate", "lrpe_cosine", "tpa_decode", "qk_norm_rope", "attention_merge" */
     copes_op op;
@@ -119,6 +126,7 @@ typedef struct check_case {
     bool lengths;                 /* with kv_len */
     bool lse;                     /* forward: asked for; backward: given, or its gradient */
     check_passes passes;          /* act, lrpe */
+    check_kept kept;              /* act */
     bool in_place;
     check_layout in_layout, out_layout;
     bool mixed;                              /* each input has another layout, counted on from in_layout */

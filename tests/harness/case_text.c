@@ -9,6 +9,7 @@ static const char *const acts[] = {"none", "relu", "sigmoid", "silu", "softmax"}
 static const char *const fills[CHECK_FILLS] = {"normal", "wide", "special", "finite", "subnormal", "large",   "equal",
                                                "masked", "late", "rising",  "stray",  "every",     "positive"};
 static const char *const position_names[CHECK_POSITIONS] = {"packed", "scattered", "far", "fraction", "odd"};
+static const char *const kept[] = {"", " of_output", " of_output_beside_input"};
 static const char *const angle_names[CHECK_ANGLES] = {"rope", "any", "tiny", "huge", "odd"};
 
 /* Text that grows to the right and is cut at its end. */
@@ -125,6 +126,7 @@ const char *check_case_text(const check_case *c, char text[CHECK_CASE_TEXT])
     case COPES_ACT_BACKWARD:
         say_act(&l, c->op.act.act, c->op.act.dim);
         say_passes(&l, c->passes);
+        say(&l, "%s", kept[c->kept]);
         break;
     case COPES_LRPE_FORWARD:
     case COPES_LRPE_BACKWARD:

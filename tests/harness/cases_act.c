@@ -191,6 +191,34 @@ static void add_all(case_list *list, copes_kind kind, copes_act act, check_type 
     }
 }
 
+/* Gradients from the forward's output, of every shape and of values that break kernels. */
+static void add_of_output(case_list *list, copes_act act, check_type type)
+{
+    static const form row = {1, {257}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form all = {2, {8, 1 << 16}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form long_row = {1, {100003}, CHECK_DENSE, CHECK_DENSE, false, false};
+    check_case c;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        c = form_case(&forms[i], COPES_ACT_BACKWARD, act, 0, type);
+        c.kept = i % 4 == 3 ? CHECK_KEPT_BOTH : CHECK_KEPT_OUTPUT;
+        add(list, c);
+    }
+    for (int fill = CHECK_NORMAL + 1; fill < CHECK_FILLS; fill++) {
+        c = form_case(&row, COPES_ACT_BACKWARD, act, 0, type);
+        c.kept = CHECK_KEPT_OUTPUT;
+        c.fill = (check_fill)fill;
+        add(list, c);
+    }
+    c = form_case(&all, COPES_ACT_BACKWARD, act, 0, type);
+    c.kept = CHECK_KEPT_OUTPUT;
+    c.fill = CHECK_EVERY;
+    c.any_gradient = true;
+    add(list, c);
+    c = form_case(&long_row, COPES_ACT_BACKWARD, act, 0, type);
+    c.kept = CHECK_KEPT_OUTPUT;
+    add(list, c);
+}
+
 /* Softmax over rows in vectors: of each length that a number of threads, a power of two, has to itself, and of one that 32 have
  * twice as much of. */
 static void add_rows(case_list *list, copes_kind kind, check_type type)
@@ -219,6 +247,10 @@ void check_act_table(case_list *list)
         add_shares(list, COPES_ACT_FORWARD, float_types[t]);
         add_shares(list, COPES_ACT_BACKWARD, float_types[t]);
     }
+    for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
+        add_of_output(list, COPES_ACT_RELU, float_types[t]);
+        add_of_output(list, COPES_ACT_SIGMOID, float_types[t]);
+    }
 }
 
 check_case check_act_random(uint64_t seed)
@@ -243,5 +275,8 @@ check_case check_act_random(uint64_t seed)
     c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
     c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;
     check_draw_passes(&c, &state);
+    if (c.op.kind == COPES_ACT_BACKWARD && (c.op.act.act == COPES_ACT_RELU || c.op.act.act == COPES_ACT_SIGMOID)) {
+        c.kept = (check_kept)check_below(&state, 3);
+    }
     return c;
 }

@@ -81,10 +81,11 @@ static void round_all(oracle_tensor *tensor, check_type type)
     }
 }
 
-/* The softmax that the forward would have saved. */
-static int save_softmax(check_problem *p, uint64_t *state)
+/* The output that the forward would have saved. */
+static int save_output(check_problem *p, uint64_t *state)
 {
     const check_case *c = &p->c;
+    const bool softmax = c->op.act.act == COPES_ACT_SOFTMAX;
     oracle_tensor *saved = check_add_input(p, COPES_ACT_O, c->type, c->rank, c->shape);
     oracle_tensor x = p->in[COPES_ACT_O];
     if (saved == NULL || make_room(p, &x) != 0) {
@@ -92,8 +93,8 @@ static int save_softmax(check_problem *p, uint64_t *state)
     }
     if (p->described)
         return 0;
-    check_fill_values(&x, c->type, c->fill == CHECK_WIDE ? CHECK_WIDE : CHECK_NORMAL, check_repeats_of(c, COPES_ACT_O),
-                      state);
+    check_fill_values(&x, c->type, !softmax || c->fill == CHECK_WIDE ? c->fill : CHECK_NORMAL,
+                      check_repeats_of(c, COPES_ACT_O), state);
     copes_op forward = {.kind = COPES_ACT_FORWARD, .act = c->op.act};
     oracle_args args = {.in = {[COPES_ACT_X] = &x}, .out = {saved}, .tiny = p->args.tiny};
     int status = oracle_run(&forward, &args);
@@ -155,8 +156,10 @@ static int prepare_act_backward(check_problem *p, uint64_t *state)
     if (c->any_gradient && !p->described) {
         check_fill_finite(&p->in[COPES_ACT_GRAD_O], c->type, state);
     }
-    if (act == COPES_ACT_SOFTMAX) {
-        return save_softmax(p, state);
+    if (act == COPES_ACT_SOFTMAX || c->kept != CHECK_KEPT_USUAL) {
+        const int status = save_output(p, state);
+        if (status != 0 || c->kept != CHECK_KEPT_BOTH)
+            return status;
     }
     return act == COPES_ACT_NONE ? 0 : check_fill_input(p, COPES_ACT_X, c->type, c->rank, c->shape, c->fill, state);
 }

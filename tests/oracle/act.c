@@ -228,6 +228,18 @@ static int run_share(const copes_op *op, const oracle_args *args, oracle_axis ax
     return 1;
 }
 
+/* The same of relu and sigmoid, from the output. 1 - s is exact, but that the arithmetic may round it. */
+static oracle_number derivative_of_output(copes_act act, real tiny, real o, oracle_number g)
+{
+    if (act == COPES_ACT_RELU) {
+        return o > 0 ? g : (oracle_number){0, 0, 0, 0};
+    }
+    real slope = o * (1 - o);
+    oracle_number d = {g.value * slope, fabsl(g.value * slope), g.turn * fabsl(slope), 0};
+    d.turn = isinf(g.value) && fabsl(slope) < tiny ? (real)INFINITY : d.turn;
+    return d;
+}
+
 /* The gradient of the output and, for softmax, the output. */
 static void read_gradient(const copes_op *op, const oracle_args *args, oracle_number *g, oracle_number *y)
 {
@@ -247,8 +259,13 @@ static void read_gradient(const copes_op *op, const oracle_args *args, oracle_nu
 static void run_backward(const copes_op *op, const oracle_args *args, oracle_axis axis, oracle_number *g,
                          const oracle_number *y)
 {
+    const oracle_tensor *o = args->in[COPES_ACT_O];
     if (op->act.act == COPES_ACT_SOFTMAX) {
         oracle_softmax_gradient(axis, y, g);
+    } else if (o != NULL && (op->act.act == COPES_ACT_RELU || op->act.act == COPES_ACT_SIGMOID)) {
+        for (int64_t i = 0; i < oracle_count(o); i++) {
+            g[i] = derivative_of_output(op->act.act, (real)args->tiny, (real)o->value[i], g[i]);
+        }
     } else if (op->act.act != COPES_ACT_NONE) {
         oracle_gradient(op->act.act, oracle_count(args->in[COPES_ACT_X]), (real)args->tiny,
                         args->in[COPES_ACT_X]->value, g);

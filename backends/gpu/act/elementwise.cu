@@ -11,75 +11,101 @@ namespace COPES_GPU::act
 
 enum { THREADS = 256 };
 
+/* What a kernel computes: act(x), or its gradient from x, or sigmoid's from o = act(x). relu's result serves as its argument. */
+enum act_pass { FORWARD, OF_X, OF_OUTPUT };
+
 /* One unit of V elements. */
-template <typename T, int V> DEVICE void act_unit(copes_act act, const T *src, const T *saved, T *dst)
+template <typename T, int V> DEVICE void act_unit(copes_act act, act_pass pass, const T *src, const T *saved, T *dst)
 {
     float x[1][V], y[1][V];
     const raw<T, V> first = raw<T, V>::read(src);
-    if (saved != nullptr) {
+    if (pass == FORWARD) {
+        first.unpack(x[0]);
+        activate_all<T, false, 1>(act, &first, x);
+    } else {
         const raw<T, V> second = raw<T, V>::read(saved);
         first.unpack(x[0]);
         second.unpack(y[0]);
-        activation_gradient_all<T, false, 1>(act, &second, x, y);
-    } else {
-        first.unpack(x[0]);
-        activate_all<T, false, 1>(act, &first, x);
+        if (pass == OF_X) {
+            activation_gradient_all<T, false, 1>(act, &second, x, y);
+        } else {
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                x[0][i] = sigmoid_gradient_of_output(x[0][i], y[0][i]);
+        }
     }
     raw<T, V>::write(dst, x[0]);
 }
 
 /* Every tensor is contiguous. The last thread may have less than a vector. */
-template <typename T, copes_act ACT, bool BACKWARD>
+template <typename T, copes_act ACT, act_pass PASS>
 __global__ void act_line(const T *src, const T *saved, T *dst, int64_t count)
 {
     constexpr int V = vector_length<T>;
     const int64_t begin = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V;
     if (begin + V <= count)
-        act_unit<T, V>(ACT, src + begin, BACKWARD ? saved + begin : nullptr, dst + begin);
+        act_unit<T, V>(ACT, PASS, src + begin, PASS == FORWARD ? nullptr : saved + begin, dst + begin);
     else
         for (int64_t i = begin; i < count; i++)
-            act_unit<T, 1>(ACT, src + i, BACKWARD ? saved + i : nullptr, dst + i);
+            act_unit<T, 1>(ACT, PASS, src + i, PASS == FORWARD ? nullptr : saved + i, dst + i);
 }
 
 /* Any strides. A unit is V neighbours along the last dimension. */
 template <typename T, int V, typename Index>
-__global__ void act_strided(copes_act act, const T *src, const T *saved, T *dst, GPU_PARAMETER act_strides units)
+__global__ void act_strided(copes_act act, act_pass pass, const T *src, const T *saved, T *dst,
+                            GPU_PARAMETER act_strides units)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t unit = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; unit < units.count; unit += step) {
         const act_offsets at = find_offsets(units, (Index)unit);
-        act_unit<T, V>(act, src + at.src, saved == nullptr ? nullptr : saved + at.saved, dst + at.dst);
+        act_unit<T, V>(act, pass, src + at.src, saved + at.saved, dst + at.dst);
     }
 }
 
 inline constexpr variant_word line_name = "act_line", strided_name = "act_strided";
 inline constexpr variant_word act_names[] = {"none", "relu", "sigmoid", "silu"};
+inline constexpr variant_word pass_names[] = {"forward", "backward", "of_output"};
 inline constexpr variant_word unit_names[] = {"scalar", "vector"}, index_names[] = {"uint32", "uint64"};
 
-template <typename T, copes_act ACT, bool BACKWARD>
+template <typename T, copes_act ACT, act_pass PASS>
 inline constexpr const char *name_of_line =
-    variant_name<line_name, type_name<T>, act_names[ACT], direction_names[BACKWARD]>::text;
+    variant_name<line_name, type_name<T>, act_names[ACT], pass_names[PASS]>::text;
 template <typename T, int V, typename Index>
 inline constexpr const char *name_of_strided =
     variant_name<strided_name, type_name<T>, unit_names[V > 1], index_names[sizeof(Index) / 8]>::text;
 
-template <typename T, copes_act ACT, bool BACKWARD>
+/* The gradient of none is a copy, as its forward is. */
+inline act_pass pass_of(const copes_act_problem &problem)
+{
+    if (problem.saved.data == nullptr)
+        return FORWARD;
+    return problem.of_output && problem.act == COPES_ACT_SIGMOID ? OF_OUTPUT : OF_X;
+}
+
+template <typename T, copes_act ACT, act_pass PASS>
 copes_status run_line(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const copes_act_problem &p = problem.act;
-    return launch(queue, act_line<T, ACT, BACKWARD>, grid_of(plan), block_of(plan), 0,
-                  static_cast<const T *>(p.src.data), static_cast<const T *>(p.saved.data),
-                  static_cast<T *>(p.dst.data), p.shape[0]);
+    return launch(queue, act_line<T, ACT, PASS>, grid_of(plan), block_of(plan), 0, static_cast<const T *>(p.src.data),
+                  static_cast<const T *>(p.saved.data), static_cast<T *>(p.dst.data), p.shape[0]);
+}
+
+template <typename T, copes_act ACT, act_pass PASS> bool take_line(copes_plan *plan)
+{
+    return take(plan, name_of_line<T, ACT, PASS>, run_line<T, ACT, PASS>);
 }
 
 template <typename T, copes_act ACT> bool take_line(const copes_act_problem &problem, copes_plan *plan)
 {
     const int64_t threads = (problem.shape[0] + vector_length<T> - 1) / vector_length<T>;
     set_launch(plan, dim3((unsigned)((threads + THREADS - 1) / THREADS)), THREADS, 0);
-    if constexpr (ACT != COPES_ACT_NONE) /* the gradient of none is a copy, as its forward is */
-        if (problem.saved.data != nullptr)
-            return take(plan, name_of_line<T, ACT, true>, run_line<T, ACT, true>);
-    return take(plan, name_of_line<T, ACT, false>, run_line<T, ACT, false>);
+    if constexpr (ACT == COPES_ACT_SIGMOID)
+        if (pass_of(problem) == OF_OUTPUT)
+            return take_line<T, ACT, OF_OUTPUT>(plan);
+    if constexpr (ACT != COPES_ACT_NONE)
+        if (pass_of(problem) == OF_X)
+            return take_line<T, ACT, OF_X>(plan);
+    return take_line<T, ACT, FORWARD>(plan);
 }
 
 /* Can all tensors be read and written in whole vectors? */
@@ -110,7 +136,7 @@ template <typename T, int V, typename Index>
 copes_status run_strided(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const copes_act_problem &p = problem.act;
-    return launch(queue, act_strided<T, V, Index>, grid_of(plan), block_of(plan), 0, p.act,
+    return launch(queue, act_strided<T, V, Index>, grid_of(plan), block_of(plan), 0, p.act, pass_of(p),
                   static_cast<const T *>(p.src.data), static_cast<const T *>(p.saved.data),
                   static_cast<T *>(p.dst.data), tiling_of<act_strides>(plan));
 }
@@ -143,8 +169,9 @@ copes_status plan_elementwise(const gpu_device &device, const copes_act_problem 
 
 template <typename T, copes_act... ACT> void list_lines(variant_list *list)
 {
-    list->add(name_of_line<T, COPES_ACT_NONE, false>);
-    ((list->add(name_of_line<T, ACT, false>), list->add(name_of_line<T, ACT, true>)), ...);
+    list->add(name_of_line<T, COPES_ACT_NONE, FORWARD>);
+    ((list->add(name_of_line<T, ACT, FORWARD>), list->add(name_of_line<T, ACT, OF_X>)), ...);
+    list->add(name_of_line<T, COPES_ACT_SIGMOID, OF_OUTPUT>);
 }
 
 template <typename T> void list_elementwise(variant_list *list)
@@ -173,7 +200,7 @@ INSTANTIATE(bf16)
 GPU(Error_t) COPES_GPU::find_code(int *architecture)
 {
     GPU(FuncAttributes) attributes = {};
-    const auto kernel = act::act_line<f32, COPES_ACT_NONE, false>;
+    const auto kernel = act::act_line<f32, COPES_ACT_NONE, act::FORWARD>;
     const GPU(Error_t) error = GPU(FuncGetAttributes)(&attributes, reinterpret_cast<const void *>(kernel));
     *architecture = attributes.ptxVersion;
     return error;
