@@ -39,9 +39,37 @@ static copes_status require_saved(const copes_call *call, bool of_output)
     if (of_output)
         return copes_require(call, call->in[COPES_ACT_O], "o", "the backward of softmax needs the forward's output");
     return copes_require(call, call->in[COPES_ACT_X], "x",
-                         takes_either(act)
-                             ? "the backward of this activation needs x or o, the forward's input or its output"
-                             : "the backward of this activation needs the forward's input");
+                         act == COPES_ACT_RELU
+                             ? "the backward of relu needs x, o or mask: the forward's input, output or mask"
+                         : takes_either(act) ? "the backward of sigmoid needs x or o: the forward's input or output"
+                                             : "the backward of this activation needs the forward's input");
+}
+
+/* A bit for each element of the lead. */
+static copes_spec mask_of(const copes_tensor *lead)
+{
+    copes_spec mask = {.dtype = COPES_U8, .rank = lead->rank};
+    for (int i = 0; i < lead->rank; i++)
+        mask.shape[i] = lead->shape[i];
+    int64_t *last = &mask.shape[lead->rank - 1];
+    *last = *last / 8 + (*last % 8 != 0);
+    return mask;
+}
+
+/* relu's mask, which the forward is asked for or the backward is given. */
+static copes_status check_mask(copes_call *call, const copes_tensor *lead)
+{
+    const copes_tensor *given = call->in[COPES_ACT_MASK];
+    if (call->op->act.act != COPES_ACT_RELU &&
+        (copes_present(given) || (!call->info->backward && copes_present(call->out[COPES_ACT_OUT_MASK]))))
+        return copes_fail(COPES_ERROR_ATTRIBUTE, "%s: mask is given; it must be NULL but for relu", call->info->name);
+    const copes_spec mask = mask_of(lead);
+    if (!call->info->backward)
+        call->spec[COPES_ACT_OUT_MASK] = mask;
+    if (!copes_present(given))
+        return COPES_OK;
+    COPES_TRY(copes_check_dtype(call, given, mask.dtype, ""));
+    return copes_check_shape(call, given, mask.rank, mask.shape, "as grad_o with a bit for each of its last axis");
 }
 
 /* The tensor that the backward needs besides grad_o; drops the one that it does not. */
@@ -53,7 +81,9 @@ static copes_status check_saved(copes_call *call, const copes_tensor *lead)
         call->in[COPES_ACT_X] = &copes_absent;
     if (!of_output)
         call->in[COPES_ACT_O] = &copes_absent;
-    if (act == COPES_ACT_NONE)
+    if (copes_present(call->in[COPES_ACT_MASK]))
+        call->in[COPES_ACT_X] = call->in[COPES_ACT_O] = &copes_absent;
+    if (act == COPES_ACT_NONE || copes_present(call->in[COPES_ACT_MASK]))
         return COPES_OK;
     COPES_TRY(require_saved(call, of_output));
     const copes_tensor *saved = call->in[of_output ? COPES_ACT_O : COPES_ACT_X];
@@ -91,6 +121,7 @@ static copes_status check(copes_call *call)
         return copes_fail(COPES_ERROR_SHAPE, "%s: %s has rank 0; it must be 1 to %d", call->info->name, lead->name,
                           COPES_MAX_RANK);
     COPES_TRY(check_attributes(call, lead->rank));
+    COPES_TRY(check_mask(call, lead));
     if (call->info->backward)
         COPES_TRY(check_saved(call, lead));
     call->spec[COPES_ACT_OUT] = (copes_spec){.dtype = lead->dtype, .rank = lead->rank};
@@ -104,34 +135,53 @@ static int64_t magnitude(int64_t value)
     return value < 0 ? -value : value;
 }
 
-enum { TENSORS = 4 };
+enum { TENSORS = 5 };
 
 /* Appends dimension `from` of the tensors to the problem; the sums have nothing along the axis. */
 static void append(copes_act_problem *problem, const copes_tensor *const tensors[TENSORS], int from, bool is_axis)
 {
-    copes_view *const views[TENSORS] = {&problem->src, &problem->saved, &problem->dst, &problem->sums};
+    copes_view *const views[TENSORS] = {&problem->src, &problem->saved, &problem->dst, &problem->sums, &problem->mask};
     problem->shape[problem->rank] = tensors[0]->shape[from];
     for (int i = 0; i < TENSORS; i++)
         views[i]->stride[problem->rank] = tensors[i]->stride[from];
-    if (is_axis) {
+    if (is_axis && problem->act == COPES_ACT_SOFTMAX) {
         problem->sums.stride[problem->rank] = 0;
         problem->axis = problem->rank;
+    } else if (is_axis) {
+        problem->mask_axis = problem->rank;
     }
     problem->rank++;
+}
+
+/* Does the mask step through two dimensions as through one? A row then has whole bytes, and one that has a single byte takes no
+ * step of its own: the merged dimension has the outer one's. */
+static bool mask_merges(const copes_act_problem *problem, int outer, int inner)
+{
+    const copes_view *mask = &problem->mask;
+    const bool along_bits = inner == problem->mask_axis;
+    const int64_t steps = along_bits ? problem->shape[inner] / 8 : problem->shape[inner];
+    if (outer == problem->mask_axis || (along_bits && problem->shape[inner] % 8 != 0))
+        return false;
+    return (along_bits && steps == 1) || mask->stride[outer] == mask->stride[inner] * steps;
 }
 
 /* Merges the last two dimensions where every tensor steps through them as through one. */
 static bool merge_last(copes_act_problem *problem)
 {
     const int outer = problem->rank - 2, inner = problem->rank - 1;
-    copes_view *const views[TENSORS] = {&problem->src, &problem->saved, &problem->dst, &problem->sums};
+    copes_view *const views[TENSORS - 1] = {&problem->src, &problem->saved, &problem->dst, &problem->sums};
     if (outer < 0 || outer == problem->axis || inner == problem->axis)
         return false;
-    for (int i = 0; i < TENSORS; i++)
+    for (int i = 0; i < TENSORS - 1; i++)
         if (views[i]->data != NULL && views[i]->stride[outer] != views[i]->stride[inner] * problem->shape[inner])
             return false;
+    if (problem->mask.data != NULL && !mask_merges(problem, outer, inner))
+        return false;
+    if (inner != problem->mask_axis || problem->shape[inner] > 8)
+        problem->mask.stride[outer] = problem->mask.stride[inner];
+    problem->mask_axis = inner == problem->mask_axis ? outer : problem->mask_axis;
     problem->shape[outer] *= problem->shape[inner];
-    for (int i = 0; i < TENSORS; i++)
+    for (int i = 0; i < TENSORS - 1; i++)
         views[i]->stride[outer] = views[i]->stride[inner];
     problem->rank--;
     return true;
@@ -150,6 +200,7 @@ static void plan(const copes_call *call, copes_problem *out)
     const copes_tensor *src = call->in[call->info->backward ? COPES_ACT_GRAD_O : COPES_ACT_X];
     const bool saves_x = call->info->backward && copes_present(call->in[COPES_ACT_X]);
     const copes_tensor *saved = call->in[saves_x ? COPES_ACT_X : COPES_ACT_O], *dst = call->out[COPES_ACT_OUT];
+    const copes_tensor *mask = call->info->backward ? call->in[COPES_ACT_MASK] : call->out[COPES_ACT_OUT_MASK];
     const copes_tensor *sums = sums_tensor(call), *ordered = copes_present(dst) ? dst : src;
     *problem = (copes_act_problem){.act = call->op->act.act,
                                    .passes = call->passes,
@@ -157,11 +208,13 @@ static void plan(const copes_call *call, copes_problem *out)
                                    .of_output = copes_present(call->in[COPES_ACT_O]),
                                    .dtype = src->dtype,
                                    .axis = -1,
+                                   .mask_axis = -1,
                                    .src.data = copes_view_data(src),
                                    .saved.data = copes_view_data(saved),
                                    .dst.data = copes_view_data(dst),
-                                   .sums.data = copes_view_data(sums)};
-    const copes_tensor *const tensors[TENSORS] = {src, saved, dst, sums};
+                                   .sums.data = copes_view_data(sums),
+                                   .mask.data = copes_view_data(mask)};
+    const copes_tensor *const tensors[TENSORS] = {src, saved, dst, sums, mask};
     const int rank = src->rank, axis = rank + (call->op->act.dim != 0 ? call->op->act.dim : -1);
     bool used[COPES_MAX_RANK] = {false};
     for (int round = 0; round < rank; round++) {
@@ -170,7 +223,7 @@ static void plan(const copes_call *call, copes_problem *out)
             if (!used[i] && (next < 0 || magnitude(ordered->stride[i]) > magnitude(ordered->stride[next])))
                 next = i;
         used[next] = true;
-        const bool is_axis = problem->act == COPES_ACT_SOFTMAX && next == axis;
+        const bool is_axis = copes_present(mask) ? next == rank - 1 : problem->act == COPES_ACT_SOFTMAX && next == axis;
         if (src->shape[next] == 1 && !is_axis && (problem->rank > 0 || round + 1 < rank))
             continue;
         append(problem, tensors, next, is_axis);
@@ -179,4 +232,7 @@ static void plan(const copes_call *call, copes_problem *out)
     }
 }
 
-const copes_family copes_family_act = {check, plan, NULL, NULL, offsetof(copes_op, act.reserved)};
+static const char *const types[COPES_MAX_INPUTS] = {[COPES_ACT_MASK] = "uint8"};
+static const char *const out_types[COPES_MAX_OUTPUTS] = {[COPES_ACT_OUT_MASK] = "uint8"};
+
+const copes_family copes_family_act = {check, plan, types, out_types, offsetof(copes_op, act.reserved)};

@@ -14,6 +14,7 @@
     COPES_SLOT_INFO("lse_all", shape, 1, "softmax in shares: log sum exp of all; o = e^(x - lse_all)")
 #define DELTA_ALL(shape) COPES_SLOT_INFO("delta_all", shape, 1, "softmax in shares: the sum of their delta")
 #define DELTA(shape) COPES_SLOT_INFO("delta", shape, 1, "softmax in shares: this one's sum, without grad_x")
+#define MASK(shape) COPES_SLOT_INFO("mask", shape, 1, "relu: a bit for each element, 1 where x > 0; uint8")
 #define CACHE(name, shape, summary) COPES_OUT_INFO(name, shape, 1, summary, 0, 1)
 
 static const copes_op_info ops[] = {
@@ -26,8 +27,8 @@ static const copes_op_info ops[] = {
         .in = {[COPES_ACT_X] = COPES_SLOT_INFO("x", "any", 0, "input"),
                [COPES_ACT_LSE_ALL] = LSE_ALL("as x, 1 along dim")},
         .out = {[COPES_ACT_OUT] = COPES_OUT_INFO("o", "as x", 1, "output; may be x", 1 + COPES_ACT_X, 0),
-                [COPES_ACT_OUT_LSE] =
-                    COPES_SLOT_INFO("lse", "as x, 1 along dim", 1, "softmax: log sum exp, without o")},
+                [COPES_ACT_OUT_LSE] = COPES_SLOT_INFO("lse", "as x, 1 along dim", 1, "softmax: log sum exp, without o"),
+                [COPES_ACT_OUT_MASK] = MASK("as x, ceil(D / 8) in place of D")},
         .attribute_count = COPES_ACT_ATTRIBUTES,
         .attributes = copes_act_attribute_table,
     },
@@ -40,11 +41,12 @@ static const copes_op_info ops[] = {
         .summary = "the gradient of act_forward",
         .in = {[COPES_ACT_X] =
                    COPES_SLOT_INFO("x", "as grad_o", 1,
-                                   "the forward's input; needed by silu, and by relu and sigmoid without o"),
+                                   "the forward's input; needed by silu, sigmoid and relu, but for o and mask"),
                [COPES_ACT_GRAD_O] = COPES_SLOT_INFO("grad_o", "any", 0, "gradient of o"),
                [COPES_ACT_O] = COPES_SLOT_INFO("o", "as grad_o", 1,
-                                               "the forward's output; needed by softmax; relu, sigmoid: in place of x"),
-               [COPES_ACT_DELTA_ALL] = DELTA_ALL("as grad_o, 1 along dim")},
+                                               "the forward's output; needed by softmax; sigmoid, relu: in place of x"),
+               [COPES_ACT_DELTA_ALL] = DELTA_ALL("as grad_o, 1 along dim"),
+               [COPES_ACT_MASK] = MASK("as grad_o, ceil(D / 8) in place of D")},
         .out = {[COPES_ACT_OUT] =
                     COPES_OUT_INFO("grad_x", "as grad_o", 1, "gradient of x; may be grad_o", 1 + COPES_ACT_GRAD_O, 0),
                 [COPES_ACT_OUT_LSE] = DELTA("as grad_o, 1 along dim")},

@@ -44,6 +44,8 @@ typedef struct copes_act_problem {
     copes_view saved; /* backward: x, or o */
     copes_view dst;   /* o, or grad_x; of the first pass alone absent */
     copes_view sums;  /* one pass alone: what it gives or is given, with a stride of 0 along the axis; else absent */
+    copes_view mask;  /* relu: written by forward, read by backward in place of `saved`, or absent */
+    int mask_axis; /* of which 8 elements share a byte of the mask, whose stride there is from byte to byte; -1: no mask */
 } copes_act_problem;
 
 typedef enum copes_softmax_axis { COPES_NO_SOFTMAX, COPES_OVER_FEATURES, COPES_OVER_SEQUENCE } copes_softmax_axis;

@@ -16,11 +16,13 @@ typedef enum copes_act_slot {
     COPES_ACT_GRAD_O = COPES_SLOT(act_backward.grad_o),
     COPES_ACT_O = COPES_SLOT(act_backward.o),
     COPES_ACT_LSE_ALL = COPES_SLOT(act_forward.lse_all),
-    COPES_ACT_DELTA_ALL = COPES_SLOT(act_backward.delta_all)
+    COPES_ACT_DELTA_ALL = COPES_SLOT(act_backward.delta_all),
+    COPES_ACT_MASK = COPES_SLOT(act_backward.mask)
 } copes_act_slot;
 typedef enum copes_act_out_slot { /* in the backward the second is delta */
                                   COPES_ACT_OUT = COPES_OUT_SLOT(act_forward.o),
-                                  COPES_ACT_OUT_LSE = COPES_OUT_SLOT(act_forward.lse)
+                                  COPES_ACT_OUT_LSE = COPES_OUT_SLOT(act_forward.lse),
+                                  COPES_ACT_OUT_MASK = COPES_OUT_SLOT(act_forward.mask)
 } copes_act_out_slot;
 
 typedef enum copes_lrpe_slot {

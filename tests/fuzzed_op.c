@@ -248,6 +248,16 @@ static void take_columns(reader *from, const copes_op *op, DLDataType type, fuzz
     }
 }
 
+/* Of a backward that has the forward's mask. */
+static void take_masked(reader *from, DLDataType type, fuzz_shape shapes[FUZZ_SLOTS])
+{
+    int64_t l[LENGTHS];
+    take_lengths(from, l);
+    const fuzz_shape x = {4, {l[B], l[N], l[H], l[D]}, type};
+    shapes[COPES_ACT_X] = shapes[COPES_ACT_GRAD_O] = shapes[COPES_ACT_O] = x;
+    shapes[COPES_ACT_MASK] = (fuzz_shape){4, {l[B], l[N], l[H], l[D] / 8 + (l[D] % 8 > 0)}, {kDLUInt, 8, 1}};
+}
+
 static bool over_columns(const copes_op *op)
 {
     if (op->kind == COPES_ACT_FORWARD || op->kind == COPES_ACT_BACKWARD)
@@ -260,6 +270,8 @@ void fuzz_take_shapes(reader *from, const copes_op *op, DLDataType usual, fuzz_s
 {
     if (over_columns(op))
         take_columns(from, op, usual, shapes);
+    if (op->kind == COPES_ACT_BACKWARD && op->act.act == COPES_ACT_RELU && op->act.dim == -2)
+        take_masked(from, usual, shapes);
     if (op->kind == COPES_TPA_DECODE)
         take_factors(from, usual, shapes);
     if (fuzz_is_qk(op))

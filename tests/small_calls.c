@@ -15,6 +15,18 @@ const small_call small_calls[] = {
      {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SIGMOID}},
      {{64, 999}, {64, 999}, [SMALL_OUT] = {64, 999}},
      {2, 2, [SMALL_OUT] = 2}},
+    {"sigmoid's gradient from its output",
+     {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SIGMOID}},
+     {[1] = {64, 999}, [2] = {64, 999}, [SMALL_OUT] = {64, 999}},
+     {[1] = 2, [2] = 2, [SMALL_OUT] = 2}},
+    {"relu with its mask",
+     {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_RELU}},
+     {{64, 999}, [SMALL_OUT] = {64, 999}, [SMALL_OUT + COPES_ACT_OUT_MASK] = {64, 125}},
+     {2, [SMALL_OUT] = 2, [SMALL_OUT + COPES_ACT_OUT_MASK] = 2}},
+    {"relu's gradient from its mask",
+     {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_RELU}},
+     {[COPES_ACT_GRAD_O] = {64, 999}, [COPES_ACT_MASK] = {64, 125}, [SMALL_OUT] = {64, 999}},
+     {[COPES_ACT_GRAD_O] = 2, [COPES_ACT_MASK] = 2, [SMALL_OUT] = 2}},
     {"softmax",
      {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX, .dim = -2}},
      {{64, 33}, [SMALL_OUT] = {64, 33}},
@@ -157,9 +169,13 @@ const small_call small_calls[] = {
 };
 const int small_call_count = sizeof small_calls / sizeof small_calls[0];
 
-/* A number of about 1, or, once in eight, subnormal. */
+/* A number of about 1, or, once in eight, subnormal; of a mask any byte. */
 static void fill_element(DLDataType type, uint64_t random, unsigned char *to)
 {
+    if (type.bits == 8) {
+        *to = (unsigned char)(random >> 40);
+        return;
+    }
     const int mantissa = type.bits == 64 ? 52 : type.bits == 32 ? 23 : type.code == kDLBfloat ? 7 : 10;
     const int exponent = type.bits - 1 - mantissa, bias = (1 << (exponent - 1)) - 1;
     const uint64_t power = random >> 53 & 7 ? (uint64_t)(bias - 2) + (random >> 56 & 3) : 0;
@@ -173,15 +189,20 @@ static void fill_element(DLDataType type, uint64_t random, unsigned char *to)
 /* Theta and positions are float32 whatever the other tensors are, sums are where those are of 16 bits, and slots int64. */
 static DLDataType type_of(const small_call *call, int i, DLDataType type)
 {
-    const DLDataType single = {kDLFloat, 32, 1}, whole = {kDLInt, 64, 1}, wide = type.bits < 32 ? single : type;
+    const DLDataType single = {kDLFloat, 32, 1}, whole = {kDLInt, 64, 1}, byte = {kDLUInt, 8, 1};
+    const DLDataType wide = type.bits < 32 ? single : type;
     switch (call->op.kind) {
     case COPES_ACT_FORWARD:
         if (i == COPES_ACT_LSE_ALL)
             return wide;
+        if (i == SMALL_OUT + COPES_ACT_OUT_MASK)
+            return byte;
         break;
     case COPES_ACT_BACKWARD:
         if (i == COPES_ACT_DELTA_ALL)
             return wide;
+        if (i == COPES_ACT_MASK)
+            return byte;
         break;
     case COPES_LRPE_FORWARD:
         if (i == COPES_LRPE_LSE_ALL)

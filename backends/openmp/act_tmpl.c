@@ -12,6 +12,7 @@ enum { CHUNK = 8192, PART = 1024, ROW = 4096, TOGETHER = 1024, COLUMNS = 128, TO
 typedef union act_memory {
     struct {
         storage x[PART], y[PART], o[PART];
+        uint8_t mask[PART / 8];
     } strided;
     struct {
         real y[ROW], g[ROW];
@@ -31,11 +32,12 @@ typedef struct act_job {
     bool stream;
 } act_job;
 
-/* Addresses of the three tensors at one position of all dimensions but the innermost ones. */
+/* Addresses of the tensors at one position of all dimensions but the innermost ones. */
 typedef struct place {
     const storage *src, *saved;
     storage *dst;
     real *sums; /* of one pass alone */
+    uint8_t *mask;
 } place;
 
 static int64_t product(const int64_t *lengths, int count)
@@ -49,7 +51,7 @@ static int64_t product(const int64_t *lengths, int count)
 /* The place that index `at` names, counted over the dimensions in `mask`, the last one fastest. */
 static place find_place(const copes_act_problem *problem, int64_t at, unsigned mask)
 {
-    int64_t src = 0, saved = 0, dst = 0, sums = 0;
+    int64_t src = 0, saved = 0, dst = 0, sums = 0, bytes = 0;
     for (int i = problem->rank - 1; i >= 0; i--) {
         if ((mask >> i & 1) == 0)
             continue;
@@ -59,16 +61,22 @@ static place find_place(const copes_act_problem *problem, int64_t at, unsigned m
         saved += index * problem->saved.stride[i];
         dst += index * problem->dst.stride[i];
         sums += index * problem->sums.stride[i];
+        bytes += index * problem->mask.stride[i];
     }
     return (place){(const storage *)problem->src.data + src,
                    problem->saved.data == NULL ? NULL : (const storage *)problem->saved.data + saved,
                    problem->dst.data == NULL ? NULL : (storage *)problem->dst.data + dst,
-                   problem->sums.data == NULL ? NULL : (real *)problem->sums.data + sums};
+                   problem->sums.data == NULL ? NULL : (real *)problem->sums.data + sums,
+                   problem->mask.data == NULL ? NULL : (uint8_t *)problem->mask.data + bytes};
 }
 
 static void run_line(const copes_act_problem *problem, const place *at, int64_t count, bool stream)
 {
-    if (problem->of_output)
+    if (at->mask != NULL && problem->backward)
+        TEMPLATE(backward_of_mask)(at->src, at->mask, at->dst, count, stream);
+    else if (at->mask != NULL)
+        TEMPLATE(relu_with_mask)(at->src, at->dst, at->mask, count, stream);
+    else if (problem->of_output)
         TEMPLATE(backward_of_output)(problem->act, at->src, at->saved, at->dst, count, stream);
     else if (problem->backward)
         TEMPLATE(backward_storage)(problem->act, at->src, at->saved, at->dst, count, stream);
@@ -76,48 +84,63 @@ static void run_line(const copes_act_problem *problem, const place *at, int64_t 
         TEMPLATE(forward_storage)(problem->act, at->src, at->dst, count, stream);
 }
 
-/* A line whose elements are not neighbours, in parts that fit the cache. */
-static void run_strided(const copes_act_problem *problem, place at, int64_t count, act_memory *memory)
+/* The bytes of a mask that are not neighbours, to where they are and back. */
+static void move_mask(bool writes, uint8_t *mask, int64_t stride, uint8_t *line, int64_t elements)
 {
-    const int axis = problem->rank - 1;
+    for (int64_t i = 0; 8 * i < elements; i++)
+        memcpy(writes ? mask + i * stride : line + i, writes ? line + i : mask + i * stride, 1);
+}
+
+/* A line along `axis` whose elements are not neighbours, in parts that fit the cache. */
+static void run_strided(const copes_act_problem *problem, int axis, place at, int64_t count, act_memory *memory)
+{
     const int64_t src = problem->src.stride[axis], saved = problem->saved.stride[axis], dst = problem->dst.stride[axis];
+    const int64_t bytes = problem->mask.stride[axis];
     storage *x = memory->strided.x, *y = memory->strided.y, *o = memory->strided.o;
+    uint8_t *mask = at.mask == NULL ? NULL : memory->strided.mask;
     for (int64_t begin = 0; begin < count; begin += PART) {
         const int64_t part = begin + PART < count ? PART : count - begin;
         gather(at.src + begin * src, src, x, part);
         if (at.saved != NULL)
             gather(at.saved + begin * saved, saved, y, part);
-        run_line(problem, &(place){x, at.saved != NULL ? y : NULL, o, NULL}, part, false);
+        if (mask != NULL && problem->backward)
+            move_mask(false, at.mask + begin / 8 * bytes, bytes, mask, part);
+        run_line(problem, &(place){x, at.saved != NULL ? y : NULL, o, NULL, mask}, part, false);
         scatter(o, at.dst + begin * dst, dst, part);
+        if (mask != NULL && !problem->backward)
+            move_mask(true, at.mask + begin / 8 * bytes, bytes, mask, part);
     }
 }
 
-/* Are neighbours of the last dimension neighbours in memory? */
-static bool is_compact(const copes_act_problem *problem)
+/* Are neighbours along `axis` neighbours in memory? */
+static bool is_compact(const copes_act_problem *problem, int axis)
 {
-    const int axis = problem->rank - 1;
     return problem->src.stride[axis] == 1 && (problem->dst.data == NULL || problem->dst.stride[axis] == 1) &&
-           (problem->saved.data == NULL || problem->saved.stride[axis] == 1);
+           (problem->saved.data == NULL || problem->saved.stride[axis] == 1) &&
+           (problem->mask.data == NULL || problem->mask.stride[axis] == 1 || problem->shape[axis] <= 8);
 }
 
+/* Chunks are whole bytes of a mask, so that no two threads have one. */
 static void run_elementwise(const copes_worker *worker, const void *argument)
 {
     const act_job *job = argument;
     const copes_act_problem *problem = job->problem;
-    const int axis = problem->rank - 1;
+    const int axis = problem->mask.data != NULL ? problem->mask_axis : problem->rank - 1;
+    const unsigned others = ((1u << problem->rank) - 1) & ~(1u << axis);
     const int64_t length = problem->shape[axis], chunks = (length + CHUNK - 1) / CHUNK;
-    const copes_share share = copes_share_of(worker, product(problem->shape, axis) * chunks);
-    const bool compact = is_compact(problem);
+    const copes_share share = copes_share_of(worker, product(problem->shape, problem->rank) / length * chunks);
+    const bool compact = is_compact(problem, axis);
     for (int64_t task = share.begin; task < share.end; task++) {
         const int64_t begin = task % chunks * CHUNK, count = begin + CHUNK < length ? CHUNK : length - begin;
-        place at = find_place(problem, task / chunks, (1u << axis) - 1);
+        place at = find_place(problem, task / chunks, others);
         at.src += begin * problem->src.stride[axis];
         at.saved = at.saved == NULL ? NULL : at.saved + begin * problem->saved.stride[axis];
         at.dst += begin * problem->dst.stride[axis];
+        at.mask = at.mask == NULL ? NULL : at.mask + begin / 8 * problem->mask.stride[axis];
         if (compact)
             run_line(problem, &at, count, job->stream);
         else
-            run_strided(problem, at, count, worker->scratch);
+            run_strided(problem, axis, at, count, worker->scratch);
     }
     finish_streaming();
 }
@@ -245,7 +268,7 @@ static void run_row_passes(const copes_worker *worker, const void *argument)
 /* Does the softmax read and write its rows by registers alone? */
 static bool is_short(const copes_act_problem *problem)
 {
-    return is_short_row(problem->shape[problem->axis]) && is_compact(problem);
+    return is_short_row(problem->shape[problem->axis]) && is_compact(problem, problem->axis);
 }
 
 /* Of `count` rows from `first` on, how many are neighbours along one dimension. */
@@ -434,7 +457,7 @@ static void run_columns(const copes_worker *worker, const void *argument)
     const int64_t length = problem->shape[last], slabs = (length + COLUMNS - 1) / COLUMNS;
     const int64_t tasks = product(problem->shape, problem->axis) *
                           product(problem->shape + problem->axis + 1, last - problem->axis - 1) * slabs;
-    const bool compact = is_compact(problem);
+    const bool compact = is_compact(problem, last);
     slab s = {.problem = problem,
               .x = memory->columns.x,
               .g = memory->columns.g,

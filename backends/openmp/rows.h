@@ -75,6 +75,10 @@ void TEMPLATE(backward_of_output)(copes_act act, const storage *g, const storage
 void TEMPLATE(backward_reals)(copes_act act, const real *g, const storage *x, storage *o, int64_t count, bool stream,
                               int64_t ahead);
 
+/* relu and its mask, bit i % 8 of byte i / 8 for element i, and its gradient from the mask. */
+void TEMPLATE(relu_with_mask)(const storage *x, storage *o, uint8_t *mask, int64_t count, bool stream);
+void TEMPLATE(backward_of_mask)(const storage *g, const uint8_t *mask, storage *o, int64_t count, bool stream);
+
 /* A strided line of elements to a compact one, and back. */
 static inline void gather(const storage *x, int64_t stride, storage *line, int64_t count)
 {

@@ -1,5 +1,5 @@
 /* Elementwise activations of rows, and their gradients, between memory and rows of reals. */
-#include "backends/openmp/rows.h"
+#include "backends/openmp/mask.h"
 
 static ALWAYS_INLINE void forward_part(copes_act act, const storage *x, bool to_reals, void *o, int64_t i, int64_t n,
                                        bool stream)
@@ -110,4 +110,37 @@ void TEMPLATE(backward_reals)(copes_act act, const real *g, const storage *x, st
                               int64_t ahead)
 {
     backward_any(act, true, g, x, o, count, stream, ahead);
+}
+
+/* What is left of a row has a step to itself, in which zeros follow it: their bits are 0. */
+void TEMPLATE(relu_with_mask)(const storage *x, storage *o, uint8_t *mask, int64_t count, bool stream)
+{
+    int64_t i = 0;
+    for (; i + STEP <= count; i += STEP) {
+        prefetch(x, i, NEXT);
+        write_mask(mask + i / 8, bits_of_step(x + i), STEP); /* before o, which may be x */
+        for (int j = 0; j < STEP; j += PAIR)
+            forward_part(COPES_ACT_RELU, x, false, o, i + j, PAIR, stream);
+    }
+    if (i < count) {
+        storage part[STEP] = {0};
+        memcpy(part, x + i, (size_t)(count - i) * sizeof *part);
+        write_mask(mask + i / 8, bits_of_step(part), count - i);
+        forward_row(COPES_ACT_RELU, x + i, false, o + i, count - i, stream, NEXT);
+    }
+}
+
+void TEMPLATE(backward_of_mask)(const storage *g, const uint8_t *mask, storage *o, int64_t count, bool stream)
+{
+    int64_t i = 0;
+    for (; i + STEP <= count; i += STEP) {
+        prefetch(g, i, NEXT);
+        keep_step(read_mask(mask + i / 8, STEP), g + i, o + i, stream);
+    }
+    if (i < count) {
+        storage part[STEP] = {0};
+        memcpy(part, g + i, (size_t)(count - i) * sizeof *part);
+        keep_step(read_mask(mask + i / 8, count - i), part, part, false);
+        memcpy(o + i, part, (size_t)(count - i) * sizeof *part);
+    }
 }

@@ -144,14 +144,18 @@ typedef enum copes_log_base { COPES_LOG_BASE_E = 0, COPES_LOG_BASE_2 } copes_log
  *        lse_all  optional, softmax only: x's shape with 1 along dim, float32 (float64 if T is); o is then e^(x - lse_all)
  *   out  o        x's shape, T; may be x itself. May be absent where lse is asked for
  *        lse      optional, softmax only, without o: lse_all's shape and type: log sum exp of x along dim
+ *        mask     optional, relu only: x's shape with ceil(D / 8) in place of D, its last length; uint8. Bit i % 8 of byte i / 8,
+ *                 the least significant first, is 1 where x[.., i] > 0; the bits past D are 0
  *
  * COPES_ACT_BACKWARD: grad_x = sum(grad_o * d act(x) / dx)
  *   in   grad_o   any shape of rank 1 to 8, type T
- *        x        the forward's input, same shape, T; required by silu, and by relu and sigmoid without o
+ *        x        the forward's input, same shape, T; required by silu, by sigmoid without o, and by relu without o and mask
  *        o        the forward's output, same shape, T; required by softmax. relu and sigmoid take it in place of x, and use it
  *                 where both are given
  *        delta_all optional, softmax only: the shape of grad_o with 1 along dim, float32 (float64 if T is); stands for
  *                 sum(o g) in the gradient
+ *        mask     optional, relu only: the forward's, which is used in place of x and o; grad_x is grad_o where the bit is 1, else
+ *                 +0. Bits past D are ignored
  *   out  grad_x   same shape, T; may be grad_o itself. May be absent where delta is asked for
  *        delta    optional, softmax only, without grad_x: delta_all's shape and type: sum(o g) along dim
  *
@@ -173,11 +177,11 @@ typedef struct copes_act_attributes {
 
 typedef struct copes_act_forward_slots {
     DLTensor *x, *lse_all, *reserved_in[COPES_MAX_INPUTS - 2];
-    DLTensor *o, *lse, *reserved_out[COPES_MAX_OUTPUTS - 2];
+    DLTensor *o, *lse, *mask, *reserved_out[COPES_MAX_OUTPUTS - 3];
 } copes_act_forward_slots;
 
 typedef struct copes_act_backward_slots {
-    DLTensor *x, *grad_o, *o, *delta_all, *reserved_in[COPES_MAX_INPUTS - 4];
+    DLTensor *x, *grad_o, *o, *delta_all, *mask, *reserved_in[COPES_MAX_INPUTS - 5];
     DLTensor *grad_x, *delta, *reserved_out[COPES_MAX_OUTPUTS - 2];
 } copes_act_backward_slots;
 

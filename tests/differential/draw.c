@@ -88,6 +88,7 @@ check_case draw_case_of(uint64_t seed, int64_t room)
     }
     uint64_t apart = ~state; /* shares of a softmax came later, and leave to the others their seeds */
     check_draw_passes(&c, &apart);
+    check_draw_kept(&c, &apart);
     draw_repeats(&c, &state);
     if (c.op.kind == COPES_TPA_DECODE)
         draw_attention_fill(&c, &state);

@@ -43,6 +43,15 @@ void check_draw_passes(check_case *c, uint64_t *state)
     c->grad_theta = c->grad_theta && passes == CHECK_APPLY;
 }
 
+void check_draw_kept(check_case *c, uint64_t *state)
+{
+    const bool backward = c->op.kind == COPES_ACT_BACKWARD, relu = c->op.act.act == COPES_ACT_RELU;
+    if (backward && (relu || c->op.act.act == COPES_ACT_SIGMOID))
+        c->kept = (check_kept)check_below(state, relu ? CHECK_KEPT_ALL + 1 : CHECK_KEPT_BOTH + 1);
+    if (c->op.kind == COPES_ACT_FORWARD && relu && check_below(state, 2) == 0)
+        c->kept = CHECK_KEPT_MASK;
+}
+
 static bool is_qk(const copes_op *op)
 {
     return op->kind == COPES_QK_NORM_ROPE_FORWARD || op->kind == COPES_QK_NORM_ROPE_BACKWARD;

@@ -101,7 +101,9 @@ typedef enum check_passes {
 typedef enum check_kept {
     CHECK_KEPT_USUAL,  /* the input, of softmax the output */
     CHECK_KEPT_OUTPUT, /* relu, sigmoid */
-    CHECK_KEPT_BOTH    /* the same, beside an input that is not used */
+    CHECK_KEPT_BOTH,   /* the same, beside an input that is not used */
+    CHECK_KEPT_MASK,   /* relu: given by the forward, too */
+    CHECK_KEPT_ALL     /* relu's backward: a mask beside an output and an input that are not used */
 } check_kept;
 
 typedef struct check_case {
@@ -167,6 +169,9 @@ copes_qk_attributes check_qk_of_rotation(const copes_lrpe_attributes *turn);
 
 /* Makes a share's call of some whose softmax may lie in shares. */
 void check_draw_passes(check_case *c, uint64_t *state);
+
+/* Draws what act's backward has of the forward, and whether the forward gives a mask. */
+void check_draw_kept(check_case *c, uint64_t *state);
 
 /* tpa_decode's attributes for some share of a cache, of m keys. */
 copes_tpa_attributes check_share_of(copes_tpa_attributes of, int64_t m, uint64_t *state);

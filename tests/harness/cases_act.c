@@ -191,32 +191,48 @@ static void add_all(case_list *list, copes_kind kind, copes_act act, check_type 
     }
 }
 
-/* Gradients from the forward's output, of every shape and of values that break kernels. */
-static void add_of_output(case_list *list, copes_act act, check_type type)
+/* Gradients from the forward's output, or a mask in either direction, of every shape and of values that break kernels. */
+static void add_kept(case_list *list, copes_kind kind, copes_act act, check_kept kept, check_kept beside,
+                     check_type type)
 {
     static const form row = {1, {257}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form all = {2, {8, 1 << 16}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form long_row = {1, {100003}, CHECK_DENSE, CHECK_DENSE, false, false};
     check_case c;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        c = form_case(&forms[i], COPES_ACT_BACKWARD, act, 0, type);
-        c.kept = i % 4 == 3 ? CHECK_KEPT_BOTH : CHECK_KEPT_OUTPUT;
+        c = form_case(&forms[i], kind, act, 0, type);
+        c.kept = i % 4 == 3 ? beside : kept;
         add(list, c);
     }
     for (int fill = CHECK_NORMAL + 1; fill < CHECK_FILLS; fill++) {
-        c = form_case(&row, COPES_ACT_BACKWARD, act, 0, type);
-        c.kept = CHECK_KEPT_OUTPUT;
+        c = form_case(&row, kind, act, 0, type);
+        c.kept = kept;
         c.fill = (check_fill)fill;
         add(list, c);
     }
-    c = form_case(&all, COPES_ACT_BACKWARD, act, 0, type);
-    c.kept = CHECK_KEPT_OUTPUT;
+    c = form_case(&all, kind, act, 0, type);
+    c.kept = kept;
     c.fill = CHECK_EVERY;
-    c.any_gradient = true;
+    c.any_gradient = kind == COPES_ACT_BACKWARD;
     add(list, c);
-    c = form_case(&long_row, COPES_ACT_BACKWARD, act, 0, type);
-    c.kept = CHECK_KEPT_OUTPUT;
+    c = form_case(&long_row, kind, act, 0, type);
+    c.kept = kept;
     add(list, c);
+}
+
+/* Masks of rows of any number of bits, of rows that merge, which are whole bytes, and of those with gaps between them. */
+static void add_masks(case_list *list, copes_kind kind, check_type type)
+{
+    static const int64_t lengths[] = {1, 7, 8, 9, 16, 40, 63, 64, 65, 200, 1025, 8200};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        for (int layout = CHECK_DENSE; layout < CHECK_BROADCAST; layout++) {
+            const form rows = {3,     {3, 5, lengths[i]}, (check_layout)layout, (check_layout)layout,
+                               false, layout % 2 != 0};
+            check_case c = form_case(&rows, kind, COPES_ACT_RELU, 0, type);
+            c.kept = CHECK_KEPT_MASK;
+            add(list, c);
+        }
+    }
 }
 
 /* Softmax over rows in vectors: of each length that a number of threads, a power of two, has to itself, and of one that 32 have
@@ -248,8 +264,13 @@ void check_act_table(case_list *list)
         add_shares(list, COPES_ACT_BACKWARD, float_types[t]);
     }
     for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
-        add_of_output(list, COPES_ACT_RELU, float_types[t]);
-        add_of_output(list, COPES_ACT_SIGMOID, float_types[t]);
+        const check_type type = float_types[t];
+        add_kept(list, COPES_ACT_BACKWARD, COPES_ACT_RELU, CHECK_KEPT_OUTPUT, CHECK_KEPT_BOTH, type);
+        add_kept(list, COPES_ACT_BACKWARD, COPES_ACT_SIGMOID, CHECK_KEPT_OUTPUT, CHECK_KEPT_BOTH, type);
+        add_kept(list, COPES_ACT_BACKWARD, COPES_ACT_RELU, CHECK_KEPT_MASK, CHECK_KEPT_ALL, type);
+        add_kept(list, COPES_ACT_FORWARD, COPES_ACT_RELU, CHECK_KEPT_MASK, CHECK_KEPT_MASK, type);
+        add_masks(list, COPES_ACT_BACKWARD, type);
+        add_masks(list, COPES_ACT_FORWARD, type);
     }
 }
 
@@ -275,8 +296,6 @@ check_case check_act_random(uint64_t seed)
     c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
     c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;
     check_draw_passes(&c, &state);
-    if (c.op.kind == COPES_ACT_BACKWARD && (c.op.act.act == COPES_ACT_RELU || c.op.act.act == COPES_ACT_SIGMOID)) {
-        c.kept = (check_kept)check_below(&state, 3);
-    }
+    check_draw_kept(&c, &state);
     return c;
 }

@@ -72,7 +72,7 @@ static double one_value(check_type type, check_fill fill, double at, uint64_t *s
     case CHECK_MASKED: return check_random(state) & 1 ? -(double)INFINITY : plain(state);
     case CHECK_LATE: return at < 0.875 ? -(double)INFINITY : plain(state);
     case CHECK_RISING: return 200 * at - 100 + plain(state);
-    case CHECK_EVERY: return number_of_bits(type, at);
+    case CHECK_EVERY: return type == CHECK_BYTE ? (double)check_below(state, 256) : number_of_bits(type, at);
     case CHECK_POSITIVE: return exp2(2 * check_uniform(state) - 1);
     }
     return plain(state);

@@ -103,6 +103,15 @@ static int save_output(check_problem *p, uint64_t *state)
     return status;
 }
 
+/* Any bits, those past the last element among them. */
+static int fill_mask(check_problem *p, uint64_t *state)
+{
+    int64_t shape[COPES_MAX_RANK];
+    memcpy(shape, p->c.shape, sizeof shape);
+    shape[p->c.rank - 1] = (shape[p->c.rank - 1] + 7) / 8;
+    return check_fill_input(p, COPES_ACT_MASK, CHECK_BYTE, p->c.rank, shape, CHECK_EVERY, state);
+}
+
 static check_type wide_of(const check_case *c)
 {
     return c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
@@ -156,9 +165,14 @@ static int prepare_act_backward(check_problem *p, uint64_t *state)
     if (c->any_gradient && !p->described) {
         check_fill_finite(&p->in[COPES_ACT_GRAD_O], c->type, state);
     }
+    if (c->kept >= CHECK_KEPT_MASK) {
+        const int status = fill_mask(p, state);
+        if (status != 0 || c->kept == CHECK_KEPT_MASK)
+            return status;
+    }
     if (act == COPES_ACT_SOFTMAX || c->kept != CHECK_KEPT_USUAL) {
         const int status = save_output(p, state);
-        if (status != 0 || c->kept != CHECK_KEPT_BOTH)
+        if (status != 0 || c->kept == CHECK_KEPT_USUAL || c->kept == CHECK_KEPT_OUTPUT)
             return status;
     }
     return act == COPES_ACT_NONE ? 0 : check_fill_input(p, COPES_ACT_X, c->type, c->rank, c->shape, c->fill, state);
@@ -270,6 +284,9 @@ static int add_outputs(check_problem *problem)
     }
     if (check_add_output(problem, COPES_FIRST_OUT, c->type) != 0) {
         return -1;
+    }
+    if (c->op.kind == COPES_ACT_FORWARD && c->kept == CHECK_KEPT_MASK) {
+        return check_add_output(problem, COPES_ACT_OUT_MASK, CHECK_BYTE);
     }
     const bool lse = c->lse && c->passes == CHECK_WHOLE;
     const bool second = c->op.kind == COPES_LRPE_BACKWARD ? c->grad_theta : lse; /* grad_theta, or lse */

@@ -16,6 +16,7 @@ static const check_type_info types[CHECK_TYPES] = {
     [CHECK_I64] = {"i64", {kDLInt, 64, 1}, 8, 53, 0, 1, 0x1p62}, /* those that a double holds */
     [CHECK_F8] = {"f8", {FLOAT8_E4M3FN, 8, 1}, 1, 4, -9, 0x1p-6, 448},
     [CHECK_U8] = {"u8", {kDLUInt, 8, 1}, 1, 4, -9, 0x1p-6, 448},
+    [CHECK_BYTE] = {"byte", {kDLUInt, 8, 1}, 1, 8, 0, 1, 255},
 };
 
 const check_type_info *check_type_of(check_type type)
@@ -112,14 +113,14 @@ void check_encode(check_type type, double value, void *bytes)
     float single = (float)value;
     int32_t integer = type == CHECK_I32 ? (int32_t)value : 0;
     int64_t wide = type != CHECK_I64 ? 0 : value >= 0x1p63 ? INT64_MAX : (int64_t)value;
-    uint8_t quarter = is_float8(type) ? encode8(value) : 0;
+    uint8_t quarter = is_float8(type) ? encode8(value) : type == CHECK_BYTE ? (uint8_t)value : 0;
     uint16_t half = type == CHECK_F16 || type == CHECK_BF16 ? encode16(type, value) : 0;
-    const void *from = type == CHECK_F64   ? (const void *)&value
-                       : type == CHECK_F32 ? (const void *)&single
-                       : type == CHECK_I32 ? (const void *)&integer
-                       : type == CHECK_I64 ? (const void *)&wide
-                       : is_float8(type)   ? (const void *)&quarter
-                                           : (const void *)&half;
+    const void *from = type == CHECK_F64       ? (const void *)&value
+                       : type == CHECK_F32     ? (const void *)&single
+                       : type == CHECK_I32     ? (const void *)&integer
+                       : type == CHECK_I64     ? (const void *)&wide
+                       : types[type].size == 1 ? (const void *)&quarter
+                                               : (const void *)&half;
     memcpy(bytes, from, (size_t)types[type].size);
 }
 
@@ -137,6 +138,7 @@ double check_decode(check_type type, const void *bytes)
     case CHECK_I64: memcpy(&wide, bytes, sizeof wide); return (double)wide;
     case CHECK_F8:
     case CHECK_U8: return decode8(*(const uint8_t *)bytes);
+    case CHECK_BYTE: return *(const uint8_t *)bytes;
     case CHECK_F16:
     case CHECK_BF16:
     case CHECK_TYPES: break;

@@ -13,8 +13,9 @@ typedef enum check_type {
     CHECK_F64,
     CHECK_I32,
     CHECK_I64,
-    CHECK_F8, /* e4m3fn */
-    CHECK_U8, /* the bits of CHECK_F8, whose numbers it stands for */
+    CHECK_F8,   /* e4m3fn */
+    CHECK_U8,   /* the bits of CHECK_F8, whose numbers it stands for */
+    CHECK_BYTE, /* uint8, as an integer */
     CHECK_TYPES
 } check_type;
 

@@ -240,6 +240,39 @@ static oracle_number derivative_of_output(copes_act act, real tiny, real o, orac
     return d;
 }
 
+/* The byte and the bit of element i, in rows of `length`. */
+static int64_t byte_of(int64_t i, int64_t length)
+{
+    return i / length * ((length + 7) / 8) + i % length / 8;
+}
+
+static int bit_of(int64_t i, int64_t length)
+{
+    return 1 << i % length % 8;
+}
+
+static void store_mask(const oracle_tensor *x, oracle_tensor *mask)
+{
+    int64_t length = x->shape[x->rank - 1];
+    for (int64_t i = 0; i < oracle_count(mask); i++) {
+        mask->value[i] = 0;
+        mask->term[i] = -1;
+    }
+    for (int64_t i = 0; i < oracle_count(x); i++) {
+        mask->value[byte_of(i, length)] += x->value[i] > 0 ? bit_of(i, length) : 0;
+    }
+}
+
+/* Of what the mask lets pass. */
+static void apply_mask(const oracle_tensor *mask, const oracle_tensor *grad, oracle_number *g)
+{
+    int64_t length = grad->shape[grad->rank - 1];
+    for (int64_t i = 0; i < oracle_count(grad); i++) {
+        int passes = ((int)mask->value[byte_of(i, length)] & bit_of(i, length)) != 0;
+        g[i] = passes ? g[i] : (oracle_number){0, -1, 0, 0};
+    }
+}
+
 /* The gradient of the output and, for softmax, the output. */
 static void read_gradient(const copes_op *op, const oracle_args *args, oracle_number *g, oracle_number *y)
 {
@@ -262,6 +295,8 @@ static void run_backward(const copes_op *op, const oracle_args *args, oracle_axi
     const oracle_tensor *o = args->in[COPES_ACT_O];
     if (op->act.act == COPES_ACT_SOFTMAX) {
         oracle_softmax_gradient(axis, y, g);
+    } else if (args->in[COPES_ACT_MASK] != NULL) {
+        apply_mask(args->in[COPES_ACT_MASK], args->in[COPES_ACT_GRAD_O], g);
     } else if (o != NULL && (op->act.act == COPES_ACT_RELU || op->act.act == COPES_ACT_SIGMOID)) {
         for (int64_t i = 0; i < oracle_count(o); i++) {
             g[i] = derivative_of_output(op->act.act, (real)args->tiny, (real)o->value[i], g[i]);
@@ -291,6 +326,9 @@ int oracle_run_act(const copes_op *op, const oracle_args *args)
             run_backward(op, args, axis, numbers, numbers + count);
         }
         oracle_store(numbers, args->out[COPES_ACT_OUT]);
+    }
+    if (op->kind == COPES_ACT_FORWARD && args->out[COPES_ACT_OUT_MASK] != NULL) {
+        store_mask(args->in[COPES_ACT_X], args->out[COPES_ACT_OUT_MASK]);
     }
     free(numbers);
     return 0;

@@ -26,6 +26,9 @@ oracle_rule oracle_rule_of(const copes_op *op, int slot)
     switch (op->kind) {
     case COPES_ACT_FORWARD:
     case COPES_ACT_BACKWARD:
+        if (op->kind == COPES_ACT_FORWARD && slot == COPES_ACT_OUT_MASK) {
+            return ORACLE_BY_TERM;
+        }
         if (slot != COPES_ACT_OUT) {
             return op->kind == COPES_ACT_BACKWARD ? ORACLE_BY_SUM : ORACLE_BY_LSE;
         }
@@ -55,7 +58,9 @@ void oracle_infer(const copes_op *op, const oracle_args *args, int slot, oracle_
         for (int i = 0; i < like->rank; i++) {
             out->shape[i] = like->shape[i];
         }
-        if (slot != COPES_ACT_OUT) {
+        if (op->kind == COPES_ACT_FORWARD && slot == COPES_ACT_OUT_MASK) {
+            out->shape[out->rank - 1] = (out->shape[out->rank - 1] + 7) / 8;
+        } else if (slot != COPES_ACT_OUT) {
             out->shape[out->rank + (op->act.dim == 0 ? -1 : op->act.dim)] = 1;
         }
         return;

@@ -1,0 +1,195 @@
+/* Refusals of what act's backward has of the forward, and what is used where there is more than one: x, o or a mask. */
+#include "tests/refusal.h"
+#include "tests/suite.h"
+
+#include <string.h>
+
+enum {
+    X = COPES_ACT_X,
+    GRAD = COPES_ACT_GRAD_O,
+    SAVED = COPES_ACT_O,
+    MASK = COPES_ACT_MASK,
+    OUT_MASK = OUT + COPES_ACT_OUT_MASK
+};
+#define ACT offsetof(copes_op, act.act)
+
+static const DLDataType single = {kDLFloat, 32, 1}, byte = {kDLUInt, 8, 1};
+static const int64_t shape[3] = {2, 3, 9}, bytes[3] = {2, 3, 2};
+
+static void masked_forward(call_case *call)
+{
+    call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_RELU}};
+    call_add(call, X, single, 3, shape);
+    call_add(call, OUT, single, 3, shape);
+    call_add(call, OUT_MASK, byte, 3, bytes);
+}
+
+static void masked_backward(call_case *call)
+{
+    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_RELU}};
+    call_add(call, GRAD, single, 3, shape);
+    call_add(call, MASK, byte, 3, bytes);
+    call_add(call, OUT, single, 3, shape);
+}
+
+static void of_output(call_case *call)
+{
+    call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SIGMOID}};
+    call_add(call, GRAD, single, 3, shape);
+    call_add(call, SAVED, single, 3, shape);
+    call_add(call, OUT, single, 3, shape);
+}
+
+static const refusal forward_rows[] = {
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, ACT, 0, COPES_ACT_SILU, 0}},
+     "act_forward: mask is given; it must be NULL but for relu"},
+    {COPES_ERROR_NULL, BY_SIZE_AND_RUN, {{ABSENT, OUT, 0, 0, 0}}, "act_forward: o is NULL; it must be a tensor"},
+    {COPES_ERROR_DTYPE,
+     BY_SIZE_AND_RUN,
+     {{TYPE, OUT_MASK, kDLFloat, 32, 0}},
+     "act_forward: mask has type float32; it must be uint8"},
+    {COPES_ERROR_DTYPE,
+     BY_SIZE_AND_RUN,
+     {{TYPE, OUT_MASK, 6, 8, 0}},
+     "act_forward: mask has type bool; it must be uint8"},
+    {COPES_ERROR_SHAPE,
+     BY_SIZE_AND_RUN,
+     {{LENGTH, OUT_MASK, 2, 1, 0}},
+     "act_forward: mask has shape (2, 3, 1); it must be (2, 3, 2), as x, ceil(D / 8) in place of D"},
+    {COPES_ERROR_STRIDE,
+     BY_SIZE_AND_RUN,
+     {{STRIDE, OUT_MASK, 1, 1, 0}},
+     "act_forward: mask has shape (2, 3, 2) with strides (6, 1, 1), where elements overlap; each element of an output must have its own memory"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT_MASK, X, 215, 0}},
+     "act_forward: mask overlaps x; it must have memory of its own"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT_MASK, OUT, 0, 0}},
+     "act_forward: mask overlaps o; it must have memory of its own"},
+    {COPES_ERROR_NULL,
+     BY_RUN,
+     {{NO_DATA, OUT_MASK, 0, 0, 0}},
+     "act_forward: mask has 12 elements and data NULL; it must point to them"},
+};
+
+static const refusal backward_rows[] = {
+    {COPES_ERROR_ATTRIBUTE,
+     BY_ALL,
+     {{SET32, ACT, 0, COPES_ACT_SIGMOID, 0}},
+     "act_backward: mask is given; it must be NULL but for relu"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{ABSENT, MASK, 0, 0, 0}},
+     "act_backward: x is NULL; the backward of relu needs x, o or mask: the forward's input, output or mask"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, MASK, kDLFloat, 32, 0}},
+     "act_backward: mask has type float32; it must be uint8"},
+    {COPES_ERROR_DTYPE, BY_ALL, {{TYPE, MASK, kDLInt, 8, 0}}, "act_backward: mask has type int8; it must be uint8"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, MASK, 2, 9, 0}},
+     "act_backward: mask has shape (2, 3, 9); it must be (2, 3, 2), as grad_o with a bit for each of its last axis"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{RANK, MASK, 0, 2, 0}},
+     "act_backward: mask has shape (2, 3); it must be (2, 3, 2), as grad_o with a bit for each of its last axis"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{SHARE, OUT, MASK, 0, 0}},
+     "act_backward: grad_x overlaps mask; it must have memory of its own"},
+    {COPES_ERROR_DEVICE,
+     BY_INFER,
+     {{DEVICE, MASK, kDLCUDA, 0, 0}},
+     "act_backward: mask is on device (2, 0); it must be on the device of the first input, (1, 0)"},
+};
+
+static const refusal output_rows[] = {
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{ABSENT, SAVED, 0, 0, 0}},
+     "act_backward: x is NULL; the backward of sigmoid needs x or o: the forward's input or output"},
+    {COPES_ERROR_NULL,
+     BY_ALL,
+     {{SET32, ACT, 0, COPES_ACT_SILU, 0}},
+     "act_backward: x is NULL; the backward of this activation needs the forward's input"},
+    {COPES_ERROR_DTYPE,
+     BY_ALL,
+     {{TYPE, SAVED, kDLFloat, 64, 0}},
+     "act_backward: o has type float64; it must be float32, as grad_o"},
+    {COPES_ERROR_SHAPE,
+     BY_ALL,
+     {{LENGTH, SAVED, 1, 1, 0}},
+     "act_backward: o has shape (2, 1, 9); it must be (2, 3, 9), as grad_o"},
+    {COPES_ERROR_ALIAS,
+     BY_SIZE_AND_RUN,
+     {{AS_VIEW_OF, OUT, SAVED, 0, 0}},
+     "act_backward: grad_x overlaps o; it must have memory of its own"},
+};
+
+START_TEST(forward_refuses)
+{
+    refusal_test(masked_forward, &forward_rows[_i]);
+}
+END_TEST
+
+START_TEST(backward_refuses)
+{
+    refusal_test(masked_backward, &backward_rows[_i]);
+}
+END_TEST
+
+START_TEST(output_refuses)
+{
+    refusal_test(of_output, &output_rows[_i]);
+}
+END_TEST
+
+/* What is not used is not looked at, whatever its shape. */
+START_TEST(mask_comes_first)
+{
+    static call_case call;
+    memset(&call, 0, sizeof call);
+    masked_backward(&call);
+    call_add(&call, X, single, 1, shape);
+    call_add(&call, SAVED, single, 1, shape);
+    memset(call.memory[MASK], 0x55, 12);
+    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    const float *grad = (const float *)(const void *)call.memory[GRAD],
+                *made = (const float *)(const void *)call.memory[OUT];
+    for (int i = 0; i < 54; i++)
+        ck_assert(made[i] == (i % 9 % 2 == 0 ? grad[i] : 0));
+}
+END_TEST
+
+/* The bits past the last element are 0 when they are written. */
+START_TEST(mask_ends_in_zeros)
+{
+    static call_case call;
+    memset(&call, 0, sizeof call);
+    masked_forward(&call);
+    float *x = (float *)(void *)call.memory[X];
+    for (int i = 0; i < 54; i++)
+        x[i] = i % 9 == 3 ? -1.0F : 1.0F;
+    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    for (int i = 0; i < 6; i++)
+        ck_assert(call.memory[OUT_MASK][2 * i] == 0xf7 && call.memory[OUT_MASK][2 * i + 1] == 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("refusals_act_saved");
+    TCase *act = tcase_create("act");
+    tcase_add_loop_test(act, forward_refuses, 0, sizeof forward_rows / sizeof forward_rows[0]);
+    tcase_add_loop_test(act, backward_refuses, 0, sizeof backward_rows / sizeof backward_rows[0]);
+    tcase_add_loop_test(act, output_refuses, 0, sizeof output_rows / sizeof output_rows[0]);
+    tcase_add_test(act, mask_comes_first);
+    tcase_add_test(act, mask_ends_in_zeros);
+    suite_add_tcase(suite, act);
+    return suite_run(suite);
+}
