@@ -22,6 +22,8 @@ NO_MORE_THAN_0 = ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed
 # The kernels that memory binds, in their instances for whole vectors, and whether they store vectors too.
 VECTORS = {
     r"act_line<": True,
+    r"act_mask_line<": True,
+    r"act_mask_strided<.*, [48], ": True,
     r"act_strided<.*, [48], ": True,
     r"softmax_lanes<": True,
     r"softmax_shares<.*, 1>": False,  # the first pass alone, which writes a number a row

@@ -171,8 +171,8 @@ static bool is_method(const char *variant, const char *method)
 /* What a family falls back on, which cannot be refused. */
 static bool is_last(const char *variant)
 {
-    static const char *const last[] = {"act_strided", "softmax_any", "lrpe_any", "sequence_columns",
-                                       "tpa_fma",     "qk_any",      "merge_any"};
+    static const char *const last[] = {"act_strided",      "act_mask_strided", "softmax_any", "lrpe_any",
+                                       "sequence_columns", "tpa_fma",          "qk_any",      "merge_any"};
     bool found = false;
     for (size_t i = 0; i < sizeof last / sizeof last[0]; i++)
         found = found || is_method(variant, last[i]);

@@ -46,6 +46,8 @@ static bool as_sequence(const copes_act_problem &problem, copes_lrpe_problem *se
 template <typename T> copes_status plan(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan)
 {
     copes_lrpe_problem sequence;
+    if (problem.mask.data != nullptr)
+        return plan_mask<T>(device, problem, plan);
     if (problem.axis < 0)
         return plan_elementwise<T>(device, problem, plan);
     return as_sequence(problem, &sequence) ? sequence::plan<T>(device, sequence, true, plan)
@@ -59,6 +61,7 @@ template copes_status plan<bf16>(const gpu_device &, const copes_act_problem &, 
 template <typename... T> static void list_all(variant_list *list)
 {
     (list_elementwise<T>(list), ...);
+    (list_mask<T>(list), ...);
     (list_softmax_rows<T>(list), ...);
     (list_softmax_shares<T>(list), ...);
 }

@@ -12,6 +12,11 @@ template <typename T>
 copes_status plan_elementwise(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan);
 template <typename T> void list_elementwise(variant_list *list);
 
+/* mask.cu: relu with a mask, in either direction. */
+template <typename T>
+copes_status plan_mask(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan);
+template <typename T> void list_mask(variant_list *list);
+
 /* softmax_rows.cu: softmax along an axis. Neighbouring threads or a block share a row. */
 template <typename T>
 copes_status plan_softmax_rows(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan);
