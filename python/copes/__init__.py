@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from ._copes import devices
 from ._copes import version as __version__
-from ._functions import act, lrpe_cosine, lrpe_rotate, md_lrpe_cosine, softmax_lse, tpa_decode
+from ._functions import act, act_backward, lrpe_cosine, lrpe_rotate, md_lrpe_cosine, relu_mask, softmax_lse, tpa_decode
 from ._merge import attention_merge
 from ._qk import qk_norm_rope
 
@@ -56,12 +56,14 @@ else:
 __all__ = [
     "__version__",
     "act",
+    "act_backward",
     "attention_merge",
     "devices",
     "lrpe_cosine",
     "lrpe_rotate",
     "md_lrpe_cosine",
     "qk_norm_rope",
+    "relu_mask",
     "softmax_lse",
     "tpa_decode",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeVar, overload
 
 from ._copes import run
-from ._operators import ACT_FORWARD, LRPE_FORWARD, TPA_DECODE
+from ._operators import ACT_BACKWARD, ACT_FORWARD, LRPE_FORWARD, TPA_DECODE
 
 
 class SupportsDLPack(Protocol):
@@ -51,7 +51,7 @@ def act(
     Returns an array like x, or `out`."""
     torch = (_torch or _load_torch()) if hasattr(x, "__torch_function__") else None
     if torch is None:
-        return run(ACT_FORWARD, x, lse, out, None, act, dim)
+        return run(ACT_FORWARD, x, lse, out, None, None, act, dim)
     if lse is None:
         return torch.act(x, act, dim, out)
     if act != "softmax":
@@ -71,7 +71,47 @@ def softmax_lse(x: Array, dim: int | None = None) -> Array:
     x (B, N, H, D), lse[:, 0] is what its `lse` takes."""
     if hasattr(x, "__torch_function__"):
         return (_torch or _load_torch()).softmax_lse(x, dim)
-    return run(ACT_FORWARD, x, None, False, True, "softmax", dim)
+    return run(ACT_FORWARD, x, None, False, True, None, "softmax", dim)
+
+
+def relu_mask(x: Array) -> tuple[Array, Array]:
+    """relu and what its backward needs, a bit an element:
+
+        o, mask = relu_mask(x)
+        grad_x = act_backward(grad_o, "relu", mask=mask)
+
+    x    any shape of rank 1 to 8; float32, float16, bfloat16, on the CPU float64
+
+    Returns max(x, 0), NaN kept, and the mask: x's shape with ceil(D / 8) in place of D, its last length, of uint8. Bit i % 8 of
+    byte i / 8, the least significant first, is 1 where x[..., i] > 0; the bits past D are 0. (Gradients of act of PyTorch's
+    tensors go by such a mask.)"""
+    if hasattr(x, "__torch_function__"):
+        return (_torch or _load_torch()).relu_mask(x)
+    return run(ACT_FORWARD, x, None, None, None, True, "relu", None)
+
+
+def act_backward(
+    grad_o: Array,
+    act: Act,
+    dim: int | None = None,
+    *,
+    x: SupportsDLPack | None = None,
+    o: SupportsDLPack | None = None,
+    mask: SupportsDLPack | None = None,
+) -> Array:
+    """The gradient of x, from that of o = act(x): for arrays that have no automatic differentiation.
+
+    grad_o  x's shape and type
+    act     as in act
+    dim     softmax's axis, negative from the end; None: the last
+    x       the forward's input, which silu needs; relu and sigmoid need it or o
+    o       the forward's output, which softmax needs; it is used where relu or sigmoid has both
+    mask    relu only: the forward's (relu_mask), which is used in place of both
+
+    Returns an array like grad_o."""
+    if hasattr(grad_o, "__torch_function__"):
+        return (_torch or _load_torch()).act_backward(grad_o, act, dim, x, o, mask)
+    return run(ACT_BACKWARD, x, grad_o, o, None, mask, None, None, act, dim)
 
 
 def lrpe_rotate(

@@ -65,28 +65,29 @@ def _dense(gradient):
 
 def _act(attributes, inputs, needed):
     x, lse = inputs
-    (o,) = call(ACT_FORWARD, (x, lse), (True, False), attributes)
-    softmax = attributes[0] == "softmax"
-    return o, (None if softmax or attributes[0] == "none" else x, o if softmax else None, None if lse is None else ())
+    act = attributes[0]
+    o, *mask = call(ACT_FORWARD, (x, lse), (True, False, act == "relu" and needed[0]), attributes)
+    kept_x, kept_o = x if act == "silu" else None, o if act in ("sigmoid", "softmax") else None
+    return o, (kept_x, kept_o, mask[0] if mask else None, None if lse is None else ())
 
 
 def _act_backward(attributes, needed, kept, grad):
-    x, o, of_share = kept
+    x, o, mask, of_share = kept
     if of_share is None:
-        return call(ACT_BACKWARD, (x, grad, o, None), (True, False), attributes)[0], None
-    grad_lse = -call(ACT_BACKWARD, (None, grad, o, None), (False, True), attributes)[0] if needed[1] else None
+        return call(ACT_BACKWARD, (x, grad, o, None, mask), (True, False), attributes)[0], None
+    grad_lse = -call(ACT_BACKWARD, (None, grad, o, None, None), (False, True), attributes)[0] if needed[1] else None
     return (o * grad).astype(o.dtype), grad_lse
 
 
 def _softmax_lse(attributes, inputs, needed):
     (x,) = inputs
-    (lse,) = call(ACT_FORWARD, (x, None), (False, True), attributes)
+    (lse,) = call(ACT_FORWARD, (x, None), (False, True, False), attributes)
     return lse, (x, lse)
 
 
 def _softmax_lse_backward(attributes, needed, kept, grad):
     x, lse = kept
-    (o,) = call(ACT_FORWARD, (x, lse), (True, False), attributes)
+    (o,) = call(ACT_FORWARD, (x, lse), (True, False, False), attributes)
     return ((o * grad).astype(x.dtype),)
 
 

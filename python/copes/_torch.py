@@ -21,7 +21,7 @@ from ._copes import run
 from ._operators import ACT_FORWARD, LRPE_FORWARD, MERGE_FORWARD, QK_FORWARD, TPA_DECODE
 from ._torch_library import OPERATORS, is_plain, refuse_outs, requires_grad
 
-_OPTIONAL = {"positions", "offsets", "lse", "kv_len", "out", *qk.OPTIONAL}
+_OPTIONAL = {"x", "o", "mask", "positions", "offsets", "lse", "kv_len", "out", *qk.OPTIONAL}
 
 
 def _refuse_other_arrays(names, inputs, out) -> None:
@@ -42,15 +42,41 @@ def act(x, act, dim, out):
     dim = -1 if dim is None else dim
     if out is not None:
         if is_plain(x, out) and not out.is_neg():
-            return _run_to(out, (x,), ACT_FORWARD, x, None, out, None, act, dim)
+            return _run_to(out, (x,), ACT_FORWARD, x, None, out, None, None, act, dim)
         _refuse_other_arrays((), (), out)
         OPERATORS.act.out(x, act, dim, out=out)
         return out
-    if not is_plain(x):
+    plain = is_plain(x)
+    if act == "relu" and dim == -1 and keeps_mask(x):
+        return relu_mask(x)[0]
+    if not plain:
         return OPERATORS.act.default(x, act, dim)
     if x.requires_grad and torch.is_grad_enabled():
         return operators.act_with_grad(operators.compute_act, x, act, dim)
-    return run(ACT_FORWARD, x, None, None, None, act, dim)
+    return run(ACT_FORWARD, x, None, None, None, None, act, dim)
+
+
+def keeps_mask(x):
+    """Is there a backward, and one to have a mask? Not that of a DTensor, whose last axis may be sharded anyhow: it has the output."""
+    return torch.is_grad_enabled() and x.requires_grad and x.dim() > 0 and not hasattr(x, "placements")
+
+
+def relu_mask(x):
+    if not is_plain(x):
+        return OPERATORS.relu_mask.default(x)
+    if requires_grad(x):
+        return operators.relu_with_grad(operators.compute_relu_mask, x)
+    return operators.compute_relu_mask(x)
+
+
+def act_backward(grad_o, act, dim, x, o, mask):
+    _refuse_other_arrays(("x", "o", "mask"), (x, o, mask), None)
+    dim = -1 if dim is None else dim
+    if mask is not None and act == "relu":
+        return OPERATORS.relu_mask_backward.default(grad_o, mask)
+    if mask is not None:
+        raise ValueError(f"mask is given; it must be None but for relu, and act is {act!r}")
+    return OPERATORS.act_backward.default(x, grad_o, o, act, dim)
 
 
 def softmax_lse(x, dim):

@@ -39,27 +39,31 @@ def given(*tensors: Tensor | None) -> list[Tensor]:
 
 
 def compute_act(x, act, dim):
-    return run(ACT_FORWARD, x, None, None, None, act, dim)
+    return run(ACT_FORWARD, x, None, None, None, None, act, dim)
 
 
 def _act_out(x, act, dim, *, out):
-    run(ACT_FORWARD, x, None, out, None, act, dim)
+    run(ACT_FORWARD, x, None, out, None, None, act, dim)
 
 
-def _act_backward(x, grad_o, o, act, dim):
-    return run(ACT_BACKWARD, x, grad_o, o, None, None, None, act, dim)
+def act_backward(x, grad_o, o, act, dim):
+    return run(ACT_BACKWARD, x, grad_o, o, None, None, None, None, act, dim)
+
+
+def _kept(act, x, o):
+    """What the backward has, of the input and the output: the output where that is enough, as others may keep it anyway."""
+    return (x if act == "silu" else None), (None if act in ("none", "silu") else o)
 
 
 def _setup_act(ctx, inputs, output):
     x, ctx.act, ctx.dim = inputs
-    softmax = ctx.act == "softmax"
-    ctx.save_for_backward(None if softmax or ctx.act == "none" else x, output if softmax else None)
+    ctx.save_for_backward(*_kept(ctx.act, x, output))
 
 
 def _backward_act(ctx, grad_o):
     x, o = ctx.saved_tensors
     straight = not torch.is_grad_enabled() and is_plain(grad_o, *given(x, o))
-    backward = _act_backward if straight else OPERATORS.act_backward.default
+    backward = act_backward if straight else OPERATORS.act_backward.default
     return backward(x, grad_o, o, ctx.act, ctx.dim), None, None
 
 
@@ -70,9 +74,8 @@ def _jvp_act(ctx, kept, tangent, *_):
 
 def _act_tangent(x, o, tangent, act, dim):
     """The Jacobian of o = act(x) by the tangent. It is symmetric, for softmax too."""
-    softmax = act == "softmax"
-    x = None if softmax or act == "none" else x
-    return OPERATORS.act_backward.default(x, tangent, o if softmax else None, act, dim)
+    x, o = _kept(act, x, o)
+    return OPERATORS.act_backward.default(x, tangent, o, act, dim)
 
 
 act_with_grad, _autograd_act = function(_setup_act, _backward_act, _jvp_act)
@@ -125,10 +128,80 @@ define(
     "act_backward",
     f"Tensor? x, Tensor grad_o, Tensor? o, {_ACT}",
     "Tensor",
-    _act_backward,
+    act_backward,
     lambda x, grad_o, o, act, dim: torch.empty_like(grad_o),
     autograd=function(_setup_act_backward, _backward_act_backward, _jvp_act_backward)[1],
     batched=_torch_vmap.act_backward,
+)
+
+
+# relu with a mask of one bit an element, which is all that its backward needs.
+
+
+def compute_relu_mask(x):
+    return run(ACT_FORWARD, x, None, None, None, True, "relu", -1)
+
+
+def relu_mask_backward(grad_o, mask):
+    return run(ACT_BACKWARD, None, grad_o, None, None, mask, None, None, "relu", -1)
+
+
+def _setup_relu_mask(ctx, inputs, output):
+    _, mask = output
+    ctx.mark_non_differentiable(mask)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(mask)
+
+
+def _backward_relu_mask(ctx, grad_o, _):
+    (mask,) = ctx.saved_tensors
+    if grad_o is None:
+        return (None,)
+    straight = not torch.is_grad_enabled() and is_plain(grad_o, mask)
+    backward = relu_mask_backward if straight else OPERATORS.relu_mask_backward.default
+    return (backward(grad_o, mask),)
+
+
+def _jvp_relu_mask(ctx, kept, tangent):
+    return OPERATORS.relu_mask_backward.default(tangent, kept[-1]), None
+
+
+def _setup_relu_mask_backward(ctx, inputs, output):
+    ctx.save_for_backward(inputs[1])
+
+
+def _backward_relu_mask_backward(ctx, grad):
+    (mask,) = ctx.saved_tensors
+    return OPERATORS.relu_mask_backward.default(grad, mask), None
+
+
+def _jvp_relu_mask_backward(ctx, kept, tangent, _):
+    return OPERATORS.relu_mask_backward.default(tangent, kept[1])
+
+
+def _fake_relu_mask(x):
+    return torch.empty_like(x), x.new_empty((*x.shape[:-1], (x.shape[-1] + 7) // 8), dtype=torch.uint8)
+
+
+relu_with_grad, _autograd_relu = function(_setup_relu_mask, _backward_relu_mask, _jvp_relu_mask)
+
+define(
+    "relu_mask",
+    "Tensor x",
+    "(Tensor, Tensor)",
+    compute_relu_mask,
+    _fake_relu_mask,
+    autograd=_autograd_relu,
+    batched=_torch_vmap.relu_mask,
+)
+define(
+    "relu_mask_backward",
+    "Tensor grad_o, Tensor mask",
+    "Tensor",
+    relu_mask_backward,
+    lambda grad_o, mask: torch.empty_like(grad_o),
+    autograd=function(_setup_relu_mask_backward, _backward_relu_mask_backward, _jvp_relu_mask_backward)[1],
+    batched=_torch_vmap.relu_mask_backward,
 )
 
 

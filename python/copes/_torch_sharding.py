@@ -58,6 +58,11 @@ def _act_groups(a):
     return [letter for letter in _ANY[: x.ndim] if not softmax or letter != _ANY[a["dim"] % x.ndim]]
 
 
+def _mask_groups(a):
+    """A mask's bytes hold elements along the last axis, which is not sharded."""
+    return _ANY[: next(iter(a.values())).ndim - 1]
+
+
 def _all_axes(a):
     return _ANY
 
@@ -102,6 +107,8 @@ def _merge_groups(a):
 _RULES = {
     "act": _Rule(None, ("x",), _act_groups),
     "act_backward": _Rule(None, ("grad_o",), _act_groups),
+    "relu_mask": _Rule(None, ("x", "x"), _mask_groups),
+    "relu_mask_backward": _Rule(None, ("grad_o",), _mask_groups),
     "softmax_lse": _Rule(None, ("x",), _act_groups),
     "softmax_of_lse": _Rule(None, ("x",), _all_axes),
     "softmax_delta": _Rule(None, ("o+dim",), _all_axes),

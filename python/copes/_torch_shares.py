@@ -25,23 +25,23 @@ def _refuse_twice(_):
 
 
 def compute_lse(x, dim):
-    return run(ACT_FORWARD, x, None, False, True, _SOFTMAX, dim)
+    return run(ACT_FORWARD, x, None, False, True, None, _SOFTMAX, dim)
 
 
 def compute_of_lse(x, lse, dim):
-    return run(ACT_FORWARD, x, lse, None, None, _SOFTMAX, dim)
+    return run(ACT_FORWARD, x, lse, None, None, None, _SOFTMAX, dim)
 
 
 def _of_lse_out(x, lse, dim, *, out):
-    run(ACT_FORWARD, x, lse, out, None, _SOFTMAX, dim)
+    run(ACT_FORWARD, x, lse, out, None, None, _SOFTMAX, dim)
 
 
 def delta(o, grad_o, dim):
-    return run(ACT_BACKWARD, None, grad_o, o, None, False, True, _SOFTMAX, dim)
+    return run(ACT_BACKWARD, None, grad_o, o, None, None, False, True, _SOFTMAX, dim)
 
 
 def of_delta(o, grad_o, delta, dim):
-    return run(ACT_BACKWARD, None, grad_o, o, delta, None, None, _SOFTMAX, dim)
+    return run(ACT_BACKWARD, None, grad_o, o, delta, None, None, None, _SOFTMAX, dim)
 
 
 def _setup_lse(ctx, inputs, lse):

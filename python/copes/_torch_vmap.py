@@ -50,15 +50,21 @@ def _out_of_batch(result, sizes, axis=0):
 # ---- act -------------------------------------------------------------------------------------------------------------
 
 
+def _act_rank(mapped):
+    """The rank of the tensors without the mapped axis."""
+    rank = next(x.dim() for x in mapped if x is not None) - 1
+    if rank == 0:
+        raise ValueError("x has rank 0 under torch.vmap; it must be 1 or more")
+    return rank
+
+
 def _act_rule(name, count):
     """For an operator of `count` tensors of one shape, act and dim."""
 
     def rule(info, in_dims, *arguments):
         tensors = list(_mapped(info, in_dims, arguments[:count]))
         act, dim = arguments[count:]
-        rank = next(x.dim() for x in tensors if x is not None) - 1
-        if rank == 0:
-            raise ValueError("x has rank 0 under torch.vmap; it must be 1 or more")
+        rank = _act_rank(tensors)
         if not -rank <= dim < 0:  # what was out of range stays so
             dim += 1 if dim >= 0 else -1
         return _operator(name)(*tensors, act, dim), 0
@@ -68,6 +74,22 @@ def _act_rule(name, count):
 
 act = _act_rule("act", 1)
 act_backward = _act_rule("act_backward", 3)
+
+
+def _mask_rule(name):
+    """A mask has its bits along the last axis, which stays that."""
+
+    def rule(info, in_dims, *arguments):
+        tensors = list(_mapped(info, in_dims, arguments))
+        _act_rank(tensors)
+        results = _operator(name)(*tensors)
+        return results, (0, 0) if isinstance(results, tuple) else 0
+
+    return rule
+
+
+relu_mask = _mask_rule("relu_mask")
+relu_mask_backward = _mask_rule("relu_mask_backward")
 
 
 # ---- lrpe ------------------------------------------------------------------------------------------------------------

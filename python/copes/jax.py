@@ -43,13 +43,13 @@ register()
 
 def act(x: ArrayLike, act: Act, dim: int | None = None, *, lse: ArrayLike | None = None) -> Array:
     """copes.act."""
-    inputs, attributes = check(ACT_FORWARD, (x, lse), (True, False), (act, dim))
+    inputs, attributes = check(ACT_FORWARD, (x, lse), (True, False, False), (act, dim))
     return operators.act(attributes, *inputs)
 
 
 def softmax_lse(x: ArrayLike, dim: int | None = None) -> Array:
     """copes.softmax_lse."""
-    (x, _), attributes = check(ACT_FORWARD, (x, None), (False, True), ("softmax", dim))
+    (x, _), attributes = check(ACT_FORWARD, (x, None), (False, True, False), ("softmax", dim))
     return operators.softmax_lse(attributes, x)
 
 

@@ -8,6 +8,7 @@
 #include "python/ext/array.h"
 #include "python/ext/attributes.h"
 #include "python/ext/buffer.h"
+#include "python/ext/dtypes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -199,7 +200,7 @@ static PyObject *make_result(const invocation *call, int slot, const DLTensor *d
     PyObject *shape = can_replace && same_shape(description, like) ? Py_NewRef(Py_None) : shape_tuple(description);
     PyObject *type = same_type(description->dtype, like->dtype)
                          ? Py_NewRef(Py_None)
-                         : PyUnicode_FromString(description->dtype.bits == 64 ? "float64" : "float32");
+                         : PyUnicode_FromString(dtype_name(description->dtype));
     PyObject *made = NULL;
     if (shape != NULL && type != NULL)
         made = PyObject_CallFunctionObjArgs(call->framework->empty, call->object[from], shape, type, NULL);

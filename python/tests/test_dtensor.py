@@ -75,6 +75,10 @@ def of_lse(x, theta, lse):
     return copes.lrpe_rotate(x, theta, act="softmax", dim=1, lse=lse, offset=3)
 
 
+def relu_mask(x):
+    return copes.relu_mask(x)[0]
+
+
 def softmax_of_lse(x, lse):
     return copes.act(x, "softmax", 1, lse=lse)
 
@@ -113,6 +117,8 @@ def shares():
 
 
 ACT = [(functools.partial(copes.act, act="silu"), f"{i} {i} {i}") for i in range(4)]
+ACT += [(functools.partial(copes.act, act=act), "3 3 3") for act in ("relu", "sigmoid")]
+ACT += [(relu_mask, f"{i} {i} {i}") for i in range(3)]
 ACT += [(functools.partial(copes.act, act="softmax", dim=2), f"{i} {i} {i}") for i in (0, 1, 3)]
 ACT += [(functools.partial(copes.softmax_lse, dim=2), f"{i} {i} {i}") for i in (0, 1, 3)]
 

@@ -33,6 +33,10 @@ def samples(device):
     yield operators.act.default, (grad.detach().transpose(1, 2).requires_grad_(), "softmax", 1), {}
     yield operators.act.out, (x, "relu", -1), {"out": torch.empty_like(x)}
     yield operators.act_backward.default, (x, x_of(device), None, "sigmoid", -1), {}
+    yield operators.act_backward.default, (None, x_of(device), x.sigmoid(), "sigmoid", -1), {}
+    yield operators.relu_mask.default, (grad,), {}
+    yield operators.relu_mask.default, (grad.detach()[..., :1].transpose(1, 2).requires_grad_(),), {}
+    yield operators.relu_mask_backward.default, (grad, torch.ones(2, 6, 2, 1, dtype=torch.uint8, device=device)), {}
     yield operators.lrpe.default, (grad, theta, None, None, *ROTATE), {}
     yield operators.lrpe.default, (grad, theta, None, None, *COSINE), {}
     yield operators.lrpe_lse.default, (grad, theta, None, None, *SEQUENCE), {}
@@ -53,7 +57,7 @@ def samples(device):
     yield operators.lrpe_backward_theta.default, backward, {}
 
 
-@pytest.mark.parametrize("index", range(19))
+@pytest.mark.parametrize("index", range(23))
 def test_opcheck(device, index):
     copes.act(torch.ones(1), "relu")  # registers the operators
     operator, arguments, keywords = list(samples(device))[index]
@@ -69,8 +73,13 @@ def test_only_what_backward_needs_is_saved(device):
     theta, x = THETA.to(device), x_of(device, requires_grad=True)
     assert kept(copes.act(x, "none")) == set()
     assert kept(copes.act(x, "silu")) == {x.data_ptr()}
-    o = copes.act(x, "softmax")
-    assert kept(o) == {o.data_ptr()}
+    for act in ("sigmoid", "softmax"):
+        o = copes.act(x, act)
+        assert kept(o) == {o.data_ptr()}
+    o = copes.act(x, "relu")
+    (mask,) = o.grad_fn.saved_tensors
+    assert mask.dtype == torch.uint8 and mask.shape == (2, 6, 2, 1)
+    assert kept(torch.ops.copes.act(x, "relu", -1)).isdisjoint({x.data_ptr()})
     assert kept(copes.lrpe_rotate(x, theta)) == {theta.data_ptr()}
     assert kept(copes.lrpe_cosine(x, theta, act="none", grid=(2, 3))) == {theta.data_ptr()}
     assert kept(copes.lrpe_rotate(x, theta, act="silu")) == {x.data_ptr(), theta.data_ptr()}

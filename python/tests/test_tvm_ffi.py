@@ -165,7 +165,7 @@ X, RESULT = np.ones((2, 4), np.float32)
             "act_forward: argument 2 is a tensor; it must be a name, which a value follows",
             ("x", X, RESULT, "o"),
         ),
-        (ValueError, 'act_forward: there is no "y"; names are x, lse_all, o, lse, act, dim, workspace', ("x", X, "y", RESULT)),
+        (ValueError, 'act_forward: there is no "y"; names are x, lse_all, o, lse, mask, act, dim, workspace', ("x", X, "y", RESULT)),
         (
             ValueError,
             'act is "tanh, which is longer than eight"; it must be one of none',
