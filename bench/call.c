@@ -45,6 +45,15 @@ static DLTensor *add_sums(bench_call *call, const bench_case *c, int rank, const
     return &added->view;
 }
 
+/* Bits of any value. */
+static DLTensor *add_mask(bench_call *call, const bench_case *c)
+{
+    const int64_t shape[4] = {c->batch, c->head, c->n, (c->dim + 7) / 8};
+    bench_tensor *added = bench_call_add(call, CHECK_BYTE, 4, shape);
+    added->fill = BENCH_BITS;
+    return &added->view;
+}
+
 static void plan_act(bench_call *call, const bench_case *c)
 {
     const int64_t shape[4] = {c->batch, c->head, c->n, c->dim};
@@ -56,7 +65,9 @@ static void plan_act(bench_call *call, const bench_case *c)
         call->args.act_forward.lse_all = add_sums(call, c, 4, sums);
         return;
     }
-    if (c->act == COPES_ACT_SOFTMAX)
+    if (c->mask)
+        call->args.act_backward.mask = add_mask(call, c);
+    else if (c->act == COPES_ACT_SOFTMAX || c->from_output)
         call->args.act_backward.o = &bench_call_add(call, c->type, 4, shape)->view;
     else if (c->act != COPES_ACT_NONE)
         call->args.act_backward.x = &bench_call_add(call, c->type, 4, shape)->view;
@@ -199,6 +210,8 @@ static void add_outputs(bench_call *call, const bench_case *c)
     call->args.out[0] = bench_call_output(call, c->type);
     if (c->grad_theta)
         call->args.lrpe_backward.grad_theta = bench_call_output(call, wide_of(c));
+    if (c->mask && !c->backward)
+        call->args.act_forward.mask = bench_call_output(call, CHECK_BYTE);
 }
 
 /* Outputs are described by the library. */

@@ -6,7 +6,7 @@
 #include "bench/case.h"
 #include "memory/memory.h"
 
-typedef enum bench_fill { BENCH_RANDOM, BENCH_THETA, BENCH_LSE, BENCH_POSITIONS, BENCH_SLOTS } bench_fill;
+typedef enum bench_fill { BENCH_RANDOM, BENCH_THETA, BENCH_LSE, BENCH_POSITIONS, BENCH_SLOTS, BENCH_BITS } bench_fill;
 
 enum { BENCH_PAGE = 16 }; /* tokens in a block of a paged cache */
 

@@ -57,6 +57,8 @@ bool bench_operator_takes(bench_operator op, const bench_wish *wish, const char 
                  {"positions", wish->positions, ROTATE | COSINE | QK},
                  {"in-place", wish->in_place, ROTATE | QK},
                  {"act", wish->act >= 0, ACT | ROTATE | COSINE | GRIDS},
+                 {"mask", wish->mask, ACT},
+                 {"from-output", wish->from_output, ACT},
                  {"pass", wish->pass != BENCH_PASS_BOTH, ACT | ROTATE | COSINE},
                  {"kv-head", wish->kv_head > 0, QK},
                  {"norm", wish->norm >= 0, QK},
@@ -91,7 +93,8 @@ static void activation_text(const bench_case *c, char *text, size_t size)
     else if (c->act == COPES_ACT_SOFTMAX)
         snprintf(text, size, "-act_softmax-dim_%d%s", softmax_dim(c), passes[c->pass]);
     else
-        snprintf(text, size, "-act_%s", bench_act_name(c->act));
+        snprintf(text, size, "-act_%s%s%s", bench_act_name(c->act), c->mask ? "-mask" : "",
+                 c->from_output ? "-from_output" : "");
 }
 
 static void grid_text(const bench_case *c, char *text, size_t size)

@@ -35,6 +35,8 @@ typedef struct bench_case {
     copes_act act;
     bool over_tokens; /* softmax's axis: the sequence; else the features */
     bench_pass pass;
+    bool mask;        /* relu: the forward writes one, and the backward reads it */
+    bool from_output; /* of the backward of relu and sigmoid: it reads the forward's output */
     int32_t grid_rank;
     int64_t grid[COPES_MAX_GRID];
     bool one_theta;  /* for all heads */
@@ -69,7 +71,7 @@ typedef struct bench_wish {
     int32_t act, norm, cache;
     bench_pass pass;
     check_type type;
-    bool quick, one_theta, positions, in_place, grad_theta, grad_weights;
+    bool quick, mask, from_output, one_theta, positions, in_place, grad_theta, grad_weights;
 } bench_wish;
 
 typedef struct bench_list {

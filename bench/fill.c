@@ -38,7 +38,8 @@ int bench_fill_random(const device_memory *memory, int device, void *to, size_t 
 }
 
 /* RoPE's angles, for every head; a log-sum-exp of the size that random tokens have; positions that follow each other, from
- * another one in each batch entry; and the slots of tokens in a paged cache, each entry's in pages of its own. */
+ * another one in each batch entry; the slots of tokens in a paged cache, each entry's in pages of its own; and bytes of any
+ * bits. */
 static double special_value(const bench_call *call, const bench_tensor *tensor, int64_t i)
 {
     const int64_t width = tensor->shape[1], row = i / width;
@@ -46,6 +47,8 @@ static double special_value(const bench_call *call, const bench_tensor *tensor, 
         return log((double)call->tokens) + 0.5;
     if (tensor->fill == BENCH_POSITIONS)
         return (double)(i % width + 1009 * row);
+    if (tensor->fill == BENCH_BITS)
+        return (double)((uint64_t)i * UINT64_C(0x9e3779b97f4a7c15) >> 56);
     if (tensor->fill == BENCH_SLOTS) {
         const int64_t pages = (width + BENCH_PAGE - 1) / BENCH_PAGE;
         return (double)(row * pages * BENCH_PAGE + i % width);

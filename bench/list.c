@@ -46,7 +46,7 @@ static void add_lengths(bench_list *list, const bench_wish *wish, bench_case c, 
 static void add_modes(bench_list *list, const bench_wish *wish, bench_case c, int64_t first, int64_t last,
                       int64_t quick)
 {
-    if (wish->forward && !wish->grad_theta)
+    if (wish->forward && !wish->grad_theta && !wish->from_output)
         add_lengths(list, wish, c, first, last, quick);
     c.backward = true;
     if (wish->backward)
@@ -57,6 +57,12 @@ static void add_modes(bench_list *list, const bench_wish *wish, bench_case c, in
 static bool has_passes(const bench_case *c)
 {
     return c->act == COPES_ACT_SOFTMAX && (c->op == BENCH_ACT || c->over_tokens);
+}
+
+/* May the backward have something else of the forward? */
+static bool has_kept(const bench_wish *wish, const bench_case *c)
+{
+    return c->act == COPES_ACT_RELU || (c->act == COPES_ACT_SIGMOID && !wish->mask);
 }
 
 /* The activations of the published tables. */
@@ -75,9 +81,11 @@ static void add_activations(bench_list *list, const bench_wish *wish, bench_case
     for (int i = COPES_ACT_NONE; i <= COPES_ACT_SOFTMAX + 1; i++) {
         c.over_tokens = i > COPES_ACT_SOFTMAX;
         c.act = c.over_tokens ? COPES_ACT_SOFTMAX : (copes_act)i;
-        const bool wanted = c.pass != BENCH_PASS_BOTH ? has_passes(&c)
-                            : wish->act >= 0          ? wish->act == (int32_t)c.act
-                                                      : is_default(wish, c.op, c.act, c.over_tokens);
+        const bool asked = wish->act < 0 || wish->act == (int32_t)c.act;
+        const bool wanted = c.pass != BENCH_PASS_BOTH         ? has_passes(&c)
+                            : wish->mask || wish->from_output ? asked && has_kept(wish, &c)
+                            : wish->act >= 0                  ? asked
+                                                              : is_default(wish, c.op, c.act, c.over_tokens);
         if (wanted)
             add_modes(list, wish, c, first, last, quick);
     }
@@ -144,6 +152,8 @@ void bench_list_make(bench_list *list, const bench_wish *wish)
                         .prefix = wish->prefix > 0 ? wish->prefix : 0,
                         .grid_rank = wish->grid_rank,
                         .pass = wish->pass,
+                        .mask = wish->mask,
+                        .from_output = wish->from_output,
                         .one_theta = wish->one_theta,
                         .positions = wish->positions,
                         .in_place = wish->in_place,

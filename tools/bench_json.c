@@ -62,6 +62,8 @@ static cJSON *add_shape(cJSON *entry, const bench_case *c)
         cJSON_AddStringToObject(entry, "axis", c->over_tokens ? "sequence" : "features");
     if (c->pass != BENCH_PASS_BOTH)
         cJSON_AddStringToObject(entry, "pass", c->pass == BENCH_PASS_FIRST ? "first" : "second");
+    if (c->mask || c->from_output)
+        cJSON_AddStringToObject(entry, "kept", c->mask ? "mask" : "output");
     cJSON_AddStringToObject(entry, "dtype", check_type_of(c->type)->name);
     cJSON_AddNumberToObject(entry, "batch", (double)c->batch);
     cJSON_AddNumberToObject(entry, "head", (double)c->head);

@@ -14,6 +14,8 @@ const char bench_request_help[] =
     "  --batch B --head H --dim D       default 12, 12, 128; tpa_decode 8 and 32, 32, 128\n"
     "  --dtype f64|f32|f16|bf16         default bf16\n"
     "  --act none|relu|sigmoid|silu|softmax   only this one; softmax over the features and over the tokens\n"
+    "  --mask                           of act relu: the forward writes a mask of bits, which the backward reads in place of x\n"
+    "  --from-output                    of act's backward, relu and sigmoid: it reads the forward's output in place of x\n"
     "  --pass first|second              of softmax whose axis lies in shares: the sums of one, or the result from those of all\n"
     "  --ranks RQ,RK,RV                 of tpa_decode's queries, keys and values; default 16,1,1\n"
     "  --grid N[,N...]                  a position grid, in place of --n\n"
@@ -139,6 +141,8 @@ static bool read_flag(arguments *walk, bench_request *r)
     if (strcmp(walk->flag, "json") == 0)
         return (r->json = arguments_value(walk)) != NULL;
     bool *const yes = strcmp(walk->flag, "quick") == 0          ? &wish->quick
+                      : strcmp(walk->flag, "mask") == 0         ? &wish->mask
+                      : strcmp(walk->flag, "from-output") == 0  ? &wish->from_output
                       : strcmp(walk->flag, "one-theta") == 0    ? &wish->one_theta
                       : strcmp(walk->flag, "positions") == 0    ? &wish->positions
                       : strcmp(walk->flag, "in-place") == 0     ? &wish->in_place
@@ -170,6 +174,13 @@ static bool check_pairs(const bench_wish *wish)
         {wish->in_place && wish->act > 0, "--in-place takes no activation, which would change what is timed again"},
         {wish->pass != BENCH_PASS_BOTH && wish->act >= 0 && wish->act != COPES_ACT_SOFTMAX,
          "--pass is of softmax, and --act is another"},
+        {wish->mask && wish->act >= 0 && wish->act != COPES_ACT_RELU, "--mask is of relu, and --act is another"},
+        {wish->from_output && wish->act >= 0 && wish->act != COPES_ACT_RELU && wish->act != COPES_ACT_SIGMOID,
+         "--from-output is of relu and sigmoid, and --act is another"},
+        {wish->from_output && !wish->backward, "--from-output is of the backward, and --mode is forward"},
+        {wish->mask && wish->from_output, "--mask and --from-output exclude each other"},
+        {(wish->mask || wish->from_output) && wish->pass != BENCH_PASS_BOTH,
+         "--pass is of softmax, and --mask and --from-output are of others"},
         {wish->pass != BENCH_PASS_BOTH && wish->in_place, "--pass and --in-place exclude each other"},
         {wish->pass == BENCH_PASS_FIRST && wish->grad_theta, "--pass first and --grad-theta exclude each other"},
         {wish->grad_theta && !wish->backward, "--grad-theta is of the backward, and --mode is forward"},
