@@ -46,10 +46,9 @@ def act(x, act, dim, out):
         _refuse_other_arrays((), (), out)
         OPERATORS.act.out(x, act, dim, out=out)
         return out
-    plain = is_plain(x)
     if act == "relu" and dim == -1 and keeps_mask(x):
         return relu_mask(x)[0]
-    if not plain:
+    if not is_plain(x):
         return OPERATORS.act.default(x, act, dim)
     if x.requires_grad and torch.is_grad_enabled():
         return operators.act_with_grad(operators.compute_act, x, act, dim)

@@ -51,8 +51,10 @@ def act_backward(x, grad_o, o, act, dim):
 
 
 def _kept(act, x, o):
-    """What the backward has, of the input and the output: the output where that is enough, as others may keep it anyway."""
-    return (x if act == "silu" else None), (None if act in ("none", "silu") else o)
+    """What the backward has, of the input and the output: the output where there is one and it is enough, as others may keep
+    it anyway."""
+    of_output = o is not None and act not in ("none", "silu")
+    return (None if of_output or act == "none" else x), (o if of_output else None)
 
 
 def _setup_act(ctx, inputs, output):

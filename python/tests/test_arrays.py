@@ -197,7 +197,7 @@ def test_wrong_arguments_of_run():
             with pytest.raises(TypeError, match="is a "):
                 _copes.run(index, *([wrong] * most))
     with pytest.raises(TypeError, match="the number of arguments"):
-        _copes.run(0, x, None, None, None, "silu", -1, -1)
+        _copes.run(0, x, None, None, None, None, "silu", -1, -1)
 
 
 def test_torch_memory_is_used_in_place(device):

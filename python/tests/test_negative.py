@@ -98,6 +98,6 @@ def test_the_extension_itself(device):
     x, out = x_of(device), negative(x_of(device))
     before = out.clone()
     with pytest.raises(ValueError, match="out is a negative view"):
-        copes._copes.run(0, x, None, out, None, "silu", -1)
+        copes._copes.run(0, x, None, out, None, None, "silu", -1)
     assert torch.equal(out, before)
-    assert torch.equal(copes._copes.run(0, negative(x), None, None, None, "silu", -1), copes.act(x, "silu"))
+    assert torch.equal(copes._copes.run(0, negative(x), None, None, None, None, "silu", -1), copes.act(x, "silu"))
