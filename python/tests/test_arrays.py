@@ -168,7 +168,7 @@ def test_buffers_are_the_librarys_own():
 
     buffer = copes.act(Keeper(np.ones(5, np.float32)), "none")
     assert type(buffer) is _copes.Buffer and np.from_dlpack(buffer).sum() == 5
-    for arguments in ((buffer, None, None, None), (buffer, None, buffer, None), (np.ones(5, np.float32), None, buffer, None)):
+    for arguments in ((buffer, *(None,) * 4), (buffer, None, buffer, None, None), (np.ones(5, np.float32), None, buffer, None, None)):
         with pytest.raises(TypeError, match="is a <class 'copes._copes.Buffer'>; it must be a NumPy array"):
             _copes.run(0, *arguments, "silu", -1)
     for wrong in ({"copy": True}, {"dl_device": (2, 0)}, {"dl_device": "cpu"}):

@@ -44,7 +44,7 @@ def test_arguments_are_those_of_copes(name):
 @pytest.mark.parametrize("act", reference.ACTS)
 def test_act(act, dtype):
     x = make(3, 5, 7, dtype=dtype)
-    sums = {0: KEPT.get(dtype, 8) if act == "softmax" else 8}
+    sums = {0: KEPT.get(dtype, 8) if act in ("sigmoid", "softmax") else 8}
     for dim in (-1, 1):
         check(lambda x: cj.act(x, act, dim), lambda x: reference.act(x, act, dim), [x], [0], sums)
 
@@ -304,10 +304,10 @@ def test_wrong_arguments_of_infer():
     with pytest.raises(TypeError, match="act_forward: the number of arguments is not the table's"):
         _jax_call.infer(0, 1, 0, described, None, True)
     with pytest.raises(TypeError, match="x is 3; it must be a pair of a shape and a dtype's name, or None"):
-        _jax_call.infer(0, 1, 0, 3, None, True, False, "silu", None)
+        _jax_call.infer(0, 1, 0, 3, None, True, False, False, "silu", None)
     for wrong in (("float32", "float32"), ((2.5,), "float32"), ((2,),)):
         with pytest.raises(TypeError):
-            _jax_call.infer(0, 1, 0, wrong, None, True, False, "silu", None)
+            _jax_call.infer(0, 1, 0, wrong, None, True, False, False, "silu", None)
 
 
 def test_a_build_without_the_header(monkeypatch):
