@@ -116,6 +116,19 @@ class Bench(CommandTest):
                 moved = c["gb_per_s"] * c["ms"] * 1e6 / 2**20  # mib has the workspace, too
                 self.assertLess(abs(moved - moved_mib(c)), 0.02 * moved, c["name"])
 
+    def test_what_the_backward_of_act_has(self):
+        """A mask of a bit an element in both directions, or the output, in place of the input."""
+        elements = 2 * 64 * 64
+        for flag, kept, wanted, saved in (
+            ("--mask", "mask", [("relu", "forward"), ("relu", "backward")], elements / 8),
+            ("--from-output", "output", [("relu", "backward"), ("sigmoid", "backward")], 2 * elements),
+        ):
+            _, cases = self.bench("act", flag, "--n", "64", "--batch", "1", "--head", "2", "--dim", "64")
+            self.assertEqual([(c["act"], c["mode"]) for c in cases], wanted)
+            for c in cases:
+                self.assertEqual((c["kept"], c["mib"]), (kept, (4 * elements + saved) / 2**20))
+                self.assertIn(f"-act_{c['act']}{flag[1:].replace('from-output', 'from_output')}-bf16", c["name"])
+
     def test_qk_norm_rope(self):
         """Each flag, and the bytes that go with it."""
         shape = ("qk_norm_rope", "--n", "5", "--batch", "3", "--head", "4", "--kv-head", "2", "--dim", "8")
@@ -228,6 +241,12 @@ class Bench(CommandTest):
         usage("md_lrpe_cosine takes no --pass", "md_lrpe_cosine", "--pass", "first")
         usage(r'--pass is "both"; it must be one of first\|second', "act", "--pass", "both")
         usage("--pass is of softmax, and --act is another", "act", "--pass", "first", "--act", "silu")
+        usage("lrpe_rotate takes no --mask", "lrpe_rotate", "--mask")
+        usage("--mask is of relu, and --act is another", "act", "--mask", "--act", "sigmoid")
+        usage("--from-output is of relu and sigmoid, and --act is another", "act", "--from-output", "--act", "silu")
+        usage("--from-output is of the backward, and --mode is forward", "act", "--from-output", "--mode", "forward")
+        usage("--mask and --from-output exclude each other", "act", "--mask", "--from-output")
+        usage("--pass is of softmax, and --mask and --from-output are of others", "act", "--mask", "--pass", "first")
         usage("--pass and --in-place exclude each other", "lrpe_rotate", "--pass", "first", "--in-place")
         usage("--pass first and --grad-theta exclude each other", "lrpe_rotate", "--pass", "first", "--grad-theta")
         usage("tpa_decode takes no --shares", "tpa_decode", "--shares", "4")

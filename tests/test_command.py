@@ -220,6 +220,20 @@ class Lrpe(CommandTest):
         write(self.input, o=o, grad_o=grad_o, delta_all=delta)
         self.expect(self.run_ok("act", "--backward", *flags)["grad_x"], whole)
 
+    def test_mask_is_written_and_read(self):
+        x, grad_o = self.tensor(2, 3, 9), self.tensor(2, 3, 9)
+        write(self.input, x=x)
+        got = self.run_ok("act", "--act", "relu", "--mask")
+        self.expect(got["o"], reference.act(x, "relu"))
+        mask = got["mask"]
+        self.assertEqual((mask.shape, mask.dtype), ((2, 3, 2), "U8"))
+        bits = [mask.at(i, j, k // 8) >> k % 8 & 1 for i, j, k in x.indices()]
+        self.assertEqual(bits, [int(v > 0) for v in x.values])
+        wanted = x.like([g * b for g, b in zip(grad_o.values, bits)])
+        for kept in ({"mask": mask}, {"o": got["o"]}, {"x": x}):
+            write(self.input, grad_o=grad_o, **kept)
+            self.expect(self.run_ok("act", "--backward", "--act", "relu")["grad_x"], wanted)
+
     def test_lse_is_written_and_read(self):
         x, theta, grad_o = self.tensor(*self.SHAPE), self.theta("rotate", {}), self.tensor(*self.SHAPE)
         flags = ("--act", "softmax", "--dim", 1)

@@ -157,7 +157,7 @@ class Lists(CommandTest):
         tpa = {"in", "out", "scale", "scale-q", "scale-k", "scale-v", "causal", "kv-first", "kv-stride", "kv-total", "lse",
                "device"}
         merge = {"in", "out", "base", "lse", "grad-lse-shares", "backward", "device"}
-        for op, flags in (("act", common | shares), ("lrpe_rotate", lrpe), ("lrpe_cosine", lrpe), ("tpa_decode", tpa),
+        for op, flags in (("act", common | shares | {"mask"}), ("lrpe_rotate", lrpe), ("lrpe_cosine", lrpe), ("tpa_decode", tpa),
                           ("qk_norm_rope", qk), ("attention_merge", merge)):
             done = copes("run", op, "--help")
             self.assertEqual((done.returncode, done.stderr), (0, ""))

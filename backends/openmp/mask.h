@@ -34,7 +34,7 @@ static ALWAYS_INLINE vwords load_words(const storage *x)
 /* Lane i has bit i, of vectors that have no more lanes than a lane has bits. */
 static ALWAYS_INLINE vwords bit_of_lane(void)
 {
-    vwords bits;
+    vwords bits = {0};
     for (int i = 0; i < WORDS; i++)
         bits[i] = (word)(UINT64_C(1) << (i % 64));
     return bits;

@@ -198,9 +198,8 @@ static PyObject *make_result(const invocation *call, int slot, const DLTensor *d
     const int from = can_replace ? replaced : call->like;
     const DLTensor *like = &call->in[from].tensor;
     PyObject *shape = can_replace && same_shape(description, like) ? Py_NewRef(Py_None) : shape_tuple(description);
-    PyObject *type = same_type(description->dtype, like->dtype)
-                         ? Py_NewRef(Py_None)
-                         : PyUnicode_FromString(dtype_name(description->dtype));
+    PyObject *type = same_type(description->dtype, like->dtype) ? Py_NewRef(Py_None)
+                                                                : PyUnicode_FromString(dtype_name(description->dtype));
     PyObject *made = NULL;
     if (shape != NULL && type != NULL)
         made = PyObject_CallFunctionObjArgs(call->framework->empty, call->object[from], shape, type, NULL);
