@@ -40,9 +40,10 @@ const char *dtype_name(DLDataType dtype)
 
 void refuse_dtype(const char *slot, PyObject *name)
 {
-    PyErr_Format(PyExc_TypeError,
-                 "%s has dtype %S; it must be float32, float16, bfloat16 or float64 (kv_len: int32; positions "
-                 "and offsets: int32, int64 or float32; slots: int64; caches also float8_e4m3fn or uint8; masks: uint8), in "
-                 "native byte order",
-                 slot, name);
+    PyErr_Format(
+        PyExc_TypeError,
+        "%s has dtype %S; it must be float32, float16, bfloat16 or float64 (kv_len: int32; positions "
+        "and offsets: int32, int64 or float32; slots: int64; caches also float8_e4m3fn or uint8; masks: uint8), in "
+        "native byte order",
+        slot, name);
 }
