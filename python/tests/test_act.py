@@ -103,7 +103,7 @@ def test_relu_mask(device, dtype, length):
     torch.testing.assert_close(o, x.relu(), rtol=0, atol=0, equal_nan=True)
     assert mask.shape == (3, 5, -(-length // 8)) and torch.equal(bits(mask, length), x > 0)
     grad_o = torch.randn_like(x)
-    for kept in (dict(x=x), dict(o=o), dict(mask=mask)):
+    for kept in ({"x": x}, {"o": o}, {"mask": mask}):
         assert torch.equal(copes.act_backward(grad_o, "relu", **kept), grad_o * (x > 0))
     o, mask = copes.relu_mask(x.transpose(0, 2))
     assert torch.equal(bits(mask, 3), x.transpose(0, 2) > 0)
@@ -157,7 +157,7 @@ def test_backward_of_arrays():
         wide = torch.tensor(x, dtype=torch.float64, requires_grad=True)
         reference.act(wide, act, -1).backward(torch.tensor(grad_o).double())
         o = np.asarray(copes.act(x, act))
-        for kept in [dict(x=x)] * (act != "softmax") + [dict(o=o)] * (act != "silu"):
+        for kept in [{"x": x}] * (act != "softmax") + [{"o": o}] * (act != "silu"):
             made = np.asarray(copes.act_backward(grad_o, act, **kept))
             np.testing.assert_allclose(made, wide.grad.numpy(), rtol=2e-5, atol=1e-6)
 
