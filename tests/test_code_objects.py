@@ -23,7 +23,7 @@ NO_MORE_THAN_0 = ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed
 VECTORS = {
     r"act_line<": True,
     r"act_mask_line<": True,
-    r"act_mask_strided<.*, [48], ": True,
+    r"act_mask_strided<.*, [48]>": True,
     r"act_strided<.*, [48], ": True,
     r"softmax_lanes<": True,
     r"softmax_shares<.*, 1>": False,  # the first pass alone, which writes a number a row

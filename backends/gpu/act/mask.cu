@@ -54,14 +54,14 @@ struct mask_bytes {
     int64_t src_step, dst_step;
 };
 
-/* Any strides; with V above 1, of elements that lie in whole vectors. */
-template <typename T, int V, typename Index>
+/* Any strides; with V above 1, of elements that lie in whole vectors. Indices have 64 bits: what they cost is little beside 8 elements. */
+template <typename T, int V>
 __global__ void act_mask_strided(bool backward, const T *src, uint8_t *mask, T *dst, GPU_PARAMETER mask_bytes all)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t unit = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; unit < all.units.count; unit += step) {
-        const act_offsets at = find_offsets(all.units, (Index)unit);
-        const int64_t before = (int64_t)((Index)unit / (Index)all.below % (Index)all.bytes) * BITS;
+        const act_offsets at = find_offsets(all.units, (uint64_t)unit);
+        const int64_t before = unit / all.below % all.bytes * BITS;
         const int count = V > 1 ? BITS : (int)min(all.elements - before, (int64_t)BITS);
         const uint32_t given = backward ? mask[at.sums] : 0;
         uint32_t bits = 0;
@@ -77,13 +77,12 @@ __global__ void act_mask_strided(bool backward, const T *src, uint8_t *mask, T *
 }
 
 inline constexpr variant_word line_name = "act_mask_line", strided_name = "act_mask_strided";
-inline constexpr variant_word unit_names[] = {"scalar", "vector"}, index_names[] = {"uint32", "uint64"};
+inline constexpr variant_word unit_names[] = {"scalar", "vector"};
 
 template <typename T, bool BACKWARD>
 inline constexpr const char *name_of_line = variant_name<line_name, type_name<T>, direction_names[BACKWARD]>::text;
-template <typename T, int V, typename Index>
-inline constexpr const char *name_of_strided =
-    variant_name<strided_name, type_name<T>, unit_names[V > 1], index_names[sizeof(Index) / 8]>::text;
+template <typename T, int V>
+inline constexpr const char *name_of_strided = variant_name<strided_name, type_name<T>, unit_names[V > 1]>::text;
 
 template <typename T, bool BACKWARD>
 copes_status run_line(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
@@ -119,11 +118,11 @@ template <typename T> bool plan_line(const gpu_device &device, const copes_act_p
                             : take(plan, name_of_line<T, false>, run_line<T, false>);
 }
 
-template <typename T, int V, typename Index>
+template <typename T, int V>
 copes_status run_strided(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const copes_act_problem &p = problem.act;
-    return launch(queue, act_mask_strided<T, V, Index>, grid_of(plan), block_of(plan), 0, p.backward != 0,
+    return launch(queue, act_mask_strided<T, V>, grid_of(plan), block_of(plan), 0, p.backward != 0,
                   static_cast<const T *>(p.src.data), static_cast<uint8_t *>(p.mask.data), static_cast<T *>(p.dst.data),
                   tiling_of<mask_bytes>(plan));
 }
@@ -146,10 +145,7 @@ template <typename T, int V> void take_strided(const copes_act_problem &problem,
     }
     set_launch(plan, blocks_of((all.units.count + THREADS - 1) / THREADS, THREADS), THREADS, 0);
     set_tiling(plan, all);
-    if (all.units.count <= INT32_MAX)
-        take(plan, name_of_strided<T, V, uint32_t>, run_strided<T, V, uint32_t>);
-    else
-        take(plan, name_of_strided<T, V, uint64_t>, run_strided<T, V, uint64_t>);
+    take(plan, name_of_strided<T, V>, run_strided<T, V>);
 }
 
 } // namespace mask
@@ -170,10 +166,8 @@ template <typename T> void list_mask(variant_list *list)
 {
     list->add(mask::name_of_line<T, false>);
     list->add(mask::name_of_line<T, true>);
-    list->add(mask::name_of_strided<T, 1, uint32_t>);
-    list->add(mask::name_of_strided<T, 1, uint64_t>);
-    list->add(mask::name_of_strided<T, vector_length<T>, uint32_t>);
-    list->add(mask::name_of_strided<T, vector_length<T>, uint64_t>);
+    list->add(mask::name_of_strided<T, 1>);
+    list->add(mask::name_of_strided<T, vector_length<T>>);
 }
 
 #define INSTANTIATE(T)                                                                                                 \
