@@ -13,31 +13,31 @@ enum {
 };
 #define ACT offsetof(copes_op, act.act)
 
-static const DLDataType single = {kDLFloat, 32, 1}, byte = {kDLUInt, 8, 1};
+static const DLDataType byte = {kDLUInt, 8, 1};
 static const int64_t shape[3] = {2, 3, 9}, bytes[3] = {2, 3, 2};
 
 static void masked_forward(call_case *call)
 {
     call->op = (copes_op){.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_RELU}};
-    call_add(call, X, single, 3, shape);
-    call_add(call, OUT, single, 3, shape);
+    call_add(call, X, float32, 3, shape);
+    call_add(call, OUT, float32, 3, shape);
     call_add(call, OUT_MASK, byte, 3, bytes);
 }
 
 static void masked_backward(call_case *call)
 {
     call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_RELU}};
-    call_add(call, GRAD, single, 3, shape);
+    call_add(call, GRAD, float32, 3, shape);
     call_add(call, MASK, byte, 3, bytes);
-    call_add(call, OUT, single, 3, shape);
+    call_add(call, OUT, float32, 3, shape);
 }
 
 static void of_output(call_case *call)
 {
     call->op = (copes_op){.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_SIGMOID}};
-    call_add(call, GRAD, single, 3, shape);
-    call_add(call, SAVED, single, 3, shape);
-    call_add(call, OUT, single, 3, shape);
+    call_add(call, GRAD, float32, 3, shape);
+    call_add(call, SAVED, float32, 3, shape);
+    call_add(call, OUT, float32, 3, shape);
 }
 
 static const refusal forward_rows[] = {
@@ -155,8 +155,8 @@ START_TEST(mask_comes_first)
     static call_case call;
     memset(&call, 0, sizeof call);
     masked_backward(&call);
-    call_add(&call, X, single, 1, shape);
-    call_add(&call, SAVED, single, 1, shape);
+    call_add(&call, X, float32, 1, shape);
+    call_add(&call, SAVED, float32, 1, shape);
     memset(call.memory[MASK], 0x55, 12);
     ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
     const float *grad = (const float *)(const void *)call.memory[GRAD],
