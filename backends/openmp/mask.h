@@ -24,7 +24,13 @@ typedef word vwords __attribute__((vector_size(VECTOR_BYTES)));
 /* Elements of a vector, and those of a step of a walk: whole bytes of the mask, and whole pairs. */
 enum { WORDS = VECTOR_BYTES / (int)sizeof(word), STEP = PAIR < 8 ? 8 : PAIR };
 
-static ALWAYS_INLINE vwords load_words(const storage *x)
+/* Elements need not be aligned: of a pointer to them memcpy would take it that they are. */
+static ALWAYS_INLINE void copy_elements(void *to, const void *from, int64_t count)
+{
+    memcpy(to, from, (size_t)count * sizeof(storage));
+}
+
+static ALWAYS_INLINE vwords load_words(const void *x)
 {
     vwords v;
     memcpy(&v, x, sizeof v);

@@ -124,7 +124,7 @@ void TEMPLATE(relu_with_mask)(const storage *x, storage *o, uint8_t *mask, int64
     }
     if (i < count) {
         storage part[STEP] = {0};
-        memcpy(part, x + i, (size_t)(count - i) * sizeof *part);
+        copy_elements(part, x + i, count - i);
         write_mask(mask + i / 8, bits_of_step(part), count - i);
         forward_row(COPES_ACT_RELU, x + i, false, o + i, count - i, stream, NEXT);
     }
@@ -139,8 +139,8 @@ void TEMPLATE(backward_of_mask)(const storage *g, const uint8_t *mask, storage *
     }
     if (i < count) {
         storage part[STEP] = {0};
-        memcpy(part, g + i, (size_t)(count - i) * sizeof *part);
+        copy_elements(part, g + i, count - i);
         keep_step(read_mask(mask + i / 8, count - i), part, part, false);
-        memcpy(o + i, part, (size_t)(count - i) * sizeof *part);
+        copy_elements(o + i, part, count - i);
     }
 }

@@ -113,7 +113,7 @@ void check_encode(check_type type, double value, void *bytes)
     float single = (float)value;
     int32_t integer = type == CHECK_I32 ? (int32_t)value : 0;
     int64_t wide = type != CHECK_I64 ? 0 : value >= 0x1p63 ? INT64_MAX : (int64_t)value;
-    uint8_t quarter = is_float8(type) ? encode8(value) : type == CHECK_BYTE ? (uint8_t)value : 0;
+    uint8_t quarter = is_float8(type) ? encode8(value) : type == CHECK_BYTE ? (uint8_t)(int)value : 0;
     uint16_t half = type == CHECK_F16 || type == CHECK_BF16 ? encode16(type, value) : 0;
     const void *from = type == CHECK_F64       ? (const void *)&value
                        : type == CHECK_F32     ? (const void *)&single
