@@ -88,7 +88,10 @@ static void run_line(const copes_act_problem *problem, const place *at, int64_t 
 static void move_mask(bool writes, uint8_t *mask, int64_t stride, uint8_t *line, int64_t elements)
 {
     for (int64_t i = 0; 8 * i < elements; i++)
-        memcpy(writes ? mask + i * stride : line + i, writes ? line + i : mask + i * stride, 1);
+        if (writes)
+            mask[i * stride] = line[i];
+        else
+            line[i] = mask[i * stride];
 }
 
 /* A line along `axis` whose elements are not neighbours, in parts that fit the cache. */

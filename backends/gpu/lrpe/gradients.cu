@@ -179,7 +179,7 @@ __global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, MIXED ? 1 : 2)
 {
     constexpr int V = vector_length<T>;
     constexpr bool exactly = sizeof(T) == 4;
-    begin_launch_after(); /* so that it waits for its turn on the device, and for nothing else */
+    begin_launch_after(); /* lrpe_theta_sums is launched meanwhile, and waits for this kernel's end */
     const gradient_arguments &all = first_argument(argument);
     const anywhere_plan &plan = all.batch.source;
     const block_rotations<V> made(read_again(plan), dynamic_shared());
