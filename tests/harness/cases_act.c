@@ -169,6 +169,7 @@ static void add_shared_by_many(case_list *list, copes_kind kind, check_type type
     c = form_case(&longer, kind, COPES_ACT_SOFTMAX, -2, type);
     c.large = true;
     add(list, c);
+    add_passes(list, c);
 }
 
 static void add_all(case_list *list, copes_kind kind, copes_act act, check_type type)

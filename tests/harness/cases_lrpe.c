@@ -129,6 +129,7 @@ static void add_table(case_list *list, copes_lrpe_variant variant)
         c.type = CHECK_F32;
         c.op.kind = (copes_kind)kind;
         add(list, s, c, COPES_ACT_SOFTMAX, -3);
+        add_passes(list, s, c);
     }
 }
 

@@ -3,7 +3,7 @@
  *   passes                first reads for the sums       the blocks merge theirs         then reads again, and writes
  *   COPES_BOTH_PASSES     yes                            as a cluster                    yes
  *   COPES_FIRST_PASS      yes                            as a cluster, for the caller    no
- *   likewise with parts   yes                            no, they leave parts            no
+ *   likewise with parts   yes                            no, they leave parts            no; for the caller merge_parts merges them
  *   COPES_SECOND_PASS     no, the caller gives sums                                      yes
  *   likewise with parts   no, each block merges the parts                                yes
  * So no token is written before its column has been read. Parts are in the workspace, a column for each block of the first
@@ -327,7 +327,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
 
     column columns[COLUMNS];
     finished_column finished[COLUMNS];
-    const bool apart = P != COPES_BOTH_PASSES && parts == nullptr;
+    const bool apart = P != COPES_BOTH_PASSES && problem.passes != COPES_BOTH_PASSES;
     if (P == COPES_SECOND_PASS && apart) {
         take_sums(s, finished);
     } else {
@@ -336,7 +336,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
         else
             read_columns<KEPT>(apart, s, columns);
         merge_rows<T, V>(memory, place, columns);
-        if (P == COPES_FIRST_PASS && !apart) {
+        if (P == COPES_FIRST_PASS && parts != nullptr) {
             __syncthreads();
             read_merged(memory, place, columns);
             return leave_parts(parts, s, columns);

@@ -24,7 +24,7 @@ template <typename T>
 copes_status plan_columns(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan);
 template <typename T> void list_columns(variant_list *list);
 
-/* passes.cu: one pass for the caller, without a workspace. */
+/* passes.cu: one pass for the caller; the first one of a long sequence has a workspace of parts_bytes. */
 template <typename T>
 copes_status plan_pass(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan);
 

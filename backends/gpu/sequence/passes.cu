@@ -1,6 +1,7 @@
 /* The passes of softmax over the sequence, a launch each: of a sequence in shares one of them, for the caller; of a long
  * sequence both. The first of both leaves a part of each column for each block, and the second merges the parts, so that any
- * number of blocks share a slab. The device is then full however few slabs there are; memory bounds both. */
+ * number of blocks share a slab. The device is then full however few slabs there are; memory bounds both. The first pass alone of
+ * a long sequence leaves parts likewise, which a small kernel merges for the caller. */
 #include "backends/gpu/sequence/columns_plan.h"
 
 namespace COPES_GPU::sequence
@@ -8,6 +9,7 @@ namespace COPES_GPU::sequence
 
 inline constexpr variant_word passes_name = "sequence_passes";
 inline constexpr columns_method first = {columns_name, COPES_FIRST_PASS}, second = {columns_name, COPES_SECOND_PASS},
+                                first_in_parts = {passes_name, COPES_FIRST_PASS},
                                 both = {passes_name, COPES_BOTH_PASSES};
 
 enum { PARTS_ON_EACH = 2, BLOCKS_ON_EACH = 8, FEW_ON_EACH = 4, SLAB_COLUMNS = 128 };
@@ -61,26 +63,78 @@ static copes_lrpe_problem of_first_pass(const copes_lrpe_problem &problem)
     return problem.backward ? problem : without_encoding(problem);
 }
 
-template <typename T>
-copes_status plan_pass(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
-{
-    columns_choice chosen = {};
-    if (problem.passes == COPES_SECOND_PASS) {
-        COPES_TRY((choose_columns<second, T>(device, problem, given, blocks_of_second(device, problem), &chosen)));
-        take_columns(problem, chosen, plan);
-    } else {
-        const copes_lrpe_problem read = of_first_pass(problem);
-        COPES_TRY((choose_columns<first, T>(device, read, given, 0, &chosen)));
-        take_columns(read, chosen, plan);
-    }
-    return COPES_OK;
-}
-
 /* Both launches' arguments. */
 struct passes_arguments {
     copes_lrpe_problem problem;
     columns_choice first, second;
 };
+
+enum { MERGED_COLUMNS = 32 }; /* of a block */
+
+/* Merges the parts of a head's columns, in a fixed order, and gives the caller what it asks for: lse or, backward, delta. */
+__global__ void LAUNCH_BOUNDS(THREADS, 1)
+    merge_parts(GPU_PARAMETER copes_lrpe_problem argument, const column *parts, uint32_t blocks, int64_t pieces)
+{
+    constexpr int GROUPS = THREADS / MERGED_COLUMNS;
+    __shared__ column memory[GROUPS][MERGED_COLUMNS];
+    const copes_lrpe_problem &problem = first_argument(argument);
+    const int lane = (int)threadIdx.x % MERGED_COLUMNS, group = (int)threadIdx.x / MERGED_COLUMNS;
+    const int64_t head = blockIdx.x / pieces, at = blockIdx.x % pieces * MERGED_COLUMNS + lane;
+    const bool exists = at < problem.d;
+    column all = {-INFINITY, 0, 0};
+    for (uint32_t rank = (uint32_t)group; rank < blocks && exists; rank += GROUPS)
+        all = merge(all, parts[(head * blocks + rank) * problem.d + at]);
+    memory[group][lane] = all;
+    __syncthreads();
+    if (group > 0 || !exists)
+        return;
+    for (int i = 1; i < GROUPS; i++)
+        all = merge(all, memory[i][lane]);
+    const copes_view &view = problem.backward ? problem.delta : problem.lse;
+    write_scalar(static_cast<f32 *>(view.data) + head / problem.h * view.stride[0] + head % problem.h * view.stride[1] +
+                     at * view.stride[2],
+                 problem.backward ? all.dot : all.most + logf(all.sum));
+}
+
+static copes_status run_first(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *workspace)
+{
+    const passes_arguments &all = tiling_of<passes_arguments>(plan);
+    const copes_lrpe_problem &problem = all.problem;
+    column *const parts = static_cast<column *>(workspace);
+    COPES_TRY(all.first.launch(queue, problem, all.first.cut, parts));
+    const int64_t pieces = (problem.d + MERGED_COLUMNS - 1) / MERGED_COLUMNS;
+    return launch(queue, merge_parts, (unsigned)(problem.b * problem.h * pieces), THREADS, 0, problem,
+                  static_cast<const column *>(parts), all.first.cut.blocks, pieces);
+}
+
+template <typename T>
+static copes_status plan_first(const gpu_device &device, const copes_lrpe_problem &problem, bool given,
+                               copes_plan *plan)
+{
+    passes_arguments all = {problem, {}, {}};
+    if (!takes_passes(device, problem, given, plan)) {
+        COPES_TRY((choose_columns<first, T>(device, problem, given, 0, &all.first)));
+        take_columns(problem, all.first, plan);
+        return COPES_OK;
+    }
+    COPES_TRY((choose_columns<first_in_parts, T>(device, problem, given, parts_of(device, problem), &all.first)));
+    plan->workspace = parts_bytes(device, problem);
+    set_launch(plan, all.first.cut.grid, THREADS, 0);
+    set_tiling(plan, all);
+    take(plan, all.first.variant, run_first);
+    return COPES_OK;
+}
+
+template <typename T>
+copes_status plan_pass(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
+{
+    if (problem.passes == COPES_FIRST_PASS)
+        return plan_first<T>(device, of_first_pass(problem), given, plan);
+    columns_choice chosen = {};
+    COPES_TRY((choose_columns<second, T>(device, problem, given, blocks_of_second(device, problem), &chosen)));
+    take_columns(problem, chosen, plan);
+    return COPES_OK;
+}
 
 static copes_status run_passes(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *workspace)
 {
@@ -129,6 +183,7 @@ template <typename T> void list_passes(variant_list *list)
 {
     list_method<first, T>(list);
     list_method<second, T>(list);
+    list_method<first_in_parts, T>(list);
     list_method<both, T, COPES_SECOND_PASS>(list);
 }
 
