@@ -86,10 +86,14 @@ START_TEST(rounding_is_to_nearest_even)
 }
 END_TEST
 
+static check_bound plain_bound(oracle_rule rule, double term_ulps, double relative)
+{
+    return (check_bound){.rule = rule, .term_ulps = term_ulps, .relative = relative};
+}
+
 static bool refused(oracle_rule rule, check_type type, double value, double term, double turn, double got)
 {
-    return check_compare((check_bound){rule, 4, type == CHECK_F64 ? 1e-14 : 1e-6, 0}, type, value, term, turn, got)
-        .beyond;
+    return check_compare(plain_bound(rule, 4, type == CHECK_F64 ? 1e-14 : 1e-6), type, value, term, turn, got).beyond;
 }
 
 /* 16-bit gradients of sigmoid and silu have the wider bounds, and on the CPU their values. */
@@ -117,6 +121,25 @@ START_TEST(bounds_know_the_device)
 }
 END_TEST
 
+/* 16-bit rotations on the CPU may be products where positions are on a line. */
+START_TEST(bounds_know_products_of_rotations)
+{
+    const DLDevice cpu = {kDLCPU, 0}, gpu = {kDLCUDA, 0};
+    const copes_op line = {.kind = COPES_LRPE_FORWARD}, grid = {.kind = COPES_LRPE_FORWARD, .lrpe = {.grid_rank = 2}};
+    const copes_op longer = {.kind = COPES_LRPE_BACKWARD, .lrpe = {.amplitude = 1.5}};
+    const copes_op norm = {.kind = COPES_QK_NORM_ROPE_FORWARD};
+    const check_bound bound = check_bound_of(&line, COPES_FIRST_OUT, CHECK_BF16, cpu);
+    ck_assert(bound.rotation_units == 5.75);
+    ck_assert(check_bound_of(&longer, COPES_FIRST_OUT, CHECK_F16, cpu).rotation_units == 6.75);
+    ck_assert(check_bound_of(&line, COPES_FIRST_OUT, CHECK_F32, cpu).rotation_units == 0);
+    ck_assert(check_bound_of(&line, COPES_FIRST_OUT, CHECK_BF16, gpu).rotation_units == 0);
+    ck_assert(check_bound_of(&grid, COPES_FIRST_OUT, CHECK_BF16, cpu).rotation_units == 0);
+    ck_assert(check_bound_of(&norm, COPES_FIRST_OUT, CHECK_BF16, cpu).rotation_units == 0);
+    ck_assert(!check_compare(bound, CHECK_BF16, 0, 0, 1, 5.75 * 0x1p-24).beyond &&
+              check_compare(bound, CHECK_BF16, 0, 0, 1, 6 * 0x1p-24).beyond);
+}
+END_TEST
+
 START_TEST(bounds_refuse_what_is_past_them)
 {
     double ulp = (double)FLT_EPSILON;
@@ -127,8 +150,8 @@ START_TEST(bounds_refuse_what_is_past_them)
     ck_assert(!refused(ORACLE_BY_TERM, CHECK_BF16, 1.00390625, 1, 0, 1) &&
               refused(ORACLE_BY_TERM, CHECK_BF16, 1.005, 1, 0, 1));
     ck_assert(
-        !check_compare((check_bound){ORACLE_BY_TERM, 15, 1e-6, 0}, CHECK_BF16, 1.00390625 + 14 * ulp, 1, 0, 1).beyond &&
-        check_compare((check_bound){ORACLE_BY_TERM, 15, 1e-6, 0}, CHECK_BF16, 1.00390625 + 16 * ulp, 1, 0, 1).beyond);
+        !check_compare(plain_bound(ORACLE_BY_TERM, 15, 1e-6), CHECK_BF16, 1.00390625 + 14 * ulp, 1, 0, 1).beyond &&
+        check_compare(plain_bound(ORACLE_BY_TERM, 15, 1e-6), CHECK_BF16, 1.00390625 + 16 * ulp, 1, 0, 1).beyond);
     ck_assert(!refused(ORACLE_BY_ROW, CHECK_F32, 0.1, 1, 0, 0.1 + 9e-7));
     ck_assert(refused(ORACLE_BY_ROW, CHECK_F32, 0.1, 1, 0, 0.1 + 1.1e-6));
     ck_assert(!refused(ORACLE_BY_ATTENTION, CHECK_BF16, 0, 1, 0, 0x1p-6) &&
@@ -150,7 +173,7 @@ END_TEST
 /* Copies are the value itself, with its sign; a rounding that may go either way has room; float8 has 448 for infinity. */
 START_TEST(bounds_know_copies_room_and_float8)
 {
-    const check_bound wide = {ORACLE_BY_NORM, 4, 1e-6, 0.25};
+    const check_bound wide = {.rule = ORACLE_BY_NORM, .term_ulps = 4, .relative = 1e-6, .room = 0.25};
     ck_assert(!refused(ORACLE_BY_NORM, CHECK_F32, 0.5, -1, 0, 0.5) &&
               refused(ORACLE_BY_NORM, CHECK_F32, 0.5, -1, 0, 0.5000001));
     ck_assert(refused(ORACLE_BY_TERM, CHECK_F32, 0x1p-149, -1, 0, 0) &&
@@ -165,7 +188,7 @@ START_TEST(bounds_know_copies_room_and_float8)
               refused(ORACLE_BY_NORM, CHECK_F32, 0.1, 1, 0, 0.1 + 1.1e-6));
     ck_assert(!refused(ORACLE_BY_NORM, CHECK_F8, 1e4, 1e4, 0, 448) &&
               refused(ORACLE_BY_NORM, CHECK_F8, 1e4, 1e4, 0, 416));
-    ck_assert(check_compare((check_bound){ORACLE_BY_NORM, 4, 1e-6, 0}, CHECK_F8, 1e4, 1e4, 0, 448).ulps == 0);
+    ck_assert(check_compare(plain_bound(ORACLE_BY_NORM, 4, 1e-6), CHECK_F8, 1e4, 1e4, 0, 448).ulps == 0);
     ck_assert(!refused(ORACLE_BY_NORM, CHECK_F8, (double)INFINITY, 1, 0, 448) &&
               refused(ORACLE_BY_NORM, CHECK_F8, (double)INFINITY, 1, 0, (double)NAN));
     ck_assert(!refused(ORACLE_BY_NORM, CHECK_F8, (double)NAN, 1, (double)INFINITY, -448) &&
@@ -243,6 +266,7 @@ int main(void)
     tcase_add_test(tests, the_ends_of_int64_survive);
     tcase_add_test(tests, rounding_is_to_nearest_even);
     tcase_add_test(tests, bounds_know_the_device);
+    tcase_add_test(tests, bounds_know_products_of_rotations);
     tcase_add_test(tests, bounds_refuse_what_is_past_them);
     tcase_add_test(tests, bounds_know_copies_room_and_float8);
     tcase_add_test(tests, buffers_see_stray_bytes);

@@ -51,7 +51,7 @@ static void add(sized_call *call, int slot, int bits, const int64_t (*shape)[RAN
  * memory is no part of the workspace. */
 static bool suffices(size_t size, int64_t row)
 {
-    enum { SCRATCH = 192 * 1024 };
+    enum { SCRATCH = 256 * 1024 };
     return row * 4 <= SCRATCH || size / HAS_THREADS / 4 >= (size_t)row;
 }
 

@@ -7,10 +7,24 @@
 #include "common/problem.h"
 #include "common/size.h"
 
+/* Neighbouring positions may have their rotations by products: that of the nearest multiple of SPAN, their anchor, which is exact, times
+ * that of the way from there. Such a rotation hangs on its position alone, wherever a thread's tokens begin. */
+enum { SPAN = 16 };
+
+/* Are lrpe's rotations products? Where results have 16 bits and positions are counted along a line that is long enough to pay for the
+ * rotations of the ways. Float32 results of 16-bit tensors, theta's gradient and delta, show more. */
+static inline bool by_products(const copes_lrpe_problem *problem)
+{
+    const bool narrow =
+        !FULL_WIDTH && problem->grad_theta.data == NULL && !(problem->backward && problem->passes == COPES_FIRST_PASS);
+    return narrow && problem->counted && problem->grid_rank == 1 && problem->length >= 2 * SPAN;
+}
+
 /* Turns per position of `heads` heads from `first` on, or of one for all where theta has one row, and rows of sines and
  * cosines that are made of them. Rows are `stride` long: K rounded up to whole pairs of vectors. Sines and cosines stand
  * in the order of the features that they turn: split as load_split has them, or plain for interleaved pairs, whose evens
- * and odds share an angle. A head has a row of steps, or one for each dimension where angles are sums over them. */
+ * and odds share an angle. A head has a row of steps, or one for each dimension where angles are sums over them. For products
+ * `rows` rows are followed by those of the heads' anchors, and of the ways 1 .. SPAN / 2, a row for each head. */
 typedef struct angles {
     int64_t first, heads, sets, rows, count, stride;
     bool split;
@@ -18,6 +32,7 @@ typedef struct angles {
     uint32_t *low;
     int32_t *whole; /* for float32 positions: the turns that are whole */
     phase_word *phase;
+    int64_t *anchor; /* for products: the multiple of SPAN whose rotation each head has; else NULL */
     real *cosine, *sine;
     real amplitude;
     bool finite; /* no theta of these heads is inf or NaN */
@@ -30,13 +45,20 @@ static inline int64_t step_sets(const copes_lrpe_problem *problem)
     return problem->mixed ? problem->grid_rank : 1;
 }
 
+/* Rows of sines and cosines, `rows` and those that products are made of. */
+static inline int64_t all_rows(int64_t heads, int64_t rows, bool products)
+{
+    return rows + (products ? heads * (1 + SPAN / 2) : 0);
+}
+
 /* The bytes that the arrays take; -1 as common/size.h has it. */
-static inline int64_t angles_bytes(const copes_lrpe_problem *problem, int64_t heads, int64_t rows)
+static inline int64_t angles_bytes(const copes_lrpe_problem *problem, int64_t heads, int64_t rows, bool products)
 {
     const int64_t step = (int64_t)(sizeof(phase_word) + sizeof(uint32_t) + sizeof(int32_t));
-    return copes_multiply(whole_pairs(problem->k),
-                          rows * (int64_t)(2 * sizeof(real)) +
-                              heads * (step_sets(problem) * step + (int64_t)sizeof(phase_word)));
+    const int64_t angle = all_rows(heads, rows, products) * (int64_t)(2 * sizeof(real)) +
+                          heads * (step_sets(problem) * step + (int64_t)sizeof(phase_word));
+    const int64_t anchors = products ? whole_pairs(heads) * (int64_t)sizeof(int64_t) : 0;
+    return copes_add(copes_multiply(whole_pairs(problem->k), angle), anchors);
 }
 
 /* A token's position in a dimension: an integer, and what a float32 has beside it. */
@@ -90,10 +112,12 @@ static inline bool find_positions(const copes_lrpe_problem *problem, int64_t b, 
     if (rest < 0 || rest >= problem->length)
         return false;
     for (int j = problem->grid_rank - 1; j >= 0; j--) {
-        const int64_t place = problem->offset[j] + (problem->counted ? rest % problem->grid[j] : 0);
+        const bool divides = problem->counted && j > 0; /* dimension 0 has what the others leave */
+        const int64_t here = divides ? rest % problem->grid[j] : rest;
+        const int64_t place = problem->offset[j] + (problem->counted ? here : 0);
         position[j] =
             problem->positions.data != NULL ? position_at(problem, b, token, j, place) : (token_position){place, 0};
-        rest = problem->counted ? rest / problem->grid[j] : 0;
+        rest = divides ? rest / problem->grid[j] : rest;
     }
     return true;
 }
@@ -107,10 +131,10 @@ static inline double position_value(token_position position)
 /* angles_tmpl.c. Lays the arrays out in `memory`, of angles_bytes, and finds the turns per position of `heads` heads from `first`
  * on. */
 void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t first, int64_t heads, int64_t rows,
-                           void *memory);
+                           bool products, void *memory);
 
 /* Makes `count` rows from `row` on: the sines and cosines of a token, 0 .. N - 1, of a batch entry, for as many heads from
- * `head` on. */
+ * `head` on: always as many from that head. */
 void TEMPLATE(angles_make)(const angles *a, const copes_lrpe_problem *problem, int64_t b, int64_t token, int64_t head,
                            int64_t count, int64_t row);
 

@@ -1,6 +1,6 @@
 /* Sines and cosines of angles: exact phases in integers, then polynomials. The turns per position are found once a thread; each
- * token then costs a multiplication for each dimension and two polynomials an angle, shared by every batch entry with its
- * positions, and by every head where theta has one row. */
+ * token then costs a multiplication for each dimension and two polynomials an angle, or, for most tokens on a line in 16 bits, a complex
+ * product. It is shared by every batch entry with its positions, and by every head where theta has one row. */
 #include "backends/openmp/angles.h"
 #include "common/half.h"
 
@@ -33,36 +33,6 @@ static inline void angles_set_step(angles *a, int64_t at, float theta)
     a->small = a->small && fabs(turns) < 0x1p30;
     a->whole[at] = fabs(turns) < 0x1p30 ? (int32_t)nearbyint(turns - (double)step.high * 0x1p-64) : 0;
     a->finite = a->finite && isfinite(theta);
-}
-
-void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t first, int64_t heads, int64_t rows,
-                           void *memory)
-{
-    const int64_t stride = whole_pairs(problem->k), sets = step_sets(problem), steps = heads * sets * stride;
-    *a = (angles){.first = first,
-                  .heads = heads,
-                  .sets = sets,
-                  .rows = rows,
-                  .count = problem->k,
-                  .stride = stride,
-                  .split = problem->variant == COPES_LRPE_COSINE || problem->pairing == COPES_LRPE_HALF,
-                  .amplitude = (real)problem->amplitude_as_double,
-                  .finite = true,
-                  .small = true};
-    a->cosine = memory;
-    a->sine = a->cosine + rows * stride;
-    a->high = (phase_word *)(a->sine + rows * stride);
-    a->phase = a->high + steps;
-    a->low = (uint32_t *)(a->phase + heads * stride);
-    a->whole = (int32_t *)(a->low + steps);
-    memset(a->high, 0, (size_t)angles_bytes(problem, heads, 0));
-    for (int64_t head = 0; head < heads; head++)
-        for (int j = 0; j < problem->grid_rank; j++) {
-            const copes_segment *segment = &problem->segment[j];
-            const int64_t row = (head * sets + (sets > 1 ? j : 0)) * stride;
-            for (int64_t i = segment->begin; i < segment->end; i++)
-                angles_set_step(a, row + i, theta_of_angle(problem, first + head, i, j));
-        }
 }
 
 /* Angles begin .. end - 1 of `count` heads from `head` on turn with dimension j; `more`: besides another's. */
@@ -195,19 +165,11 @@ static void angles_finish(const angles *a, int64_t from, int64_t to, int64_t len
     }
 }
 
-void TEMPLATE(angles_make)(const angles *a, const copes_lrpe_problem *problem, int64_t b, int64_t token, int64_t head,
-                           int64_t count, int64_t row)
+/* Rows `row` .. `row` + count - 1, of a position in each dimension. */
+static void angles_exactly(const angles *a, const copes_lrpe_problem *problem, const token_position *position,
+                           int64_t head, int64_t count, int64_t row)
 {
-    const int64_t to = row * a->stride, length = count * a->stride;
     const bool line = problem->grid_rank == 1; /* all of a row at once: an angle past the segment has a step of 0 */
-    token_position position[COPES_MAX_GRID] = {{0, 0}};
-    if (!find_positions(problem, b, token, position)) {
-        for (int64_t i = 0; i < length; i += LANES) {
-            store_real(a->cosine + to + i, vset(a->amplitude));
-            store_real(a->sine + to + i, vset(0));
-        }
-        return;
-    }
     for (int j = 0; j < problem->grid_rank; j++) {
         const turning t = {head,
                            count,
@@ -217,8 +179,118 @@ void TEMPLATE(angles_make)(const angles *a, const copes_lrpe_problem *problem, i
                            problem->mixed && j > 0};
         angles_turn(a, problem, &t, position[j]);
     }
-    angles_finish(a, head * a->stride, to, length);
+    angles_finish(a, head * a->stride, row * a->stride, count * a->stride);
     for (int j = 0; j < problem->grid_rank; j++)
         for (int64_t i = 0; i < count && !(a->finite && isfinite(position[j].real)); i++)
             angles_poison(a, problem, head + i, row + i, j, position[j]);
+}
+
+/* The rows of the way of `way` positions. */
+static inline int64_t way_row(const angles *a, int64_t way, int64_t head)
+{
+    return a->rows + way * a->heads + head;
+}
+
+static void angles_open_products(angles *a, const copes_lrpe_problem *problem)
+{
+    angles plain = *a;
+    plain.amplitude = 1; /* an anchor has it */
+    for (int64_t way = 1; way <= SPAN / 2; way++)
+        angles_exactly(&plain, problem, &(token_position){way, 0}, 0, a->heads, way_row(a, way, 0));
+    for (int64_t head = 0; head < a->heads; head++)
+        a->anchor[head] = INT64_MIN; /* none: no multiple that is asked for */
+}
+
+void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t first, int64_t heads, int64_t rows,
+                           bool products, void *memory)
+{
+    const int64_t stride = whole_pairs(problem->k), sets = step_sets(problem), steps = heads * sets * stride;
+    const int64_t all = all_rows(heads, rows, products);
+    *a = (angles){.first = first,
+                  .heads = heads,
+                  .sets = sets,
+                  .rows = rows,
+                  .count = problem->k,
+                  .stride = stride,
+                  .split = problem->variant == COPES_LRPE_COSINE || problem->pairing == COPES_LRPE_HALF,
+                  .amplitude = (real)problem->amplitude_as_double,
+                  .finite = true,
+                  .small = true};
+    a->cosine = memory;
+    a->sine = a->cosine + all * stride;
+    a->high = (phase_word *)(a->sine + all * stride);
+    a->phase = a->high + steps;
+    a->low = (uint32_t *)(a->phase + heads * stride);
+    a->whole = (int32_t *)(a->low + steps);
+    a->anchor = products ? (int64_t *)(a->whole + steps) : NULL;
+    memset(a->high, 0, (size_t)((char *)(a->whole + steps) - (char *)a->high));
+    for (int64_t head = 0; head < heads; head++)
+        for (int j = 0; j < problem->grid_rank; j++) {
+            const copes_segment *segment = &problem->segment[j];
+            const int64_t row = (head * sets + (sets > 1 ? j : 0)) * stride;
+            for (int64_t i = segment->begin; i < segment->end; i++)
+                angles_set_step(a, row + i, theta_of_angle(problem, first + head, i, j));
+        }
+    if (products)
+        angles_open_products(a, problem);
+}
+
+/* Where rotations are. */
+typedef struct rotations {
+    real *cosine, *sine;
+} rotations;
+
+static inline rotations rotations_at(const angles *a, int64_t row)
+{
+    return (rotations){a->cosine + row * a->stride, a->sine + row * a->stride};
+}
+
+/* Rotations turned by others, or with a sign of -1 back. */
+static inline void multiply_rotations(rotations from, rotations by, real sign, rotations to, int64_t length)
+{
+    for (int64_t i = 0; i < length; i += PAIR) {
+        const vpair c = load_real_pair(from.cosine + i), s = load_real_pair(from.sine + i);
+        const vpair on = load_real_pair(by.cosine + i), way = load_real_pair(by.sine + i);
+        const vpair across = {sign * way.low, sign * way.high};
+        store_real_pair(to.cosine + i, (vpair){vfnma(s.low, across.low, c.low * on.low),
+                                               vfnma(s.high, across.high, c.high * on.high)});
+        store_real_pair(to.sine + i,
+                        (vpair){vfma(s.low, on.low, c.low * across.low), vfma(s.high, on.high, c.high * across.high)});
+    }
+}
+
+/* Of integers below 2^62. */
+static void angles_multiply_anchor(const angles *a, const copes_lrpe_problem *problem, int64_t p, int64_t head,
+                                   int64_t count, int64_t row)
+{
+    const int64_t anchor = (p + SPAN / 2) & -(int64_t)SPAN, way = p - anchor, length = count * a->stride;
+    const rotations from = rotations_at(a, way_row(a, 0, head)), to = rotations_at(a, row);
+    if (a->anchor[head] != anchor)
+        angles_exactly(a, problem, &(token_position){anchor, 0}, head, count, way_row(a, 0, head));
+    a->anchor[head] = anchor;
+    if (way != 0) {
+        multiply_rotations(from, rotations_at(a, way_row(a, way < 0 ? -way : way, head)), way < 0 ? -1 : 1, to, length);
+        return;
+    }
+    memcpy(to.cosine, from.cosine, (size_t)length * sizeof(real));
+    memcpy(to.sine, from.sine, (size_t)length * sizeof(real));
+}
+
+void TEMPLATE(angles_make)(const angles *a, const copes_lrpe_problem *problem, int64_t b, int64_t token, int64_t head,
+                           int64_t count, int64_t row)
+{
+    token_position position[COPES_MAX_GRID] = {{0, 0}};
+    if (!find_positions(problem, b, token, position)) {
+        const int64_t to = row * a->stride;
+        for (int64_t i = 0; i < count * a->stride; i += LANES) {
+            store_real(a->cosine + to + i, vset(a->amplitude));
+            store_real(a->sine + to + i, vset(0));
+        }
+        return;
+    }
+    const int64_t p = position[0].whole, limit = INT64_C(1) << 62;
+    if (a->anchor != NULL && position[0].real == 0 && p < limit && p >= -limit)
+        angles_multiply_anchor(a, problem, p, head, count, row);
+    else
+        angles_exactly(a, problem, position, head, count, row);
 }

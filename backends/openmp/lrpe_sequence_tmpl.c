@@ -30,7 +30,8 @@ int64_t TEMPLATE(lrpe_sequence_memory)(const copes_lrpe_problem *problem)
     const row_layout layout = layout_of(problem);
     const int64_t feature =
         MOST_ENTRIES * (columns_bytes(1) + TOKENS * (int64_t)(2 * sizeof(real))) + 4 * (int64_t)sizeof(storage);
-    return copes_add(angles_bytes(problem, 1, 1), copes_multiply(layout_stride(&layout), feature));
+    return copes_add(angles_bytes(problem, 1, 1, by_products(problem)),
+                     copes_multiply(layout_stride(&layout), feature));
 }
 
 static void slab_open(slab *s, char *memory)
@@ -38,8 +39,8 @@ static void slab_open(slab *s, char *memory)
     const copes_lrpe_problem *problem = s->problem;
     s->layout = layout_of(problem);
     s->stride = layout_stride(&s->layout);
-    TEMPLATE(angles_open)(&s->angles, problem, s->head, 1, 1, memory);
-    memory += angles_bytes(problem, 1, 1);
+    TEMPLATE(angles_open)(&s->angles, problem, s->head, 1, 1, by_products(problem), memory);
+    memory += angles_bytes(problem, 1, 1, by_products(problem));
     const term_use use = problem->backward ? FOR_GRADIENT : problem->lse.data != NULL ? FOR_LSE : FOR_STORAGE;
     for (int64_t i = 0; i < s->entries; i++) {
         s->columns[i] = columns_open(s->stride, use, memory);

@@ -47,7 +47,8 @@ static int64_t memory_bytes(const copes_lrpe_problem *problem, const block_shape
 {
     const row_layout layout = layout_of(problem);
     const int64_t row = copes_multiply(layout_stride(&layout), 2 * sizeof(real) + 5 * sizeof(storage));
-    return copes_add(angles_bytes(problem, shape->turns, shape->rows), copes_multiply(shape->rows, row));
+    return copes_add(angles_bytes(problem, shape->turns, shape->rows, by_products(problem)),
+                     copes_multiply(shape->rows, row));
 }
 
 /* For blocks of `count` heads from `first` on. */
@@ -58,8 +59,9 @@ static void memory_open(block_memory *memory, const copes_lrpe_problem *problem,
     memory->layout = layout_of(problem);
     memory->axis = shape->axis;
     memory->stride = layout_stride(&memory->layout);
-    TEMPLATE(angles_open)(&memory->angles, problem, first, heads, shape->axis == 1 ? shape->rows : heads, bytes);
-    memory->y = (real *)((char *)bytes + angles_bytes(problem, shape->turns, shape->rows));
+    TEMPLATE(angles_open)(&memory->angles, problem, first, heads, shape->axis == 1 ? shape->rows : heads,
+                          by_products(problem), bytes);
+    memory->y = (real *)((char *)bytes + angles_bytes(problem, shape->turns, shape->rows, by_products(problem)));
     memory->g = memory->y + shape->rows * memory->stride;
     memory->src = (storage *)(memory->g + shape->rows * memory->stride);
     memory->x = memory->src + 2 * shape->rows * memory->stride;

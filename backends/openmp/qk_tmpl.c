@@ -52,7 +52,7 @@ static int64_t memory_bytes(const copes_qk_problem *problem)
     const int64_t weights = copes_add(problem->side[0].weight_rows, problem->side[1].weight_rows);
     const int64_t block = copes_multiply(most_heads(problem), 2 * sizeof(real) + 3 * sizeof(storage));
     const int64_t whole = copes_multiply(stride, copes_add(copes_multiply(weights, sizeof(real)), block));
-    return copes_add(angles_bytes(rotate, rows, rows), copes_add(whole, inverse_bytes(problem)));
+    return copes_add(angles_bytes(rotate, rows, rows, false), copes_add(whole, inverse_bytes(problem)));
 }
 
 static void memory_open(token_memory *memory, const copes_qk_problem *problem, void *bytes)
@@ -62,8 +62,8 @@ static void memory_open(token_memory *memory, const copes_qk_problem *problem, v
     memory->layout = layout_of(rotate);
     memory->stride = layout_stride(&memory->layout);
     const int64_t block = most_heads(problem) * memory->stride;
-    TEMPLATE(angles_open)(&memory->angles, rotate, 0, rows, rows, bytes);
-    memory->weight[0] = (real *)((char *)bytes + angles_bytes(rotate, rows, rows));
+    TEMPLATE(angles_open)(&memory->angles, rotate, 0, rows, rows, false, bytes);
+    memory->weight[0] = (real *)((char *)bytes + angles_bytes(rotate, rows, rows, false));
     memory->weight[1] = memory->weight[0] + problem->side[0].weight_rows * memory->stride;
     memory->inverse = memory->weight[1] + problem->side[1].weight_rows * memory->stride;
     memory->x = memory->inverse + whole_pairs(most_heads(problem));

@@ -8,7 +8,7 @@
 
 /* A thread's scratch memory, which the context owns. A thread's stack may be far smaller than that, so kernels keep no
  * array of any size on it. */
-enum { SCRATCH_BYTES = 192 * 1024, SCRATCH_ALIGNMENT = 64 };
+enum { SCRATCH_BYTES = 256 * 1024, SCRATCH_ALIGNMENT = 64 };
 
 /* How a kernel is to run. Its results do not depend on any of it. */
 typedef struct copes_cpu_run {

@@ -3,9 +3,10 @@
 
 #include <math.h>
 
-static double phase_part(check_type type, double turn)
+/* What is allowed of `turn`: the phase's promise, and that of a rotation that is a product. */
+static double phase_part(check_bound bound, check_type type, double turn)
 {
-    return 6.283185307179586 * (type == CHECK_F64 ? 0x1p-60 : 0x1p-30) * turn;
+    return (6.283185307179586 * (type == CHECK_F64 ? 0x1p-60 : 0x1p-30) + bound.rotation_units * 0x1p-24) * turn;
 }
 
 static bool is_float8(check_type type)
@@ -48,6 +49,16 @@ static double term_ulps(const copes_op *op, check_type type, bool on_cpu)
     return sigmoid_ulps(type, on_cpu) + (lrpe ? plain : 0);
 }
 
+/* Of 2^-24, by which a rotation is off that the CPU makes as a product of two. Positions are on a line there, and results of 16 bits; an
+ * amplitude is rounded into one of the two. */
+static double rotation_units(const copes_op *op, check_type type, bool on_cpu)
+{
+    const bool lrpe = op->kind == COPES_LRPE_FORWARD || op->kind == COPES_LRPE_BACKWARD;
+    if (!lrpe || !on_cpu || !stores_short(type) || op->lrpe.grid_rank > 1)
+        return 0;
+    return 5.75 + amplitude_ulps(op->lrpe.amplitude);
+}
+
 /* Of the largest, by row and by sum. A softmax's terms in bfloat16 are, on the CPU, as fine as the storage shows. */
 static double relative_error(const copes_op *op, oracle_rule rule, check_type type, bool on_cpu)
 {
@@ -61,7 +72,10 @@ check_bound check_bound_of(const copes_op *op, int slot, check_type type, DLDevi
 {
     const bool on_cpu = device.device_type == kDLCPU;
     const oracle_rule rule = oracle_rule_of(op, slot);
-    return (check_bound){rule, term_ulps(op, type, on_cpu), relative_error(op, rule, type, on_cpu), 0};
+    return (check_bound){.rule = rule,
+                         .term_ulps = term_ulps(op, type, on_cpu),
+                         .relative = relative_error(op, rule, type, on_cpu),
+                         .rotation_units = rotation_units(op, type, on_cpu)};
 }
 
 /* How far from the oracle's value the result may be before it is stored. */
@@ -70,14 +84,14 @@ static double slack(check_bound bound, check_type type, double term, double turn
     const oracle_rule rule = bound.rule;
     check_type arithmetic = type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
     if (rule == ORACLE_BY_TERM) {
-        return bound.term_ulps * check_ulp(arithmetic, term) + phase_part(type, turn);
+        return bound.term_ulps * check_ulp(arithmetic, term) + phase_part(bound, type, turn);
     }
     if (rule == ORACLE_BY_ATTENTION && stores_short(type)) {
         return 2 * check_ulp(type, term);
     }
     if (rule == ORACLE_BY_SUM)
-        return bound.relative * term + check_ulp(arithmetic, 0) + phase_part(type, turn);
-    return bound.relative * term + 4 * check_ulp(arithmetic, 0) + phase_part(type, turn);
+        return bound.relative * term + check_ulp(arithmetic, 0) + phase_part(bound, type, turn);
+    return bound.relative * term + 4 * check_ulp(arithmetic, 0) + phase_part(bound, type, turn);
 }
 
 static bool within(oracle_rule rule, check_type type, double value, double room, double got)
@@ -122,7 +136,7 @@ check_verdict check_compare(check_bound bound, check_type type, double value, do
         bool at_value = stores_short(type) && rule == ORACLE_BY_TERM;
         double ulp = at_value ? fmax(check_ulp(type, value), check_ulp(CHECK_F32, term)) : check_ulp(type, term);
         double nearest = is_float8(type) ? fmax(-most, fmin(value, most)) : value;
-        double error = fabs(got - nearest) - phase_part(type, turn) - bound.room;
+        double error = fabs(got - nearest) - phase_part(bound, type, turn) - bound.room;
         verdict.ulps = error > 0 && isfinite(got) ? error / ulp : 0;
     }
     if (verdict.beyond && verdict.ulps == 0) {

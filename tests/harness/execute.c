@@ -338,7 +338,7 @@ double check_distance(const check_problem *problem, const check_values *a, const
     double most = 0;
     for (int slot = 0; slot < COPES_MAX_OUTPUTS; slot++) {
         const oracle_tensor *wanted = problem->args.out[slot];
-        const check_bound bound = {oracle_rule_of(&problem->c.op, slot), 0, 0, 0}; /* only how far it is counts */
+        const check_bound bound = {.rule = oracle_rule_of(&problem->c.op, slot)}; /* only how far it is counts */
         for (int64_t i = 0; wanted != NULL && a->out[slot] != NULL && b->out[slot] != NULL && i < oracle_count(wanted);
              i++) {
             const double value = b->out[slot][i], got = a->out[slot][i];

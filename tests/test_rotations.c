@@ -1,0 +1,188 @@
+/* Sines and cosines that the CPU makes for 16-bit results, by products of neighbours': their distance from the exact ones, and that
+ * they hang on a position alone, at every level that is there. */
+#include "tests/every.h"
+#include "tests/harness/random.h"
+#include "tests/oracle/oracle.h"
+#include "tests/rotations.h"
+#include "tests/suite.h"
+
+#include <copes/copes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TOKENS = 80, ANGLES = 37, ROUNDS = 400, EDGES = 6 };
+
+/* Of sine and cosine as a point of the plane, in units of 2^-24; docs/numerics.md derives the product's from the exact one's. */
+static const double exact_bound = 1.75, bound = 5.75, amplitude_bound = 1;
+
+typedef struct probe {
+    const char *level, *type;
+    rotations_of *rotations;
+} probe;
+
+static const probe probes[] = {
+    {"baseline", "f16", copes_rotations_baseline_f16}, {"baseline", "bf16", copes_rotations_baseline_bf16},
+#if COPES_CPU_ISAS > 1
+    {"avx2", "f16", copes_rotations_avx2_f16},         {"avx2", "bf16", copes_rotations_avx2_bf16},
+#endif
+#if COPES_CPU_ISAS > 2
+    {"avx512", "f16", copes_rotations_avx512_f16},     {"avx512", "bf16", copes_rotations_avx512_bf16},
+#endif
+};
+enum { PROBES = sizeof probes / sizeof probes[0] };
+
+typedef struct line {
+    float theta[ANGLES];
+    int64_t tokens[TOKENS];
+    float cosine[TOKENS * ANGLES], sine[TOKENS * ANGLES];
+} line;
+
+/* The processor runs a level where a context can be had at it. */
+static int runs(const probe *p)
+{
+    const DLDevice cpu = {kDLCPU, 0};
+    copes_context *context = NULL;
+    setenv("COPES_CPU_ISA", p->level, 1);
+    const copes_status status = copes_context_create(cpu, NULL, &context);
+    unsetenv("COPES_CPU_ISA");
+    if (status == COPES_OK)
+        copes_context_destroy(context);
+    return status == COPES_OK;
+}
+
+/* TOKENS tokens of one head on a line from `offset` on. */
+static copes_lrpe_problem problem_of(line *l, int64_t offset, float amplitude)
+{
+    return (copes_lrpe_problem){.variant = COPES_LRPE_COSINE,
+                                .theta_dtype = COPES_F32,
+                                .b = 1,
+                                .n = TOKENS,
+                                .h = 1,
+                                .d = ANGLES,
+                                .e = ANGLES,
+                                .k = ANGLES,
+                                .amplitude = amplitude,
+                                .amplitude_as_double = (double)amplitude,
+                                .theta_sign = 1,
+                                .counted = true,
+                                .length = TOKENS,
+                                .grid_rank = 1,
+                                .grid = {TOKENS},
+                                .offset = {offset},
+                                .segment = {{0, ANGLES, 0}},
+                                .theta = {.data = l->theta, .stride = {0, 1, 0}}};
+}
+
+static void draw_line(line *l, uint64_t *seed)
+{
+    for (int i = 0; i < ANGLES; i++)
+        l->theta[i] = (float)ldexp(check_uniform(seed) - 0.5, 12 - (int)check_below(seed, 40));
+    for (int i = 0; i < TOKENS; i++)
+        l->tokens[i] = i;
+}
+
+/* Of any size, and at the ends of what 32 bits and 62 bits hold. */
+static int64_t draw_offset(int round, uint64_t *seed)
+{
+    static const int64_t edges[] =
+        {0, -40, INT32_MAX - 40, INT32_MIN - INT64_C(40), (INT64_C(1) << 62) - 40, -(INT64_C(1) << 62) - 40};
+    if (round < (int)(sizeof edges / sizeof *edges))
+        return edges[round];
+    return (int64_t)check_random(seed) >> (1 + check_below(seed, 62));
+}
+
+static void make(const probe *p, line *l, int64_t offset, float amplitude)
+{
+    const copes_lrpe_problem problem = problem_of(l, offset, amplitude);
+    p->rotations(&problem, l->tokens, TOKENS, l->cosine, l->sine);
+}
+
+/* Holds all of a line to its bounds; the worst distance, in units of 2^-24 of the amplitude. */
+static double hold(const probe *p, const line *l, int64_t offset, float amplitude)
+{
+    double worst = 0;
+    for (int i = 0; i < TOKENS * ANGLES; i++) {
+        const int64_t at = offset + l->tokens[i / ANGLES];
+        const long double angle = oracle_angle(at, l->theta[i % ANGLES]);
+        const double error = (double)hypotl((long double)l->cosine[i] - (long double)amplitude * cosl(angle),
+                                            (long double)l->sine[i] - (long double)amplitude * sinl(angle)) /
+                             (double)amplitude * 0x1p24;
+        const double most = (at % 16 == 0 ? exact_bound : bound) + (amplitude == 1 ? 0 : amplitude_bound);
+        ck_assert_msg(error <= most, "%s %s: %g units of 2^-24 at %lld, theta %a; the bound is %g", p->level, p->type,
+                      error, (long long)at, (double)l->theta[i % ANGLES], most);
+        worst = fmax(worst, error);
+    }
+    return worst;
+}
+
+START_TEST(products_are_close)
+{
+    static line l;
+    const probe *p = &probes[_i];
+    uint64_t seed = 3;
+    double worst = 0, longer = 0;
+    if (!runs(p))
+        return;
+    for (int round = 0; round < EDGES + ROUNDS / tests_every(); round++) {
+        const int64_t offset = draw_offset(round, &seed);
+        draw_line(&l, &seed);
+        make(p, &l, offset, 1);
+        worst = fmax(worst, hold(p, &l, offset, 1));
+        make(p, &l, offset, 1.4F);
+        longer = fmax(longer, hold(p, &l, offset, 1.4F));
+    }
+    printf("%-8s %-4s %.3f units of 2^-24, with an amplitude %.3f\n", p->level, p->type, worst, longer);
+}
+END_TEST
+
+/* Whichever token comes first, and in any order. */
+START_TEST(rotations_hang_on_positions_alone)
+{
+    static line l, other;
+    const probe *p = &probes[_i];
+    uint64_t seed = 4;
+    if (!runs(p))
+        return;
+    draw_line(&l, &seed);
+    other = l;
+    make(p, &l, 1000, 1);
+    for (int i = 0; i < TOKENS; i++)
+        other.tokens[i] = i * 33 % TOKENS;
+    make(p, &other, 1000 - 7, 1);
+    for (int i = 0; i < TOKENS; i++)
+        for (int64_t k = 0, at = other.tokens[i] - 7; at >= 0 && k < ANGLES; k++)
+            ck_assert(l.cosine[at * ANGLES + k] == other.cosine[i * ANGLES + k] &&
+                      l.sine[at * ANGLES + k] == other.sine[i * ANGLES + k]);
+}
+END_TEST
+
+START_TEST(thetas_that_are_not_finite_show)
+{
+    static line l;
+    const probe *p = &probes[_i];
+    uint64_t seed = 5;
+    if (!runs(p))
+        return;
+    draw_line(&l, &seed);
+    l.theta[3] = INFINITY;
+    l.theta[30] = NAN;
+    make(p, &l, 5, 1);
+    for (int i = 0; i < TOKENS * ANGLES; i++) {
+        const int wanted = i % ANGLES == 3 || i % ANGLES == 30;
+        ck_assert(!isnan(l.cosine[i]) == !wanted && !isnan(l.sine[i]) == !wanted);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rotations");
+    TCase *tests = tcase_create("rotations");
+    tcase_set_timeout(tests, 300);
+    tcase_add_loop_test(tests, products_are_close, 0, PROBES);
+    tcase_add_loop_test(tests, rotations_hang_on_positions_alone, 0, PROBES);
+    tcase_add_loop_test(tests, thetas_that_are_not_finite_show, 0, PROBES);
+    suite_add_tcase(suite, tests);
+    return suite_run(suite);
+}
