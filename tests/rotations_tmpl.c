@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#ifdef STORES_HALF
 void TEMPLATE(rotations)(const copes_lrpe_problem *problem, const int64_t *tokens, int64_t count, float *cosine,
                          float *sine)
 {
@@ -22,4 +21,3 @@ void TEMPLATE(rotations)(const copes_lrpe_problem *problem, const int64_t *token
     }
     free(memory);
 }
-#endif

@@ -1,15 +1,14 @@
 /* Sines and cosines that the CPU makes for 16-bit results, by products of neighbours': their distance from the exact ones, and that
- * they hang on a position alone, at every level that is there. */
+ * they depend on a position alone, at every level that is there. */
 #include "tests/every.h"
 #include "tests/harness/random.h"
+#include "tests/level.h"
 #include "tests/oracle/oracle.h"
 #include "tests/rotations.h"
 #include "tests/suite.h"
 
-#include <copes/copes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { TOKENS = 80, ANGLES = 37, ROUNDS = 400, EDGES = 6 };
 
@@ -37,19 +36,6 @@ typedef struct line {
     int64_t tokens[TOKENS];
     float cosine[TOKENS * ANGLES], sine[TOKENS * ANGLES];
 } line;
-
-/* The processor runs a level where a context can be had at it. */
-static int runs(const probe *p)
-{
-    const DLDevice cpu = {kDLCPU, 0};
-    copes_context *context = NULL;
-    setenv("COPES_CPU_ISA", p->level, 1);
-    const copes_status status = copes_context_create(cpu, NULL, &context);
-    unsetenv("COPES_CPU_ISA");
-    if (status == COPES_OK)
-        copes_context_destroy(context);
-    return status == COPES_OK;
-}
 
 /* TOKENS tokens of one head on a line from `offset` on. */
 static copes_lrpe_problem problem_of(line *l, int64_t offset, float amplitude)
@@ -122,7 +108,7 @@ START_TEST(products_are_close)
     const probe *p = &probes[_i];
     uint64_t seed = 3;
     double worst = 0, longer = 0;
-    if (!runs(p))
+    if (!level_runs(p->level))
         return;
     for (int round = 0; round < EDGES + ROUNDS / tests_every(); round++) {
         const int64_t offset = draw_offset(round, &seed);
@@ -137,12 +123,12 @@ START_TEST(products_are_close)
 END_TEST
 
 /* Whichever token comes first, and in any order. */
-START_TEST(rotations_hang_on_positions_alone)
+START_TEST(rotations_depend_on_positions_alone)
 {
     static line l, other;
     const probe *p = &probes[_i];
     uint64_t seed = 4;
-    if (!runs(p))
+    if (!level_runs(p->level))
         return;
     draw_line(&l, &seed);
     other = l;
@@ -162,7 +148,7 @@ START_TEST(thetas_that_are_not_finite_show)
     static line l;
     const probe *p = &probes[_i];
     uint64_t seed = 5;
-    if (!runs(p))
+    if (!level_runs(p->level))
         return;
     draw_line(&l, &seed);
     l.theta[3] = INFINITY;
@@ -181,7 +167,7 @@ int main(void)
     TCase *tests = tcase_create("rotations");
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, products_are_close, 0, PROBES);
-    tcase_add_loop_test(tests, rotations_hang_on_positions_alone, 0, PROBES);
+    tcase_add_loop_test(tests, rotations_depend_on_positions_alone, 0, PROBES);
     tcase_add_loop_test(tests, thetas_that_are_not_finite_show, 0, PROBES);
     suite_add_tcase(suite, tests);
     return suite_run(suite);

@@ -3,14 +3,13 @@
 #include "tests/every.h"
 #include "tests/harness/random.h"
 #include "tests/harness/type.h"
+#include "tests/level.h"
 #include "tests/suite.h"
 #include "tests/vmath.h"
 
-#include <copes/copes.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { BATCH = 4096 };
@@ -49,21 +48,6 @@ static int count_batches(void)
 {
     const int batches = 256 / tests_every();
     return batches > 0 ? batches : 1;
-}
-
-/* The processor runs a level where a context can be had at it; baseline runs everywhere. */
-static int runs(const probe *p)
-{
-    const DLDevice cpu = {kDLCPU, 0};
-    copes_context *context = NULL;
-    setenv("COPES_CPU_ISA", p->level, 1);
-    const copes_status status = copes_context_create(cpu, NULL, &context);
-    unsetenv("COPES_CPU_ISA");
-    if (status == COPES_OK)
-        copes_context_destroy(context);
-    else
-        ck_assert_msg(strcmp(p->level, "baseline") != 0, "%s", copes_last_error());
-    return status == COPES_OK;
 }
 
 static double get(const probe *p, const values *v, int i)
@@ -217,7 +201,7 @@ START_TEST(half_is_close_at_every_argument)
     const half_probe *h = &half_probes[_i];
     const vmath_functions *f = h->probe.functions;
     const double stored = h->type == CHECK_F16 ? 60 : 104, near = h->type == CHECK_F16 ? 16 : 64;
-    if (!runs(&h->probe))
+    if (!level_runs(h->probe.level))
         return;
     scan_half(h, "exp_term", f->exp_term, exact_term, NULL, -87, 0, 4);
     scan_half(h, "exp_stored", f->exp_stored, exact_term, NULL, -87, 0, stored);
@@ -236,7 +220,7 @@ END_TEST
 START_TEST(exp_is_close_everywhere)
 {
     const probe *p = &probes[_i];
-    if (!runs(p))
+    if (!level_runs(p->level))
         return;
     /* To the last finite result above, and below past the last denormal one. */
     const double last = p->is_double ? 0x1.62e42fefa39efp+9 : 0x1.62e42ep+6;
@@ -247,7 +231,7 @@ END_TEST
 START_TEST(exp_term_is_close_where_it_is_normal)
 {
     const probe *p = &probes[_i];
-    if (!runs(p))
+    if (!level_runs(p->level))
         return;
     scan(p, "exp_term", p->functions->exp_term, expl, p->is_double ? -708 : -87, 0, exp_bound);
 }
@@ -256,7 +240,7 @@ END_TEST
 START_TEST(logistic_is_close_everywhere)
 {
     const probe *p = &probes[_i];
-    if (!runs(p))
+    if (!level_runs(p->level))
         return;
     scan(p, "sigmoid", p->functions->sigmoid, exact_sigmoid, p->is_double ? -750 : -110, 100, exp_bound);
     scan(p, "silu", p->functions->silu, exact_silu, p->is_double ? -760 : -120, 100, silu_bound);
@@ -281,7 +265,7 @@ static void expect(const probe *p, void (*function)(const void *, void *, size_t
 START_TEST(exp_knows_its_ends)
 {
     const probe *p = &probes[_i];
-    if (!runs(p))
+    if (!level_runs(p->level))
         return;
     void (*const both[2])(const void *, void *, size_t) = {p->functions->exp, p->functions->exp_term};
     for (int i = 0; i < 2; i++) {
@@ -330,7 +314,7 @@ START_TEST(sincos_is_close_everywhere)
 {
     static values phase, sine, cosine;
     const probe *p = &probes[_i];
-    if (!runs(p))
+    if (!level_runs(p->level))
         return;
     uint64_t seed = 2;
     double worst[2] = {0, 0}, at[2] = {0, 0};
@@ -366,7 +350,7 @@ END_TEST
 START_TEST(compiler_fuses_nothing_by_itself)
 {
     const probe *p = &probes[_i];
-    if (!runs(p))
+    if (!level_runs(p->level))
         return;
     expect(p, p->functions->rounded_twice, 1 + (p->is_double ? 0x1p-28 : 0x1p-13), 0);
 }
