@@ -42,7 +42,7 @@ static int64_t compare(const copes_op *op, oracle_args *args, const oracle_tenso
     if (oracle_run(op, args) != 0)
         beyond = -1;
     for (size_t i = 0; i < count && beyond >= 0; i++) {
-        const check_bound bound = check_bound_of(op, COPES_LRPE_OUT, type, (DLDevice){kDLCPU, 0});
+        const check_bound bound = check_bound_of(op, args, COPES_LRPE_OUT, type, (DLDevice){kDLCPU, 0});
         const check_verdict verdict =
             check_compare(bound, type, wanted.value[i], wanted.term[i], wanted.turn[i], o->value[i]);
         beyond += verdict.beyond;

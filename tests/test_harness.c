@@ -105,36 +105,39 @@ START_TEST(bounds_know_the_device)
     const copes_op relu = {.kind = COPES_ACT_BACKWARD, .act = {.act = COPES_ACT_RELU}};
     const copes_op softmax = {.kind = COPES_ACT_FORWARD, .act = {.act = COPES_ACT_SOFTMAX}};
     const copes_op rotated = {.kind = COPES_LRPE_BACKWARD, .lrpe = {.act = COPES_ACT_SIGMOID}};
-    ck_assert(check_bound_of(&slope, COPES_FIRST_OUT, CHECK_F16, gpu).term_ulps == 15);
-    ck_assert(check_bound_of(&rotated, COPES_FIRST_OUT, CHECK_BF16, gpu).term_ulps == 19);
-    ck_assert(check_bound_of(&slope, COPES_FIRST_OUT, CHECK_F16, cpu).term_ulps == 64);
-    ck_assert(check_bound_of(&slope, COPES_FIRST_OUT, CHECK_F32, gpu).term_ulps == 4);
-    ck_assert(check_bound_of(&relu, COPES_FIRST_OUT, CHECK_F16, gpu).term_ulps == 4);
-    ck_assert(check_bound_of(&forward, COPES_FIRST_OUT, CHECK_F16, gpu).term_ulps == 4);
-    ck_assert(check_bound_of(&forward, COPES_FIRST_OUT, CHECK_F16, cpu).term_ulps == 64);
-    ck_assert(check_bound_of(&rotated, COPES_FIRST_OUT, CHECK_BF16, cpu).term_ulps == 116);
-    ck_assert(check_bound_of(&forward, COPES_FIRST_OUT, CHECK_F64, cpu).term_ulps == 4);
-    ck_assert(check_bound_of(&softmax, COPES_FIRST_OUT, CHECK_BF16, cpu).relative == 1e-5);
-    ck_assert(check_bound_of(&softmax, COPES_FIRST_OUT, CHECK_BF16, gpu).relative == 1e-6);
-    ck_assert(check_bound_of(&softmax, COPES_FIRST_OUT, CHECK_F16, cpu).relative == 1e-6);
-    ck_assert(check_bound_of(&softmax, COPES_FIRST_OUT, CHECK_F64, cpu).relative == 1e-14);
+    ck_assert(check_bound_of(&slope, NULL, COPES_FIRST_OUT, CHECK_F16, gpu).term_ulps == 15);
+    ck_assert(check_bound_of(&rotated, NULL, COPES_FIRST_OUT, CHECK_BF16, gpu).term_ulps == 19);
+    ck_assert(check_bound_of(&slope, NULL, COPES_FIRST_OUT, CHECK_F16, cpu).term_ulps == 64);
+    ck_assert(check_bound_of(&slope, NULL, COPES_FIRST_OUT, CHECK_F32, gpu).term_ulps == 4);
+    ck_assert(check_bound_of(&relu, NULL, COPES_FIRST_OUT, CHECK_F16, gpu).term_ulps == 4);
+    ck_assert(check_bound_of(&forward, NULL, COPES_FIRST_OUT, CHECK_F16, gpu).term_ulps == 4);
+    ck_assert(check_bound_of(&forward, NULL, COPES_FIRST_OUT, CHECK_F16, cpu).term_ulps == 64);
+    ck_assert(check_bound_of(&rotated, NULL, COPES_FIRST_OUT, CHECK_BF16, cpu).term_ulps == 116);
+    ck_assert(check_bound_of(&forward, NULL, COPES_FIRST_OUT, CHECK_F64, cpu).term_ulps == 4);
+    ck_assert(check_bound_of(&softmax, NULL, COPES_FIRST_OUT, CHECK_BF16, cpu).relative == 1e-5);
+    ck_assert(check_bound_of(&softmax, NULL, COPES_FIRST_OUT, CHECK_BF16, gpu).relative == 1e-6);
+    ck_assert(check_bound_of(&softmax, NULL, COPES_FIRST_OUT, CHECK_F16, cpu).relative == 1e-6);
+    ck_assert(check_bound_of(&softmax, NULL, COPES_FIRST_OUT, CHECK_F64, cpu).relative == 1e-14);
 }
 END_TEST
 
-/* 16-bit rotations on the CPU may be products where positions are on a line. */
+/* 16-bit rotations on the CPU may be products where tokens are counted along a line. */
 START_TEST(bounds_know_products_of_rotations)
 {
     const DLDevice cpu = {kDLCPU, 0}, gpu = {kDLCUDA, 0};
     const copes_op line = {.kind = COPES_LRPE_FORWARD}, grid = {.kind = COPES_LRPE_FORWARD, .lrpe = {.grid_rank = 2}};
     const copes_op longer = {.kind = COPES_LRPE_BACKWARD, .lrpe = {.amplitude = 1.5}};
     const copes_op norm = {.kind = COPES_QK_NORM_ROPE_FORWARD};
-    const check_bound bound = check_bound_of(&line, COPES_FIRST_OUT, CHECK_BF16, cpu);
+    const check_bound bound = check_bound_of(&line, NULL, COPES_FIRST_OUT, CHECK_BF16, cpu);
     ck_assert(bound.rotation_units == 5.75);
-    ck_assert(check_bound_of(&longer, COPES_FIRST_OUT, CHECK_F16, cpu).rotation_units == 6.75);
-    ck_assert(check_bound_of(&line, COPES_FIRST_OUT, CHECK_F32, cpu).rotation_units == 0);
-    ck_assert(check_bound_of(&line, COPES_FIRST_OUT, CHECK_BF16, gpu).rotation_units == 0);
-    ck_assert(check_bound_of(&grid, COPES_FIRST_OUT, CHECK_BF16, cpu).rotation_units == 0);
-    ck_assert(check_bound_of(&norm, COPES_FIRST_OUT, CHECK_BF16, cpu).rotation_units == 0);
+    ck_assert(check_bound_of(&longer, NULL, COPES_FIRST_OUT, CHECK_F16, cpu).rotation_units == 6.75);
+    ck_assert(check_bound_of(&line, NULL, COPES_FIRST_OUT, CHECK_F32, cpu).rotation_units == 0);
+    ck_assert(check_bound_of(&line, NULL, COPES_FIRST_OUT, CHECK_BF16, gpu).rotation_units == 0);
+    ck_assert(check_bound_of(&grid, NULL, COPES_FIRST_OUT, CHECK_BF16, cpu).rotation_units == 0);
+    ck_assert(check_bound_of(&norm, NULL, COPES_FIRST_OUT, CHECK_BF16, cpu).rotation_units == 0);
+    const oracle_tensor positions = {.rank = 1};
+    const oracle_args given = {.in = {[COPES_LRPE_POSITIONS] = &positions}};
+    ck_assert(check_bound_of(&line, &given, COPES_FIRST_OUT, CHECK_BF16, cpu).rotation_units == 0);
     ck_assert(!check_compare(bound, CHECK_BF16, 0, 0, 1, 5.75 * 0x1p-24).beyond &&
               check_compare(bound, CHECK_BF16, 0, 0, 1, 6 * 0x1p-24).beyond);
 }

@@ -69,7 +69,7 @@ static void hold_slopes(copes_context *context, const char *name, DLDevice devic
         check_case c = case_of(type, acts[i % 2], 1);
         for (; c.seed <= SEEDS; c.seed += (uint64_t)tests_every())
             worst = fmax(worst, worst_error(&c, context, device));
-        const double bound = check_bound_of(&c.op, COPES_FIRST_OUT, type, device).term_ulps;
+        const double bound = check_bound_of(&c.op, NULL, COPES_FIRST_OUT, type, device).term_ulps;
         printf("%-4s %-4s %-7s off by %.3f ulp of float32 or more; the bound is %g\n", name, check_type_of(type)->name,
                acts[i % 2] == COPES_ACT_SILU ? "silu" : "sigmoid", worst, bound);
         ck_assert_msg(worst <= bound, "%s: %.3f ulp past a bound of %g", name, worst, bound);

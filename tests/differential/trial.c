@@ -220,7 +220,7 @@ static bool judge_output(trial *t, int slot, const unsigned char *got)
 {
     const oracle_tensor *wanted = t->problem.args.out[slot];
     const check_type type = t->problem.out_type[slot];
-    check_bound bound = check_bound_of(op_of(t), slot, type, (DLDevice){kDLCPU, 0});
+    check_bound bound = check_bound_of(op_of(t), &t->problem.args, slot, type, (DLDevice){kDLCPU, 0});
     for (int64_t i = 0; i < oracle_count(wanted); i++) {
         bound.room = wanted->room[i];
         const double value = check_decode(type, got + i * check_type_of(type)->size);

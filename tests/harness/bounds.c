@@ -49,12 +49,13 @@ static double term_ulps(const copes_op *op, check_type type, bool on_cpu)
     return sigmoid_ulps(type, on_cpu) + (lrpe ? plain : 0);
 }
 
-/* Of 2^-24, by which a rotation is off that the CPU makes as a product of two. Positions are on a line there, and results of 16 bits; an
- * amplitude is rounded into one of the two. */
-static double rotation_units(const copes_op *op, check_type type, bool on_cpu)
+/* In units of 2^-24: what a product of two rotations may be off by, which the CPU makes for 16-bit results of tokens counted along
+ * a line. An amplitude is rounded into one of the two. */
+static double rotation_units(const copes_op *op, const oracle_args *args, check_type type, bool on_cpu)
 {
     const bool lrpe = op->kind == COPES_LRPE_FORWARD || op->kind == COPES_LRPE_BACKWARD;
-    if (!lrpe || !on_cpu || !stores_short(type) || op->lrpe.grid_rank > 1)
+    const bool given = lrpe && args != NULL && args->in[COPES_LRPE_POSITIONS] != NULL;
+    if (!lrpe || given || !on_cpu || !stores_short(type) || op->lrpe.grid_rank > 1)
         return 0;
     return 5.75 + amplitude_ulps(op->lrpe.amplitude);
 }
@@ -68,14 +69,14 @@ static double relative_error(const copes_op *op, oracle_rule rule, check_type ty
     return on_cpu && type == CHECK_BF16 && forward && rule == ORACLE_BY_ROW ? 1e-5 : 1e-6;
 }
 
-check_bound check_bound_of(const copes_op *op, int slot, check_type type, DLDevice device)
+check_bound check_bound_of(const copes_op *op, const oracle_args *args, int slot, check_type type, DLDevice device)
 {
     const bool on_cpu = device.device_type == kDLCPU;
     const oracle_rule rule = oracle_rule_of(op, slot);
     return (check_bound){.rule = rule,
                          .term_ulps = term_ulps(op, type, on_cpu),
                          .relative = relative_error(op, rule, type, on_cpu),
-                         .rotation_units = rotation_units(op, type, on_cpu)};
+                         .rotation_units = rotation_units(op, args, type, on_cpu)};
 }
 
 /* How far from the oracle's value the result may be before it is stored. */

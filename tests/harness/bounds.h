@@ -4,8 +4,8 @@
  *   arithmetic   float32 for f32, f16 and bf16, float64 for f64; "ulp" is its ulp unless the storage's is named
  *   phase        the promise is 2^-30 turn (f64: 2^-60): 2 pi 2^-30 times `turn` is allowed on top of the rest, as no
  *                cosine near its zero can be better
- *   rotation     lrpe's f16 and bf16 results on the CPU, of positions on a line: 5.75 2^-24 times `turn` besides, as docs/numerics.md derives,
- *                and 6.75 with an amplitude that is no power of two
+ *   rotation     lrpe's f16 and bf16 results on the CPU, of tokens counted along a line: 5.75 2^-24 times `turn` besides, as
+ *                docs/numerics.md derives, and 6.75 with an amplitude that is no power of two
  *   by term      act and lrpe, elementwise: 4 ulp of the largest term: of the formula's products, as a cos and b sin, or g s
  *                and g s x (1 - s) of silu's gradient, and of their sums, however small they are
  *                an amplitude multiplies lrpe's terms, which count it times the smallest normal number at least
@@ -68,10 +68,11 @@ typedef struct check_bound {
     double term_ulps;      /* by term */
     double relative;       /* by the others, but attention's of 16 bits */
     double room;           /* of the element, as the oracle has it */
-    double rotation_units; /* of 2^-24, that a rotation may be off by besides the phase's promise */
+    double rotation_units; /* of 2^-24: what a rotation may be off by besides the phase's promise */
 } check_bound;
 
-check_bound check_bound_of(const copes_op *op, int slot, check_type type, DLDevice device);
+/* `args`: the inputs that a call has; NULL: none that changes a bound. */
+check_bound check_bound_of(const copes_op *op, const oracle_args *args, int slot, check_type type, DLDevice device);
 
 check_verdict check_compare(check_bound bound, check_type type, double value, double term, double turn, double got);
 

@@ -204,7 +204,7 @@ static int compare(run *r, int slot, const double *got)
 {
     const oracle_tensor *wanted = r->problem->args.out[slot];
     const check_type type = r->problem->out_type[slot];
-    check_bound bound = check_bound_of(&r->problem->c.op, slot, type, r->device);
+    check_bound bound = check_bound_of(&r->problem->c.op, &r->problem->args, slot, type, r->device);
     for (int64_t i = 0; i < oracle_count(wanted); i++) {
         bound.room = wanted->room[i];
         check_verdict verdict = check_compare(bound, type, wanted->value[i], wanted->term[i], wanted->turn[i], got[i]);
