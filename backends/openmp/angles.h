@@ -7,12 +7,12 @@
 #include "common/problem.h"
 #include "common/size.h"
 
-/* Neighbouring positions may have their rotations by products: that of the nearest multiple of SPAN, their anchor, which is exact, times
- * that of the way from there. Such a rotation hangs on its position alone, wherever a thread's tokens begin. */
+/* A rotation may be the product of two exact ones: by the nearest multiple of SPAN positions, its anchor, and by the distance from
+ * there. It then depends on the position alone, wherever a thread's tokens begin. */
 enum { SPAN = 16 };
 
-/* Are lrpe's rotations products? Where results have 16 bits and positions are counted along a line that is long enough to pay for the
- * rotations of the ways. Float32 results of 16-bit tensors, theta's gradient and delta, show more. */
+/* Are lrpe's rotations products? They are for 16-bit results of tokens counted along a line, if it is long enough to pay for the
+ * rotations by each distance. Theta's gradient and delta are float32 results, which are held to more. */
 static inline bool by_products(const copes_lrpe_problem *problem)
 {
     const bool narrow =
@@ -24,7 +24,7 @@ static inline bool by_products(const copes_lrpe_problem *problem)
  * cosines that are made of them. Rows are `stride` long: K rounded up to whole pairs of vectors. Sines and cosines stand
  * in the order of the features that they turn: split as load_split has them, or plain for interleaved pairs, whose evens
  * and odds share an angle. A head has a row of steps, or one for each dimension where angles are sums over them. For products
- * `rows` rows are followed by those of the heads' anchors, and of the ways 1 .. SPAN / 2, a row for each head. */
+ * a row for each head of its anchor follows, and then one for each head of the distances 1, 2 .. SPAN / 2. */
 typedef struct angles {
     int64_t first, heads, sets, rows, count, stride;
     bool split;
@@ -45,7 +45,7 @@ static inline int64_t step_sets(const copes_lrpe_problem *problem)
     return problem->mixed ? problem->grid_rank : 1;
 }
 
-/* Rows of sines and cosines, `rows` and those that products are made of. */
+/* All rows of sines and cosines: `rows`, and those that products are made of. */
 static inline int64_t all_rows(int64_t heads, int64_t rows, bool products)
 {
     return rows + (products ? heads * (1 + SPAN / 2) : 0);
@@ -134,7 +134,7 @@ void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t
                            bool products, void *memory);
 
 /* Makes `count` rows from `row` on: the sines and cosines of a token, 0 .. N - 1, of a batch entry, for as many heads from
- * `head` on: always as many from that head. */
+ * `head` on. Of products all calls for a head must have the same count, as the anchors of all its rows are made at once. */
 void TEMPLATE(angles_make)(const angles *a, const copes_lrpe_problem *problem, int64_t b, int64_t token, int64_t head,
                            int64_t count, int64_t row);
 

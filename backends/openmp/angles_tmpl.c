@@ -185,20 +185,20 @@ static void angles_exactly(const angles *a, const copes_lrpe_problem *problem, c
             angles_poison(a, problem, head + i, row + i, j, position[j]);
 }
 
-/* The rows of the way of `way` positions. */
-static inline int64_t way_row(const angles *a, int64_t way, int64_t head)
+/* The row of a head's rotation by a distance of 1 .. SPAN / 2 positions; of its anchor for 0. */
+static inline int64_t distance_row(const angles *a, int64_t distance, int64_t head)
 {
-    return a->rows + way * a->heads + head;
+    return a->rows + distance * a->heads + head;
 }
 
 static void angles_open_products(angles *a, const copes_lrpe_problem *problem)
 {
     angles plain = *a;
-    plain.amplitude = 1; /* an anchor has it */
-    for (int64_t way = 1; way <= SPAN / 2; way++)
-        angles_exactly(&plain, problem, &(token_position){way, 0}, 0, a->heads, way_row(a, way, 0));
+    plain.amplitude = 1; /* the anchor's rotation has the amplitude */
+    for (int64_t distance = 1; distance <= SPAN / 2; distance++)
+        angles_exactly(&plain, problem, &(token_position){distance, 0}, 0, a->heads, distance_row(a, distance, 0));
     for (int64_t head = 0; head < a->heads; head++)
-        a->anchor[head] = INT64_MIN; /* none: no multiple that is asked for */
+        a->anchor[head] = INT64_MIN; /* none yet: no position has this anchor */
 }
 
 void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t first, int64_t heads, int64_t rows,
@@ -245,13 +245,13 @@ static inline rotations rotations_at(const angles *a, int64_t row)
     return (rotations){a->cosine + row * a->stride, a->sine + row * a->stride};
 }
 
-/* Rotations turned by others, or with a sign of -1 back. */
+/* Turns the rotations `from` by those of `by`; with a sign of -1, back. */
 static inline void multiply_rotations(rotations from, rotations by, real sign, rotations to, int64_t length)
 {
     for (int64_t i = 0; i < length; i += PAIR) {
         const vpair c = load_real_pair(from.cosine + i), s = load_real_pair(from.sine + i);
-        const vpair on = load_real_pair(by.cosine + i), way = load_real_pair(by.sine + i);
-        const vpair across = {sign * way.low, sign * way.high};
+        const vpair on = load_real_pair(by.cosine + i), sine = load_real_pair(by.sine + i);
+        const vpair across = {sign * sine.low, sign * sine.high};
         store_real_pair(to.cosine + i, (vpair){vfnma(s.low, across.low, c.low * on.low),
                                                vfnma(s.high, across.high, c.high * on.high)});
         store_real_pair(to.sine + i,
@@ -259,17 +259,18 @@ static inline void multiply_rotations(rotations from, rotations by, real sign, r
     }
 }
 
-/* Of integers below 2^62. */
+/* Makes rows as angles_make does, of position p, which is below 2^62 in magnitude. */
 static void angles_multiply_anchor(const angles *a, const copes_lrpe_problem *problem, int64_t p, int64_t head,
                                    int64_t count, int64_t row)
 {
-    const int64_t anchor = (p + SPAN / 2) & -(int64_t)SPAN, way = p - anchor, length = count * a->stride;
-    const rotations from = rotations_at(a, way_row(a, 0, head)), to = rotations_at(a, row);
+    const int64_t anchor = (p + SPAN / 2) & -(int64_t)SPAN, length = count * a->stride;
+    const int64_t distance = p < anchor ? anchor - p : p - anchor;
+    const rotations from = rotations_at(a, distance_row(a, 0, head)), to = rotations_at(a, row);
     if (a->anchor[head] != anchor)
-        angles_exactly(a, problem, &(token_position){anchor, 0}, head, count, way_row(a, 0, head));
+        angles_exactly(a, problem, &(token_position){anchor, 0}, head, count, distance_row(a, 0, head));
     a->anchor[head] = anchor;
-    if (way != 0) {
-        multiply_rotations(from, rotations_at(a, way_row(a, way < 0 ? -way : way, head)), way < 0 ? -1 : 1, to, length);
+    if (distance != 0) {
+        multiply_rotations(from, rotations_at(a, distance_row(a, distance, head)), p < anchor ? -1 : 1, to, length);
         return;
     }
     memcpy(to.cosine, from.cosine, (size_t)length * sizeof(real));
