@@ -383,12 +383,14 @@ static void write_slab_row(const slab *s, column_rows x, column_rows y, int64_t 
 {
     const copes_act_problem *problem = s->problem;
     const copes_view *view = &problem->dst;
-    storage *out = s->at.dst + (first + i) * view->stride[problem->axis];
+    const int64_t step = view->stride[problem->axis];
+    storage *out = s->at.dst + (first + i) * step;
     if (s->direct && problem->backward) {
         columns_gradient_storage(&s->columns, (const storage *)y.data + i * y.stride,
-                                 (const storage *)x.data + i * x.stride, out, s->stream, x.ahead);
+                                 (const storage *)x.data + i * x.stride, x.ahead, out, TOKENS * step, s->stream);
     } else if (s->direct) {
-        columns_apply_storage(&s->columns, (const storage *)x.data + i * x.stride, out, s->stream, x.ahead);
+        columns_apply_storage(&s->columns, (const storage *)x.data + i * x.stride, x.ahead, out, TOKENS * step,
+                              s->stream);
     } else {
         real *row = (problem->backward ? s->g : s->x) + i * s->stride;
         if (problem->backward)

@@ -256,8 +256,9 @@ static inline void give_real(real *to, real value)
     memcpy((void *)to, &value, sizeof value);
 }
 
-static ALWAYS_INLINE void columns_apply_as(const columns *c, bool from_reals, const void *x, bool to_reals, void *o,
-                                           bool stream, int64_t ahead)
+/* `ahead`, `o_ahead`: of storage, to the row that is read or written some rows later. */
+static ALWAYS_INLINE void columns_apply_as(const columns *c, bool from_reals, const void *x, int64_t ahead,
+                                           bool to_reals, void *o, int64_t o_ahead, bool stream)
 {
     const term_use use = c->use == FOR_GRADIENT ? FOR_GRADIENT : FOR_STORAGE;
     for (int64_t i = 0; i < c->stride; i += PAIR) {
@@ -265,6 +266,8 @@ static ALWAYS_INLINE void columns_apply_as(const columns *c, bool from_reals, co
             prefetch(x, i, ahead);
         const vpair y = column_terms(c, use, load_from(from_reals, x, i, PAIR), load_real_pair(c->most + i));
         const vpair factor = load_real_pair(c->sum + i);
+        if (!to_reals)
+            prefetch_for_store(o, i, o_ahead, stream);
         store_to(to_reals, o, i, PAIR, (vpair){y.low * factor.low, y.high * factor.high}, stream);
     }
 }
@@ -273,23 +276,25 @@ static ALWAYS_INLINE void columns_apply_as(const columns *c, bool from_reals, co
 static NOINLINE void columns_apply(const columns *c, bool reals, const void *x, real *y, int64_t ahead)
 {
     if (reals)
-        columns_apply_as(c, true, x, true, y, false, 0);
+        columns_apply_as(c, true, x, 0, true, y, 0, false);
     else
-        columns_apply_as(c, false, x, true, y, false, ahead);
+        columns_apply_as(c, false, x, ahead, true, y, 0, false);
 }
 
-static NOINLINE void columns_apply_storage(const columns *c, const storage *x, storage *o, bool stream, int64_t ahead)
+static NOINLINE void columns_apply_storage(const columns *c, const storage *x, int64_t ahead, storage *o,
+                                           int64_t o_ahead, bool stream)
 {
-    columns_apply_as(c, false, x, false, o, stream, ahead);
+    columns_apply_as(c, false, x, ahead, false, o, o_ahead, stream);
 }
 
-static ALWAYS_INLINE void columns_gradient_as(const columns *c, bool reals, const void *y, const void *g, void *o,
-                                              bool stream, int64_t ahead)
+static ALWAYS_INLINE void columns_gradient_as(const columns *c, bool reals, const void *y, const void *g, int64_t ahead,
+                                              void *o, int64_t o_ahead, bool stream)
 {
     for (int64_t i = 0; i < c->stride; i += PAIR) {
         if (!reals) {
             prefetch(y, i, ahead);
             prefetch(g, i, ahead);
+            prefetch_for_store(o, i, o_ahead, stream);
         }
         const vpair a = load_from(reals, y, i, PAIR), b = load_from(reals, g, i, PAIR);
         const vpair dot = load_real_pair(c->dot + i);
@@ -300,13 +305,13 @@ static ALWAYS_INLINE void columns_gradient_as(const columns *c, bool reals, cons
 /* A row of g turned into the gradient, for the softmax y of its row. */
 static NOINLINE void columns_gradient(const columns *c, const real *y, real *g)
 {
-    columns_gradient_as(c, true, y, g, g, false, 0);
+    columns_gradient_as(c, true, y, g, 0, g, 0, false);
 }
 
-static NOINLINE void columns_gradient_storage(const columns *c, const storage *y, const storage *g, storage *o,
-                                              bool stream, int64_t ahead)
+static NOINLINE void columns_gradient_storage(const columns *c, const storage *y, const storage *g, int64_t ahead,
+                                              storage *o, int64_t o_ahead, bool stream)
 {
-    columns_gradient_as(c, false, y, g, o, stream, ahead);
+    columns_gradient_as(c, false, y, g, ahead, o, o_ahead, stream);
 }
 
 #endif

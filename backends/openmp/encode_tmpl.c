@@ -21,7 +21,7 @@ typedef struct encoded_row {
     const storage *x[MOST_PARTS];
     const real *cosine, *sine;
     const real *inverse, *weight[MOST_PARTS]; /* of a norm */
-    int64_t ahead, x_ahead;
+    int64_t ahead, x_ahead, to_ahead;
 } encoded_row;
 
 /* To storage and back. */
@@ -65,6 +65,8 @@ static ALWAYS_INLINE void store_part(walk_kind kind, const encoded_row *row, int
         const vpair x = load_from(false, row->x[part], i, n);
         v = (vpair){act_backward(kind.act, true, v.low, x.low), act_backward(kind.act, true, v.high, x.high)};
     }
+    if (!kind.to_reals && n == PAIR)
+        prefetch_for_store(row->to[part], i, row->to_ahead, stream);
     store_to(kind.to_reals, row->to[part], i, n, v, stream);
 }
 
@@ -162,7 +164,11 @@ static ALWAYS_INLINE void walk(encoding_step step, int rest, walk_kind kind, con
 /* The first row of a block. */
 static ALWAYS_INLINE encoded_row first_row(const encoding *e, walk_kind kind, row_block from, row_block x, row_block to)
 {
-    encoded_row row = {.cosine = e->angles->cosine, .sine = e->angles->sine, .ahead = from.ahead, .x_ahead = x.ahead};
+    encoded_row row = {.cosine = e->angles->cosine,
+                       .sine = e->angles->sine,
+                       .ahead = from.ahead,
+                       .x_ahead = x.ahead,
+                       .to_ahead = to.ahead};
     for (int part = 0; part < MOST_PARTS; part++) {
         const bool wide = !kind.turns && e->variant == COPES_LRPE_COSINE;
         const int64_t feature = wide ? part * e->d : e->layout->begin[part];

@@ -184,7 +184,8 @@ static void run_block(const copes_lrpe_problem *problem, const encoding *e, cons
     const int64_t dst_at = view_at(&problem->dst, at);
     const row_block src = take_rows(&problem->src, memory->axis, view_at(&problem->src, at), e->count, src_width,
                                     memory->src, true, view_at(&problem->src, step));
-    const row_block dst = take_rows(&problem->dst, memory->axis, dst_at, e->count, dst_width, memory->dst, false, 0);
+    const row_block dst = take_rows(&problem->dst, memory->axis, dst_at, e->count, dst_width, memory->dst, false,
+                                    view_at(&problem->dst, step));
     if (!problem->backward) {
         forward_rows(problem, e, memory, src, dst);
     } else {

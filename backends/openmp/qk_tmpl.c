@@ -136,11 +136,11 @@ static void write_block(const token_memory *memory, const head_block *block, row
     give_rows(view, 2, at, block->e.count, block->e.d, memory->dst);
 }
 
-/* Likewise, of rows that are yet to be turned. */
+/* Likewise, of rows that are yet to be turned; `ahead` is the way to the block that is written next. */
 static void turn_block(const token_memory *memory, const head_block *block, row_block from, const copes_view *view,
-                       int64_t at)
+                       int64_t at, int64_t ahead)
 {
-    const row_block to = take_rows(view, 2, at, block->e.count, block->e.d, memory->dst, false, 0);
+    const row_block to = take_rows(view, 2, at, block->e.count, block->e.d, memory->dst, false, ahead);
     TEMPLATE(turn)(&block->e, false, from, to);
     give_rows(view, 2, at, block->e.count, block->e.d, memory->dst);
 }
@@ -169,12 +169,12 @@ static void forward_block(const copes_qk_problem *problem, const token_memory *m
         TEMPLATE(turn)(&block->e, true, rows, turned);
         write_block_float8(&problem->k_cache, memory, block, &place);
     } else if (cached) {
-        turn_block(memory, block, rows, &place, block->at.h * place.stride[2]);
+        turn_block(memory, block, rows, &place, block->at.h * place.stride[2], 0); /* the next slot may be anywhere */
     }
     if (dst->data != NULL && narrows)
         write_block(memory, block, turned, dst, view_at(dst, block->at));
     else if (dst->data != NULL)
-        turn_block(memory, block, rows, dst, view_at(dst, block->at));
+        turn_block(memory, block, rows, dst, view_at(dst, block->at), view_at(dst, block->step));
 }
 
 static void backward_block(const copes_qk_problem *problem, const token_memory *memory, const head_block *block)
@@ -184,7 +184,8 @@ static void backward_block(const copes_qk_problem *problem, const token_memory *
     const row_block grad_o = take_block(&side->rotate.src, block, memory->src);
     if (side->weight.data == NULL) {
         const int64_t at = view_at(dst, block->at);
-        const row_block to = take_rows(dst, 2, at, block->e.count, block->e.d, memory->dst, false, 0);
+        const row_block to =
+            take_rows(dst, 2, at, block->e.count, block->e.d, memory->dst, false, view_at(dst, block->step));
         TEMPLATE(decode)(COPES_ACT_NONE, &block->e, grad_o, (row_block){0}, to);
         give_rows(dst, 2, at, block->e.count, block->e.d, memory->dst);
         return;

@@ -20,7 +20,7 @@ static inline int64_t whole_pairs(int64_t count)
 typedef struct row_block {
     void *data;
     int64_t stride;
-    int64_t ahead; /* storage: elements from here to the block that comes next */
+    int64_t ahead; /* storage: elements from here to the block that is read or written next */
 } row_block;
 
 /* Elements i .. i + n - 1 of a row; n is PAIR, as a constant, or what is left of the row: zeros follow it then. */
@@ -60,6 +60,15 @@ static inline void pad_row(real *row, int64_t count, real fill)
 static ALWAYS_INLINE void prefetch(const void *row, int64_t i, int64_t ahead)
 {
     __builtin_prefetch((const void *)((uintptr_t)row + (uintptr_t)((i + ahead) * (int64_t)sizeof(storage))));
+}
+
+/* The same for what it will write. A store to a line that no cache has waits in the store buffer, which stops the walk once it is
+ * full; processors see where one straight walk goes on, but not where a row's next block lies. Rows of full width lose by it: they
+ * take longer to make than to store, and the loads would wait for twice the lines. */
+static ALWAYS_INLINE void prefetch_for_store(const void *row, int64_t i, int64_t ahead, bool stream)
+{
+    if (!stream && !FULL_WIDTH)
+        __builtin_prefetch((const void *)((uintptr_t)row + (uintptr_t)((i + ahead) * (int64_t)sizeof(storage))), 1);
 }
 
 enum { NEXT = 1024 / (int)sizeof(storage) }; /* elements ahead in a walk straight through memory */

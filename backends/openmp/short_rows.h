@@ -25,11 +25,14 @@ static ALWAYS_INLINE void short_read(int pairs, bool reals, const void *row, vpa
     }
 }
 
-static ALWAYS_INLINE void short_write(int pairs, bool reals, void *row, const vpair *v, bool stream)
+static ALWAYS_INLINE void short_write(int pairs, bool reals, void *row, const vpair *v, int64_t ahead, bool stream)
 {
 #pragma GCC unroll 8
-    for (int i = 0; i < pairs; i++)
+    for (int i = 0; i < pairs; i++) {
+        if (!reals)
+            prefetch_for_store(row, i * PAIR, ahead, stream);
         store_to(reals, row, i * PAIR, PAIR, v[i], stream);
+    }
 }
 
 static ALWAYS_INLINE vreal short_max(int pairs, const vpair *v)
@@ -92,7 +95,7 @@ static ALWAYS_INLINE void short_forward(int pairs, bool to_reals, int64_t rows, 
         vpair v[MOST_PAIRS];
         short_read(pairs, false, short_row(false, x, i), v, x.ahead);
         short_softmax(pairs, FOR_STORAGE, v);
-        short_write(pairs, to_reals, short_row(to_reals, o, i), v, stream);
+        short_write(pairs, to_reals, short_row(to_reals, o, i), v, o.ahead, stream);
     }
 }
 
@@ -107,7 +110,7 @@ static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_a
         if (from_argument)
             short_softmax(pairs, FOR_GRADIENT, v);
         short_gradient(pairs, v, d);
-        short_write(pairs, false, short_row(false, o, i), d, stream);
+        short_write(pairs, false, short_row(false, o, i), d, o.ahead, stream);
     }
 }
 
