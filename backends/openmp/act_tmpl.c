@@ -441,7 +441,7 @@ static void run_slab(slab *s)
             if (pass == 0 && problem->backward)
                 columns_add_product(&s->columns, !s->direct, y, x, count);
             else if (pass == 0)
-                columns_add(&s->columns, !s->direct, x, NULL, count);
+                columns_add(&s->columns, !s->direct, x, count);
             for (int64_t i = 0; i < count && pass == 1; i++)
                 write_slab_row(s, x, y, first, i);
         }

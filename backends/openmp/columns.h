@@ -10,9 +10,9 @@
  * e^(x - largest) and, for a gradient, the sum of e^(x - largest) g. */
 typedef struct columns {
     int64_t stride;
-    term_use use; /* of the sums */
-    bool fixed;   /* the maximum is a log sum exp that the caller gave, and the sum is 1 */
-    real *most, *sum, *carry, *dot, *dot_carry; /* dot: absent in forward */
+    term_use use; /* of the terms */
+    bool given;   /* `most` is a log sum exp that the caller gave, and the sum is 1 */
+    real *most, *sum, *carry, *dot, *dot_carry;
 } columns;
 
 /* Rows of a block, of storage or of reals, `stride` elements apart. `ahead`: storage, to the block that comes next. */
@@ -26,13 +26,41 @@ static inline int64_t columns_bytes(int64_t stride)
     return 5 * stride * (int64_t)sizeof(real);
 }
 
+/* Columns whose statistics lie in `memory`, of columns_bytes. */
+static inline columns columns_at(int64_t stride, term_use use, void *memory)
+{
+    real *base = memory;
+    return (columns){stride, use, false, base, base + stride, base + 2 * stride, base + 3 * stride, base + 4 * stride};
+}
+
+/* The same, of no rows yet. */
 static inline columns columns_open(int64_t stride, term_use use, void *memory)
 {
-    real *base = memory, *dot = use == FOR_GRADIENT ? base + 3 * stride : NULL;
-    const columns c = {stride, use, false, base, base + stride, base + 2 * stride, dot, base + 4 * stride};
+    const columns c = columns_at(stride, use, memory);
     for (int64_t i = 0; i < 5 * stride; i++)
-        base[i] = i < stride ? -(real)INFINITY : 0;
+        c.most[i] = i < stride ? -(real)INFINITY : 0;
     return c;
+}
+
+/* A sequence is read in parts, whose statistics are merged in their order, by one thread or by several. They hang on its length alone,
+ * so that results do not depend on the threads. A part is whole blocks of rows, but for the last. */
+enum { COLUMN_BLOCK = 16, LEAST_PART = 256, MOST_COLUMN_PARTS = 32 };
+
+typedef struct column_parts {
+    int64_t rows, length, count;
+} column_parts;
+
+static inline column_parts column_parts_of(int64_t rows)
+{
+    const int64_t blocks = (rows + MOST_COLUMN_PARTS * COLUMN_BLOCK - 1) / (MOST_COLUMN_PARTS * COLUMN_BLOCK);
+    const int64_t length = blocks * COLUMN_BLOCK > LEAST_PART ? blocks * COLUMN_BLOCK : LEAST_PART;
+    return (column_parts){rows, length, rows > length ? (rows + length - 1) / length : 1};
+}
+
+static inline copes_share column_part(const column_parts *parts, int64_t i)
+{
+    const int64_t begin = i * parts->length, end = begin + parts->length;
+    return (copes_share){begin, end < parts->rows ? end : parts->rows};
 }
 
 /* `reals` is a constant wherever these are inlined. */
@@ -48,29 +76,19 @@ static ALWAYS_INLINE void prefetch_rows(bool reals, column_rows rows, int64_t ro
         prefetch((const storage *)rows.data + row * rows.stride, i, rows.ahead);
 }
 
-/* A term of a column: e^(x - shift). */
-static ALWAYS_INLINE vreal column_term(const columns *c, term_use use, vreal x, vreal shift)
-{
-    if (!c->fixed)
-        return vsoftmax_term(use, x, shift);
-    const vreal below = x - shift, e = vexp(below).value; /* a given log sum exp may be too small */
-    return use == FOR_GRADIENT ? vexp_restored(e, x, shift, below) : e;
-}
-
-static ALWAYS_INLINE vpair column_terms(const columns *c, term_use use, vpair x, vpair shift)
-{
-    return (vpair){column_term(c, use, x.low, shift.low), column_term(c, use, x.high, shift.high)};
-}
-
 /* A sum, and what it has lost (Kahan). */
 typedef struct kahan_sum {
     vpair sum, carry;
 } kahan_sum;
 
+static ALWAYS_INLINE vpair multiply_pairs(vpair a, vpair b)
+{
+    return (vpair){a.low * b.low, a.high * b.high};
+}
+
 static ALWAYS_INLINE kahan_sum load_kahan_sum(const real *sum, const real *carry, vpair factor)
 {
-    const vpair s = load_real_pair(sum), c = load_real_pair(carry);
-    return (kahan_sum){{s.low * factor.low, s.high * factor.high}, {c.low * factor.low, c.high * factor.high}};
+    return (kahan_sum){multiply_pairs(load_real_pair(sum), factor), multiply_pairs(load_real_pair(carry), factor)};
 }
 
 static ALWAYS_INLINE void add_to_column(kahan_sum *to, vpair part)
@@ -95,99 +113,133 @@ static ALWAYS_INLINE vpair columns_most(bool reals, column_rows x, int64_t i, in
     return most;
 }
 
-/* Adds a pair of columns of rows begin .. end - 1: plain sums of their exponentials, and of those times g. */
-static ALWAYS_INLINE void columns_part(const columns *c, term_use use, bool reals, column_rows x, const column_rows *g,
-                                       int64_t i, int64_t begin, int64_t end, vpair shift, vpair *sum, vpair *dot)
+/* What sums beside `most` are multiplied by to stand beside `shift`. */
+static ALWAYS_INLINE vpair shrink_by(vpair most, vpair shift)
 {
-    *sum = *dot = (vpair){vset(0), vset(0)};
-    for (int64_t row = begin; row < end; row++) {
-        const vpair e = column_terms(c, use, column_pair(reals, x, row, i), shift);
-        sum->low += e.low;
-        sum->high += e.high;
-        if (g == NULL)
-            continue;
-        const vpair with = column_pair(true, *g, row, i);
-        dot->low = vfma(e.low, with.low, dot->low);
-        dot->high = vfma(e.high, with.high, dot->high);
-    }
+    return (vpair){vexp_term(most.low - shift.low), vexp_term(most.high - shift.high)};
 }
 
-/* A block's terms beside the maximum of the blocks before it, which is as good as its own where that is hardly larger. Then one pass
- * over the block is enough, and the maximum stays what it is. False where it is not: nothing is added then. */
-static ALWAYS_INLINE bool columns_add_beside(const columns *c, term_use use, bool reals, column_rows x, int64_t count,
-                                             int64_t i)
+/* The sums of a pair of columns: of e^(x - shift), and of that times g. */
+typedef struct column_sums {
+    kahan_sum sum, dot;
+} column_sums;
+
+static ALWAYS_INLINE column_sums load_sums(columns c, int64_t i, vpair factor)
+{
+    return (column_sums){load_kahan_sum(c.sum + i, c.carry + i, factor),
+                         load_kahan_sum(c.dot + i, c.dot_carry + i, factor)};
+}
+
+/* Adds rows to the sums, and returns the larger of their maximum and of `most`. Results of 16 bits do not show what plain sums of a block
+ * lose. */
+static ALWAYS_INLINE vpair columns_sum(term_use use, bool given, bool reals, column_rows x, const column_rows *g,
+                                       int64_t i, int64_t count, vpair shift, vpair most, column_sums *sums)
+{
+    const int64_t plain = g != NULL && use != FOR_STORAGE ? PLAIN_TERMS : count;
+    for (int64_t begin = 0; begin < count; begin += plain) {
+        vpair part = {vset(0), vset(0)}, product = part;
+        for (int64_t row = begin; row < begin + plain && row < count; row++) {
+            prefetch_rows(reals, x, row, i);
+            const vpair at = column_pair(reals, x, row, i), e = vsoftmax_terms(use, given, at, shift);
+            most = (vpair){vmax(at.low, most.low), vmax(at.high, most.high)};
+            part = (vpair){part.low + e.low, part.high + e.high};
+            if (g == NULL)
+                continue;
+            const vpair with = column_pair(true, *g, row, i);
+            product = (vpair){vfma(e.low, with.low, product.low), vfma(e.high, with.high, product.high)};
+        }
+        add_to_column(&sums->sum, part);
+        if (g != NULL)
+            add_to_column(&sums->dot, product);
+    }
+    return most;
+}
+
+/* Does the maximum of earlier blocks serve in place of one that is at most so much larger? At full width it would not be exact enough,
+ * and where there is none yet it is -inf. */
+static ALWAYS_INLINE bool serves(vpair most)
+{
+    return !FULL_WIDTH && !any_below(vmin(most.low, most.high), -real_most);
+}
+
+static ALWAYS_INLINE bool far_above(vpair most, vpair shift)
 {
     enum { HARDLY = 8 };
-    const vpair one = {vset(1), vset(1)}, shift = load_real_pair(c->most + i);
-    vpair most = shift, part = {vset(0), vset(0)};
-    if (any_below(vmin(shift.low, shift.high), -real_most))
-        return false;
-    for (int64_t row = 0; row < count; row++) {
-        prefetch_rows(reals, x, row, i);
-        const vpair at = column_pair(reals, x, row, i), e = vsoftmax_terms(use, at, shift);
-        most = (vpair){vmax(at.low, most.low), vmax(at.high, most.high)};
-        part = (vpair){part.low + e.low, part.high + e.high};
-    }
-    if (any_lane((most.low > shift.low + HARDLY) | (most.high > shift.high + HARDLY)))
-        return false;
-    kahan_sum sum = load_kahan_sum(c->sum + i, c->carry + i, one);
-    add_to_column(&sum, part);
-    store_kahan_sum(&sum, c->sum + i, c->carry + i);
-    return true;
+    return any_lane((most.low > shift.low + HARDLY) | (most.high > shift.high + HARDLY));
 }
 
-static ALWAYS_INLINE void columns_add_pair(const columns *c, term_use use, bool reals, column_rows x,
+/* Adds a block's rows to a pair of columns: in one pass beside the maximum of earlier blocks, or else, or where that turns out to be far
+ * too small, beside the block's own. */
+static ALWAYS_INLINE void columns_add_pair(columns c, term_use use, bool given, bool reals, column_rows x,
                                            const column_rows *g, int64_t count, int64_t i)
 {
-    if (!FULL_WIDTH && g == NULL && columns_add_beside(c, use, reals, x, count, i))
-        return;
-    const int64_t plain = g != NULL ? PLAIN_TERMS : count;
-    const vpair before = load_real_pair(c->most + i),
-                most = c->fixed ? before : columns_most(reals, x, i, count, before);
-    vpair shift = most, shrink = {vset(1), vset(1)};
-    if (!c->fixed) {
-        shift = (vpair){vfinite_max(most.low), vfinite_max(most.high)};
-        shrink = (vpair){vexp_term(before.low - shift.low), vexp_term(before.high - shift.high)};
-    }
-    kahan_sum sum = load_kahan_sum(c->sum + i, c->carry + i, shrink), dot = {0};
-    if (g != NULL)
-        dot = load_kahan_sum(c->dot + i, c->dot_carry + i, shrink);
-    for (int64_t row = 0; row < count; row += plain) {
-        vpair part, product;
-        columns_part(c, use, reals, x, g, i, row, row + plain < count ? row + plain : count, shift, &part, &product);
-        add_to_column(&sum, part);
+    const vpair before = load_real_pair(c.most + i);
+    vpair most = before, shift = before, shrink = {vset(1), vset(1)};
+    bool final = given, found = final || serves(before);
+    for (;;) {
+        if (!found) {
+            most = columns_most(reals, x, i, count, before);
+            shift = (vpair){vfinite_max(most.low), vfinite_max(most.high)};
+            shrink = shrink_by(before, shift);
+            final = true;
+        }
+        column_sums sums = load_sums(c, i, shrink);
+        const vpair seen = columns_sum(use, given, reals, x, g, i, count, shift, before, &sums);
+        found = final || !far_above(seen, shift);
+        if (!found)
+            continue;
         if (g != NULL)
-            add_to_column(&dot, product);
+            store_kahan_sum(&sums.dot, c.dot + i, c.dot_carry + i);
+        if (given)
+            return;
+        store_real_pair(c.most + i, most);
+        store_kahan_sum(&sums.sum, c.sum + i, c.carry + i);
+        return;
     }
-    if (!c->fixed) {
-        store_real_pair(c->most + i, most);
-        store_kahan_sum(&sum, c->sum + i, c->carry + i);
-    }
-    if (g != NULL)
-        store_kahan_sum(&dot, c->dot + i, c->dot_carry + i);
 }
 
-static ALWAYS_INLINE void columns_add_terms(const columns *c, bool reals, column_rows x, int64_t count, int64_t i)
+static ALWAYS_INLINE void columns_add_of(const columns *c, term_use use, bool given, bool reals, column_rows x,
+                                         const column_rows *g, int64_t count)
 {
-    if (c->use == FOR_LSE || FULL_WIDTH) /* which makes no difference there */
-        columns_add_pair(c, FOR_LSE, reals, x, NULL, count, i);
+    for (int64_t i = 0; i < c->stride; i += PAIR)
+        columns_add_pair(*c, use, given, reals, x, g, count, i);
+}
+
+/* Takes a block of rows of x. */
+static NOINLINE void columns_add(const columns *c, bool reals, column_rows x, int64_t count)
+{
+    const bool stored = c->use == FOR_STORAGE && !FULL_WIDTH; /* where that is the same */
+    if (reals && stored)
+        columns_add_of(c, FOR_STORAGE, false, true, x, NULL, count);
+    else if (stored)
+        columns_add_of(c, FOR_STORAGE, false, false, x, NULL, count);
+    else if (reals)
+        columns_add_of(c, FOR_LSE, false, true, x, NULL, count);
     else
-        columns_add_pair(c, FOR_STORAGE, reals, x, NULL, count, i);
+        columns_add_of(c, FOR_LSE, false, false, x, NULL, count);
 }
 
-/* Takes a block of `count` rows of x, and of reals g for a gradient. */
-static inline void columns_add(const columns *c, bool reals, column_rows x, const column_rows *g, int64_t count)
+static ALWAYS_INLINE void columns_add_gradient_of(const columns *c, bool reals, column_rows x, const column_rows *g,
+                                                  int64_t count)
 {
-    for (int64_t i = 0; i < c->stride; i += PAIR) {
-        if (reals && g != NULL)
-            columns_add_pair(c, FOR_GRADIENT, true, x, g, count, i);
-        else if (g != NULL)
-            columns_add_pair(c, FOR_GRADIENT, false, x, g, count, i);
-        else if (reals)
-            columns_add_terms(c, true, x, count, i);
-        else
-            columns_add_terms(c, false, x, count, i);
-    }
+    const bool stored = gradient_use(true) == FOR_STORAGE && c->use == FOR_STORAGE; /* a constant but for bfloat16 */
+    if (stored && c->given)
+        columns_add_of(c, FOR_STORAGE, true, reals, x, g, count);
+    else if (stored)
+        columns_add_of(c, FOR_STORAGE, false, reals, x, g, count);
+    else if (c->given)
+        columns_add_of(c, FOR_GRADIENT, true, reals, x, g, count);
+    else
+        columns_add_of(c, FOR_GRADIENT, false, reals, x, g, count);
+}
+
+/* And of reals g, for a gradient. */
+static NOINLINE void columns_add_gradient(const columns *c, bool reals, column_rows x, column_rows g, int64_t count)
+{
+    if (reals)
+        columns_add_gradient_of(c, true, x, &g, count);
+    else
+        columns_add_gradient_of(c, false, x, &g, count);
 }
 
 static ALWAYS_INLINE void columns_add_product_pair(const columns *c, bool reals, column_rows y, column_rows g,
@@ -216,6 +268,27 @@ static inline void columns_add_product(const columns *c, bool reals, column_rows
             columns_add_product_pair(c, false, y, g, count, i);
 }
 
+/* Adds the statistics of a later part of the rows. */
+static NOINLINE void columns_merge(const columns *c, const columns *part)
+{
+    const bool given = c->given;
+    for (int64_t i = 0; i < c->stride; i += PAIR) {
+        const vpair one = {vset(1), vset(1)}, a = load_real_pair(c->most + i), b = load_real_pair(part->most + i);
+        const vpair most = {vmax(b.low, a.low), vmax(b.high, a.high)};
+        const vpair shift = {vfinite_max(most.low), vfinite_max(most.high)};
+        const vpair shrink = given ? one : shrink_by(a, shift), other = given ? one : shrink_by(b, shift);
+        kahan_sum sum = load_kahan_sum(c->sum + i, c->carry + i, shrink);
+        add_to_column(&sum, multiply_pairs(load_real_pair(part->sum + i), other));
+        if (!given) {
+            store_real_pair(c->most + i, most);
+            store_kahan_sum(&sum, c->sum + i, c->carry + i);
+        }
+        kahan_sum dot = load_kahan_sum(c->dot + i, c->dot_carry + i, shrink);
+        add_to_column(&dot, multiply_pairs(load_real_pair(part->dot + i), other));
+        store_kahan_sum(&dot, c->dot + i, c->dot_carry + i);
+    }
+}
+
 /* After the last block: `most` becomes what is subtracted, `sum` a factor, and `dot` the mean of g under the
  * softmax. */
 static inline void columns_finish(const columns *c)
@@ -223,9 +296,8 @@ static inline void columns_finish(const columns *c)
     for (int64_t i = 0; i < c->stride; i += LANES) {
         const vreal factor = 1 / load_real(c->sum + i), most = load_real(c->most + i);
         store_real(c->sum + i, factor);
-        store_real(c->most + i, c->fixed ? most : vfinite_max(most));
-        if (c->dot != NULL)
-            store_real(c->dot + i, load_real(c->dot + i) * factor);
+        store_real(c->most + i, c->given ? most : vfinite_max(most));
+        store_real(c->dot + i, load_real(c->dot + i) * factor);
     }
 }
 
@@ -240,7 +312,7 @@ static inline void columns_fix(columns *c, int64_t place, real lse)
 {
     c->most[place] = lse;
     c->sum[place] = 1;
-    c->fixed = true;
+    c->given = true;
 }
 
 /* Single numbers of tensors that may lie anywhere. */
@@ -256,35 +328,82 @@ static inline void give_real(real *to, real value)
     memcpy((void *)to, &value, sizeof value);
 }
 
-/* `ahead`, `o_ahead`: of storage, to the row that is read or written some rows later. */
-static ALWAYS_INLINE void columns_apply_as(const columns *c, bool from_reals, const void *x, int64_t ahead,
-                                           bool to_reals, void *o, int64_t o_ahead, bool stream)
+/* e^(x - most) times the factor, of a pair of columns. */
+static ALWAYS_INLINE vpair column_softmax(columns c, term_use use, bool given, vpair x, int64_t i)
 {
-    const term_use use = c->use == FOR_GRADIENT ? FOR_GRADIENT : FOR_STORAGE;
-    for (int64_t i = 0; i < c->stride; i += PAIR) {
-        if (!from_reals)
-            prefetch(x, i, ahead);
-        const vpair y = column_terms(c, use, load_from(from_reals, x, i, PAIR), load_real_pair(c->most + i));
-        const vpair factor = load_real_pair(c->sum + i);
-        if (!to_reals)
-            prefetch_for_store(o, i, o_ahead, stream);
-        store_to(to_reals, o, i, PAIR, (vpair){y.low * factor.low, y.high * factor.high}, stream);
+    return multiply_pairs(vsoftmax_terms(use, given, x, load_real_pair(c.most + i)), load_real_pair(c.sum + i));
+}
+
+/* A row to apply the columns to, and where to: of storage, with the way to the row that is read or written some rows later, or of
+ * reals. */
+typedef struct column_row {
+    bool reals;
+    const void *data;
+    int64_t ahead;
+} column_row;
+
+static ALWAYS_INLINE vpair load_column_row(column_row row, int64_t i)
+{
+    if (!row.reals)
+        prefetch(row.data, i, row.ahead);
+    return load_from(row.reals, row.data, i, PAIR);
+}
+
+static ALWAYS_INLINE void store_column_row(column_row row, int64_t i, vpair v, bool stream)
+{
+    if (!row.reals)
+        prefetch_for_store(row.data, i, row.ahead, stream);
+    store_to(row.reals, (void *)(uintptr_t)row.data, i, PAIR, v, stream);
+}
+
+/* The row's softmax or, with reals g, its gradient. */
+static ALWAYS_INLINE void columns_apply_of(columns c, term_use use, bool given, column_row x, const real *g,
+                                           column_row o, bool stream)
+{
+    for (int64_t i = 0; i < c.stride; i += PAIR) {
+        const vpair y = column_softmax(c, use, given, load_column_row(x, i), i);
+        if (g == NULL) {
+            store_column_row(o, i, y, stream);
+            continue;
+        }
+        const vpair with = load_real_pair(g + i), dot = load_real_pair(c.dot + i);
+        store_column_row(o, i, (vpair){y.low * (with.low - dot.low), y.high * (with.high - dot.high)}, stream);
     }
+}
+
+static ALWAYS_INLINE void columns_apply_any(const columns *c, column_row x, const real *g, column_row o, bool stream)
+{
+    const bool fine = c->use == FOR_GRADIENT;
+    if (fine && c->given)
+        columns_apply_of(*c, FOR_GRADIENT, true, x, g, o, stream);
+    else if (fine)
+        columns_apply_of(*c, FOR_GRADIENT, false, x, g, o, stream);
+    else if (c->given)
+        columns_apply_of(*c, FOR_STORAGE, true, x, g, o, stream);
+    else
+        columns_apply_of(*c, FOR_STORAGE, false, x, g, o, stream);
 }
 
 /* A row of the columns turned into its softmax: of reals, in place or from storage, or of storage. */
 static NOINLINE void columns_apply(const columns *c, bool reals, const void *x, real *y, int64_t ahead)
 {
     if (reals)
-        columns_apply_as(c, true, x, 0, true, y, 0, false);
+        columns_apply_any(c, (column_row){true, x, 0}, NULL, (column_row){true, y, 0}, false);
     else
-        columns_apply_as(c, false, x, ahead, true, y, 0, false);
+        columns_apply_any(c, (column_row){false, x, ahead}, NULL, (column_row){true, y, 0}, false);
 }
 
 static NOINLINE void columns_apply_storage(const columns *c, const storage *x, int64_t ahead, storage *o,
                                            int64_t o_ahead, bool stream)
 {
-    columns_apply_as(c, false, x, ahead, false, o, o_ahead, stream);
+    columns_apply_any(c, (column_row){false, x, ahead}, NULL, (column_row){false, o, o_ahead}, stream);
+}
+
+/* A row of x and of reals g to the gradient, of storage. */
+static NOINLINE void columns_slope(const columns *c, const storage *x, int64_t ahead, const real *g, storage *o,
+                                   int64_t o_ahead, bool stream)
+{
+    columns_apply_any(c, (column_row){false, x, ahead}, g, (column_row){false, o, o_ahead}, stream);
 }
 
 static ALWAYS_INLINE void columns_gradient_as(const columns *c, bool reals, const void *y, const void *g, int64_t ahead,

@@ -162,7 +162,7 @@ static void backward_rows(const copes_lrpe_problem *problem, const encoding *e, 
         return;
     }
     if (softmax)
-        softmax_of_rows(FOR_GRADIENT, e, memory, x);
+        softmax_of_rows(gradient_use(!learns), e, memory, x);
     for (int64_t i = 0; i < e->count && !softmax; i++)
         read_row(&memory->layout, problem->act, (const storage *)x.data + i * x.stride, memory->y + i * memory->stride,
                  0, x.ahead);

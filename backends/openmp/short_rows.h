@@ -66,7 +66,7 @@ static ALWAYS_INLINE void short_softmax(int pairs, term_use use, vpair *v)
     const vreal shift = vfinite_max(short_max(pairs, v));
 #pragma GCC unroll 8
     for (int i = 0; i < pairs; i++)
-        v[i] = vsoftmax_terms(use, v[i], (vpair){shift, shift});
+        v[i] = vsoftmax_terms(use, false, v[i], (vpair){shift, shift});
     const vreal sum = short_sum(pairs, v, NULL),
                 scale = vset(1 / (use == FOR_GRADIENT ? sum_lanes_in_double(sum) : sum_lanes(sum)));
 #pragma GCC unroll 8
@@ -108,7 +108,7 @@ static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_a
         short_read(pairs, false, short_row(false, y, i), v, y.ahead);
         short_read(pairs, from_reals, short_row(from_reals, g, i), d, g.ahead);
         if (from_argument)
-            short_softmax(pairs, FOR_GRADIENT, v);
+            short_softmax(pairs, gradient_use(true), v);
         short_gradient(pairs, v, d);
         short_write(pairs, false, short_row(false, o, i), d, o.ahead, stream);
     }

@@ -26,16 +26,37 @@ static ALWAYS_INLINE vreal vexp_restored(vreal e, vreal x, vreal shift, vreal be
 /* What a softmax's terms are for: results in storage, a log sum exp, or a gradient, as vexp_restored explains. */
 typedef enum term_use { FOR_STORAGE, FOR_LSE, FOR_GRADIENT } term_use;
 
-/* e^(x - shift). `use` is a constant wherever this is inlined. */
-static ALWAYS_INLINE vreal vsoftmax_term(term_use use, vreal x, vreal shift)
+/* bfloat16 does not show what a finer exponential has; `stored`: float32 results do not come of the gradient, either. */
+static ALWAYS_INLINE term_use gradient_use(bool stored)
 {
-    const vreal below = x - shift, e = use == FOR_STORAGE ? vexp_stored(below) : vexp_term(below);
+#ifdef COPES_TYPE_BF16
+    return stored ? FOR_STORAGE : FOR_GRADIENT;
+#else
+    (void)stored;
+    return FOR_GRADIENT;
+#endif
+}
+
+/* e^below. `given`: it is relative to a log sum exp that the caller gave, and may be anything. */
+static ALWAYS_INLINE vreal vsoftmax_exp(term_use use, bool given, vreal below)
+{
+    const vreal e = use == FOR_STORAGE ? vexp_stored(below) : vexp_term(below);
+    if (!given)
+        return e;
+    const vint normal = vabs(below) <= -exp_least_normal;
+    return __builtin_expect(any_lane(~normal), 0) ? vselect(normal, e, vexp(below).value) : e;
+}
+
+/* e^(x - shift). `use` and `given` are constants wherever this is inlined. */
+static ALWAYS_INLINE vreal vsoftmax_term(term_use use, bool given, vreal x, vreal shift)
+{
+    const vreal below = x - shift, e = vsoftmax_exp(use, given, below);
     return use == FOR_GRADIENT ? vexp_restored(e, x, shift, below) : e;
 }
 
-static ALWAYS_INLINE vpair vsoftmax_terms(term_use use, vpair x, vpair shift)
+static ALWAYS_INLINE vpair vsoftmax_terms(term_use use, bool given, vpair x, vpair shift)
 {
-    return (vpair){vsoftmax_term(use, x.low, shift.low), vsoftmax_term(use, x.high, shift.high)};
+    return (vpair){vsoftmax_term(use, given, x.low, shift.low), vsoftmax_term(use, given, x.high, shift.high)};
 }
 
 /* Adds `part` to a compensated sum (Kahan). */
@@ -80,7 +101,7 @@ static ALWAYS_INLINE real row_exp(term_use use, real *row, int64_t count, real m
         const int64_t end = begin + ROW_SUM_BLOCK < count ? begin + ROW_SUM_BLOCK : count;
         vreal low = vset(0), high = vset(0);
         for (int64_t i = begin; i < end; i += 2 * LANES) {
-            const vpair e = vsoftmax_terms(use, load_real_pair(row + i), (vpair){shift, shift});
+            const vpair e = vsoftmax_terms(use, false, load_real_pair(row + i), (vpair){shift, shift});
             store_real_pair(row + i, e);
             low += e.low;
             high += e.high;
@@ -94,7 +115,7 @@ static ALWAYS_INLINE real row_exp(term_use use, real *row, int64_t count, real m
 static inline void row_exp_of_lse(real *row, int64_t count, real lse)
 {
     for (int64_t i = 0; i < count; i += LANES)
-        store_real(row + i, vexp(load_real(row + i) - vset(lse)).value);
+        store_real(row + i, vsoftmax_term(FOR_STORAGE, true, load_real(row + i), vset(lse)));
 }
 
 static inline void row_scale(real *row, int64_t count, real factor)

@@ -35,9 +35,15 @@ static inline int64_t thread_workspace(int64_t bytes, int threads)
     return bytes >= 0 && bytes <= SCRATCH_BYTES ? 0 : copes_multiply(thread_part(bytes), threads);
 }
 
+static inline void *memory_of_thread(const copes_cpu_run *run, int64_t index, int64_t bytes)
+{
+    return bytes <= SCRATCH_BYTES ? run->scratch + index * SCRATCH_BYTES
+                                  : (char *)run->workspace + index * thread_part(bytes);
+}
+
 static inline void *thread_memory(const copes_cpu_run *run, const copes_worker *worker, int64_t bytes)
 {
-    return bytes <= SCRATCH_BYTES ? worker->scratch : (char *)run->workspace + worker->index * thread_part(bytes);
+    return memory_of_thread(run, worker->index, bytes);
 }
 
 #endif
