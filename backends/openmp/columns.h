@@ -289,6 +289,16 @@ static NOINLINE void columns_merge(const columns *c, const columns *part)
     }
 }
 
+/* The statistics of all parts, which lie `bytes` apart, each in the memory of its columns. */
+static inline void columns_merge_parts(const columns *c, const char *parts, int64_t count, int64_t bytes)
+{
+    memcpy(c->most, parts, (size_t)columns_bytes(c->stride));
+    for (int64_t i = 1; i < count; i++) {
+        const columns part = columns_at(c->stride, c->use, (void *)(uintptr_t)(parts + i * bytes));
+        columns_merge(c, &part);
+    }
+}
+
 /* After the last block: `most` becomes what is subtracted, `sum` a factor, and `dot` the mean of g under the
  * softmax. */
 static inline void columns_finish(const columns *c)

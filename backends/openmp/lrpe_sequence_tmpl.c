@@ -124,18 +124,7 @@ static void read_part(const sequence_job *job, slab *s, int64_t group, int64_t p
     read_tokens(s, s->part, tokens.begin, tokens.end);
 }
 
-/* Of all parts, each thread for itself: that is little beside a part's tokens. */
-static void merge_parts(const sequence_job *job, slab *s, int64_t group)
-{
-    columns *const total = &s->total[0];
-    memcpy(total->most, shared_columns(job, s, group, 0), (size_t)columns_bytes(s->stride));
-    for (int64_t part = 1; part < job->parts.count; part++) {
-        const columns other = columns_at(s->stride, total->use, shared_columns(job, s, group, part));
-        columns_merge(total, &other);
-    }
-}
-
-/* One pass of a slab's part. */
+/* One pass of a slab's part. Each thread merges all parts for itself: that is little beside a part's tokens. */
 static void run_part(const sequence_job *job, slab *s, int64_t group, int64_t part)
 {
     const copes_share tokens = column_part(&job->parts, part);
@@ -144,7 +133,7 @@ static void run_part(const sequence_job *job, slab *s, int64_t group, int64_t pa
         return;
     }
     if (job->problem->passes != COPES_SECOND_PASS) {
-        merge_parts(job, s, group);
+        columns_merge_parts(&s->total[0], shared_columns(job, s, group, 0), job->parts.count, columns_bytes(s->stride));
         finish_columns(s, part == 0);
     }
     if (job->problem->passes != COPES_FIRST_PASS)
