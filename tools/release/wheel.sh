@@ -33,6 +33,10 @@ make_libgomp() {
             'gcc-*/libgomp' 'gcc-*/config' 'gcc-*/include' 'gcc-*/gcc/BASE-VER' 'gcc-*/gcc/DEV-PHASE' 'gcc-*/config.*' \
             'gcc-*/config-ml.in' 'gcc-*/install-sh' 'gcc-*/ltmain.sh' 'gcc-*/missing' 'gcc-*/depcomp' \
             'gcc-*/mkinstalldirs' --exclude='libgomp.*-*'
+        # Else libgomp's thread-local variables, and with them those of all that it is linked with, must have a place beside the
+        # program's own. CUDA's runtime has 8 KiB of them, for which there is no room: the extension would not load.
+        grep -q 'ftls-model=initial-exec' "$unpacked/libgomp/configure.tgt" || die "gcc $major's libgomp has another configure.tgt"
+        sed -i 's/-ftls-model=initial-exec -DUSING_INITIAL_EXEC_TLS//' "$unpacked/libgomp/configure.tgt"
     fi
     mkdir -p "$build"
     (cd "$build" && "$unpacked/libgomp/configure" --host="$("$1" -dumpmachine)" --disable-multilib --disable-shared \
