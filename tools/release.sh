@@ -5,7 +5,7 @@ exec </dev/null
 
 usage() {
     cat <<'END'
-usage: tools/release.sh [--out FOLDER] [--parts PART,...] [--twice] [COMMIT]
+usage: tools/release.sh [--out FOLDER] [--parts PART,...] [--cuda-archs ARCH,...] [--twice] [COMMIT]
        tools/release.sh --checklist VERSION
 
 Makes the artifacts of COMMIT (default HEAD) in FOLDER (default build-release-artifacts) from a clone of its own.
@@ -16,6 +16,7 @@ Makes the artifacts of COMMIT (default HEAD) in FOLDER (default build-release-ar
                    wheel-aarch64  the same for aarch64, cross-compiled
                    wheel-cuda     the x86-64 wheel with the CUDA backend (needs nvcc; takes long)
                    debian         Debian packages, from the tarball (needs source and root)
+  --cuda-archs   compiles wheel-cuda for these GPUs alone, such as 90 (default all)
   --twice        makes them again in another folder, without a compiler cache, and fails where a byte differs
   --checklist    says what is missing before VERSION can be tagged, and fails if anything is
 
@@ -28,14 +29,15 @@ die() { printf 'release.sh: %s\n' "$*" >&2; exit 1; }
 say() { printf '== %s\n' "$*"; }
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-out=$root/build-release-artifacts parts=source,wheel commit=HEAD twice=0
+out=$root/build-release-artifacts parts=source,wheel cuda_archs=all commit=HEAD twice=0
 
 parse() {
     while [ $# -gt 0 ]; do
         case $1 in
-        --out | --parts) [ $# -gt 1 ] || die "$1 lacks its value" ;;&
+        --out | --parts | --cuda-archs) [ $# -gt 1 ] || die "$1 lacks its value" ;;&
         --out) out=$(realpath -m "$2"); shift 2 ;;
         --parts) parts=$2; shift 2 ;;
+        --cuda-archs) cuda_archs=$2; shift 2 ;;
         --twice) twice=1; shift ;;
         --help | -h) usage; exit ;;
         --checklist)

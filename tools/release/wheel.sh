@@ -116,7 +116,7 @@ make_wheel_cuda() {
     local cuda
     cuda=$(nvcc --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
     sed -i "s/^name = \"copes\"$/name = \"copes-cuda$cuda\"/" "$source/pyproject.toml"
-    build_wheel wheel-cuda x86_64 gcc -Csetup-args=-Dcuda=enabled -Csetup-args=-Dcuda-archs=all
+    build_wheel wheel-cuda x86_64 gcc -Csetup-args=-Dcuda=enabled -Csetup-args=-Dcuda-archs="$cuda_archs"
     git -C "$source" checkout -q pyproject.toml
     [ "$(stat -c %s "$made/$wheel")" -lt 100000000 ] || die "$wheel is over the index's 100 MB"
     test_wheel
