@@ -1,5 +1,5 @@
 """The shared library through tvm-ffi's own package: results beside this package's, memory, streams and errors. COPES_LIBRARY
-names the library, libcopes.so of a build."""
+names the library, libcopes.so of a build, with the GPU's backend where PyTorch finds a GPU."""
 
 import os
 import pathlib
@@ -135,9 +135,9 @@ def test_no_allocator(library):
         call(library.lrpe_backward, **named)
 
 
-def test_threads(library):
+def test_threads(library, device):
     """Each has contexts of its own, which end with it."""
-    x = torch.randn(64, 64)
+    x = torch.randn(64, 64, device=device)
     outputs = [torch.empty_like(x) for _ in range(8)]
     threads = [
         threading.Thread(target=call, args=(library.act_forward,), kwargs=dict(x=x, o=o, act="softmax"))
@@ -148,6 +148,60 @@ def test_threads(library):
     for thread in threads:
         thread.join()
     assert all(torch.equal(o, copes.act(x, "softmax")) for o in outputs)
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def of_tvm_ffi(tensor):
+    return tvm_ffi.from_dlpack(tensor)
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    "enter, convert",
+    [(torch.cuda.stream, torch.Tensor.detach), (lambda s: tvm_ffi.use_torch_stream(torch.cuda.stream(s)), of_tvm_ffi)],
+    ids=["PyTorch's", "tvm-ffi's"],
+)
+def test_stream(library, enter, convert):
+    """A call waits for what came before it on the stream of the tensors' package, and the caller does not."""
+    x = torch.zeros(1 << 20, device="cuda")
+    o = torch.empty_like(x)
+    call(library.act_forward, x=x, o=o, act="relu")  # the device has loaded its code
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with enter(stream):
+        torch.cuda._sleep(1 << 29)  # cycles: a quarter of a second
+        x.fill_(3)
+        call(library.act_forward, x=convert(x), o=convert(o), act="relu")
+        assert not stream.query()
+    stream.synchronize()
+    assert (o == 3).all()
+
+
+@needs_gpu
+def test_graph(library):
+    """A call is captured, its workspace of PyTorch's memory too."""
+    named = gradient_of_theta("cuda")
+    call(library.lrpe_backward, **named)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call(library.lrpe_backward, **named)
+    named["x"].normal_()
+    graph.replay()
+    replayed = named["grad_theta"].clone()
+    call(library.lrpe_backward, **named)
+    assert torch.equal(named["grad_theta"], replayed)
+
+
+@needs_gpu
+def test_device_errors(library):
+    named = gradient_of_theta("cuda")
+    workspace = torch.empty(1 << 20, dtype=torch.uint8)
+    with pytest.raises(ValueError, match="workspace is on device 1:0; it must be on that of the tensors, 2:0"):
+        call(library.lrpe_backward, **named, workspace=workspace)
+    with pytest.raises(ValueError, match="theta"):
+        call(library.lrpe_backward, **{**named, "theta": named["theta"].cpu()})
 
 
 X, RESULT = np.ones((2, 4), np.float32)
@@ -216,9 +270,11 @@ print(ctypes.CDLL({LIBRARY!r}).__tvm_ffi_act_forward(None, None, 1, (ctypes.c_in
     assert "libtvm_ffi" in ran.stderr
 
 
-def test_documentation():
-    """The code of docs/tvm_ffi.md runs."""
+def test_documentation(device):
+    """The code of docs/tvm_ffi.md runs, on any device."""
     text = pathlib.Path(__file__).parents[2].joinpath("docs", "tvm_ffi.md").read_text()
     names = {}
-    exec(text.split("```python\n")[1].split("```")[0].replace("libcopes.so", LIBRARY), names)
+    with torch.device(device):
+        exec(text.split("```python\n")[1].split("```")[0].replace("libcopes.so", LIBRARY), names)
+    assert names["o"].device.type == device
     assert torch.equal(names["o"], copes.lrpe_rotate(names["q"], names["theta"], offset=4096, act="silu"))
