@@ -1,7 +1,10 @@
-"""The folder that tools/hf_kernels.sh writes, loaded by Hugging Face's package kernels, beside the installed package."""
+"""The folder that tools/hf_kernels.sh writes, loaded by Hugging Face's package kernels, beside the installed package.
+COPES_KERNELS names such a folder of one variant; else the CPU's is built. A variant with CUDA is run on a GPU too."""
 
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +17,9 @@ from torch import nn
 kernels = pytest.importorskip("kernels")
 SCRIPT = pathlib.Path(__file__).parents[2] / "tools" / "hf_kernels.sh"
 PATH = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]  # an environment need not be activated
-if any(shutil.which(program, path=PATH) is None for program in ("meson", "ninja", "readelf")):
+if "COPES_KERNELS" not in os.environ and any(
+    shutil.which(program, path=PATH) is None for program in ("meson", "ninja", "readelf")
+):
     pytest.skip("the folder needs Meson, Ninja and readelf to be built", allow_module_level=True)
 
 
@@ -27,6 +32,8 @@ def run(*words):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    if "COPES_KERNELS" in os.environ:
+        return pathlib.Path(os.environ["COPES_KERNELS"]).absolute()
     folder = tmp_path_factory.mktemp("kernels")
     written = run(SCRIPT, "--out", folder, "-Dcpu-isa=baseline")
     assert written.returncode == 0, written.stdout
@@ -40,52 +47,65 @@ def variant(folder):
 
 
 @pytest.fixture(scope="module")
-def kernel(folder):
-    return kernels.get_local_kernel(folder, backend="cpu")
+def backend(variant):
+    return json.loads((variant / "metadata.json").read_text())["backend"]["type"]
 
 
-def test_variant(variant, kernel):
-    assert variant.name.startswith("torch-stable-abi210-cpu-")
+@pytest.fixture(scope="module")
+def kernel(folder, backend):
+    return kernels.get_local_kernel(folder, backend=backend)
+
+
+@pytest.fixture
+def device(device, backend):
+    if device not in ("cpu", backend):
+        pytest.skip(f"a variant for {backend}")
+    return device
+
+
+def test_variant(variant, kernel, backend):
+    build = re.match(r"torch-stable-abi210-(cpu|cu\d+)-", variant.name)[1]
+    assert kernel.__name__.startswith(f"copes_{build}_") and build.startswith(backend[:2])
     assert (variant / "copes" / "_copes.abi3.so").exists()
     assert pathlib.Path(kernel.__file__).is_relative_to(variant) and kernel.__version__ == copes.__version__
 
 
-def test_beside_the_installed_package(kernel):
+def test_beside_the_installed_package(kernel, device):
     """Both have operators of their own in PyTorch."""
-    assert kernel is not copes and kernel.__name__.startswith("copes_cpu_")
-    x = torch.randn(2, 8, 4, 16, requires_grad=True)
-    theta = 10000 ** (-torch.arange(0, 16, 2) / 16)[None]
+    assert kernel is not copes
+    x = torch.randn(2, 8, 4, 16, device=device, requires_grad=True)
+    theta = 10000 ** (-torch.arange(0, 16, 2, device=device) / 16)[None]
     results = []
     for package in (copes, kernel):
         o = package.lrpe_rotate(x, theta, offset=4096, act="silu")
         (gradient,) = torch.autograd.grad(o.square().sum(), x)
-        results.append((o, gradient, package.nn.RotaryEmbedding(16)(x)))
+        results.append((o, gradient, package.nn.RotaryEmbedding(16, device=device)(x)))
     torch.testing.assert_close(*results)  # the installed one may run by other instructions
     assert hasattr(torch.ops, kernel.__name__) and hasattr(getattr(torch.ops, kernel.__name__), "lrpe")
 
 
-def test_alone(folder):
+def test_alone(folder, backend, device):
     """It needs no installed package."""
     program = f"""
 import pathlib, sys
 sys.modules["copes"] = None
 import kernels, torch
-kernel = kernels.get_local_kernel(pathlib.Path({str(folder)!r}), backend="cpu")
-print(kernel.act(torch.ones(2), "relu").tolist())
+kernel = kernels.get_local_kernel(pathlib.Path({str(folder)!r}), backend={backend!r})
+print(kernel.act(torch.ones(2, device={device!r}), "relu").tolist())
 print(kernel.layers.SiLU(), kernel.integrations.transformers.__name__.partition(".")[2])
 """
     ran = run(sys.executable, "-c", program)
     assert ran.stdout.endswith("[1.0, 1.0]\nSiLU() integrations.transformers\n"), ran.stdout
 
 
-def test_compile(kernel):
-    x = torch.randn(3, 5)
+def test_compile(kernel, device):
+    x = torch.randn(3, 5, device=device)
     layer = torch.compile(kernel.layers.SiLU(), fullgraph=True, backend="eager")
     torch.testing.assert_close(layer(x), copes.act(x, "silu"))
 
 
 @pytest.mark.parametrize("name, layer", [("ReLU", nn.ReLU), ("Sigmoid", nn.Sigmoid), ("SiLU", nn.SiLU)])
-def test_layers(variant, name, layer):
+def test_layers(variant, kernel, device, name, layer):
     """They take the place of a layer in a model, in training and in a graph of torch.compile too."""
 
     @kernels.use_kernel_forward_from_hub(name)
@@ -93,43 +113,44 @@ def test_layers(variant, name, layer):
         def forward(self, input):
             return super().forward(input)
 
-    model = nn.Sequential(nn.Linear(8, 8), Layer())
+    model = nn.Sequential(nn.Linear(8, 8), Layer()).to(device)
     plain = nn.Sequential(model[0], layer())
-    mapping = {name: {"cpu": kernels.LocalLayerRepository(variant, layer_name=name)}}
+    mapping = {name: {device: kernels.LocalLayerRepository(variant, layer_name=name)}}
     with kernels.use_kernel_mapping(mapping):
-        model = kernels.kernelize(model, mode=kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE, device="cpu")
-    assert "copes_cpu_" in model[1].forward.__func__.__module__
-    x = torch.randn(4, 8)
+        model = kernels.kernelize(model, mode=kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE, device=device)
+    assert model[1].forward.__func__.__module__ == f"{kernel.__name__}.layers"
+    x = torch.randn(4, 8, device=device)
     torch.testing.assert_close(model(x), plain(x))
     gradients = [torch.autograd.grad(each(x).square().sum(), model[0].weight)[0] for each in (model, plain)]
     torch.testing.assert_close(*gradients)
 
 
-def test_transformers(variant):
+def test_transformers(variant, kernel, device):
     """transformers marks its class so itself, where the versions of the two packages suit each other."""
     activations = pytest.importorskip("transformers.activations")
     marked = kernels.use_kernel_forward_from_hub("SiLU")(type("Marked", (activations.SiLUActivation,), {}))
     layer = marked()
-    with kernels.use_kernel_mapping({"SiLU": {"cpu": kernels.LocalLayerRepository(variant, layer_name="SiLU")}}):
-        layer = kernels.kernelize(layer, mode=kernels.Mode.INFERENCE, device="cpu")
-    assert "copes_cpu_" in layer.forward.__func__.__module__
-    x = torch.randn(4, 8)
+    with kernels.use_kernel_mapping({"SiLU": {device: kernels.LocalLayerRepository(variant, layer_name="SiLU")}}):
+        layer = kernels.kernelize(layer, mode=kernels.Mode.INFERENCE, device=device)
+    assert layer.forward.__func__.__module__ == f"{kernel.__name__}.layers"
+    x = torch.randn(4, 8, device=device)
     torch.testing.assert_close(layer(x), copes.act(x, "silu"))
 
 
-def test_rotary(variant, kernel, monkeypatch):
+def test_rotary(variant, kernel, device, monkeypatch):
     """By the name that transformers gives its function: logits, gradients and generated tokens are what they were."""
     transformers = pytest.importorskip("transformers")
     file = transformers.models.llama.modeling_llama
     sizes = dict(vocab_size=64, hidden_size=64, intermediate_size=64)
     config = transformers.LlamaConfig(**sizes, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
     torch.manual_seed(0)
-    model = transformers.LlamaForCausalLM(config)
-    tokens = torch.arange(24).view(2, 12)
+    model = transformers.LlamaForCausalLM(config).to(device)
+    tokens = torch.arange(24, device=device).view(2, 12)
 
     def results():
         logits = model(tokens).logits
         (gradient,) = torch.autograd.grad(logits.square().sum(), model.model.embed_tokens.weight)
+        gradient /= gradient.abs().max()  # assert_close's 1e-5 is absolute, and this is 30
         return logits, gradient, model.generate(tokens, max_new_tokens=4, do_sample=False, pad_token_id=0)
 
     expected, original = results(), file.apply_rotary_pos_emb
@@ -142,16 +163,16 @@ def test_rotary(variant, kernel, monkeypatch):
     monkeypatch.setattr(file, "apply_rotary_pos_emb", apply_rotary_pos_emb)
     model.rotary_function = apply_rotary_pos_emb
     layer = kernels.LocalLayerRepository(variant, layer_name="apply_rotary_transformers")
-    with kernels.use_kernel_mapping({"rotary_pos_emb": {"cpu": layer}}, inherit_mapping=False):
+    with kernels.use_kernel_mapping({"rotary_pos_emb": {device: layer}}, inherit_mapping=False):
         mode = kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE
-        kernels.kernelize(model, mode=mode, device="cpu", use_fallback=False)
+        kernels.kernelize(model, mode=mode, device=device, use_fallback=False)
     assert apply_rotary_pos_emb.forward.__func__ is kernel.layers.apply_rotary_transformers.forward
     torch.testing.assert_close(results(), expected)
 
 
-def test_rotary_function(kernel):
+def test_rotary_function(kernel, device):
     """Older versions of transformers ask for a function."""
-    q, k, cos, sin = (torch.randn(*shape, 5, 8) for shape in ((2, 4), (2, 2), (2,), (2,)))
+    q, k, cos, sin = (torch.randn(*shape, 5, 8, device=device) for shape in ((2, 4), (2, 2), (2,), (2,)))
     results = [package.apply_rotary_transformers(q, k, cos, sin) for package in (kernel, copes)]
     torch.testing.assert_close(*results)
 
