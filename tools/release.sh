@@ -15,8 +15,9 @@ Makes the artifacts of COMMIT (default HEAD) in FOLDER (default build-release-ar
                    wheel          the x86-64 wheel for the CPU
                    wheel-aarch64  the same for aarch64, cross-compiled
                    wheel-cuda     the x86-64 wheel with the CUDA backend (needs nvcc; takes long)
+                   gpu-test       what tests that wheel, tvm-ffi and Hugging Face's kernels on a machine with a GPU (needs wheel-cuda)
                    debian         Debian packages, from the tarball (needs source and root)
-  --cuda-archs   compiles wheel-cuda for these GPUs alone, such as 90 (default all)
+  --cuda-archs   compiles wheel-cuda and gpu-test for these GPUs alone, such as 90 (default all)
   --twice        makes them again in another folder, without a compiler cache, and fails where a byte differs
   --checklist    says what is missing before VERSION can be tagged, and fails if anything is
 
@@ -85,11 +86,11 @@ make_parts() {
 
 parse "$@"
 for part in ${parts//,/ }; do
-    [[ $part =~ ^(source|wheel|wheel-aarch64|wheel-cuda|debian)$ ]] || die "--parts: $part is no part; --help lists them"
+    [[ $part =~ ^(source|wheel|wheel-aarch64|wheel-cuda|gpu-test|debian)$ ]] || die "--parts: $part is no part; --help lists them"
 done
 hash=$(git -C "$root" rev-parse --verify --quiet "$commit^{commit}") || die "$commit is no commit"
 [ ! -e "$out" ] || [ -z "$(ls -A "$out")" ] || die "$out has files: name another folder by --out"
-for file in source wheel debian; do
+for file in source wheel gpu debian; do
     . "$root/tools/release/$file.sh"
 done
 
