@@ -348,9 +348,14 @@ static ALWAYS_INLINE vpair column_softmax(columns c, term_use use, bool given, v
  * reals. */
 typedef struct column_row {
     bool reals;
-    const void *data;
+    void *data;
     int64_t ahead;
 } column_row;
+
+static ALWAYS_INLINE column_row row_to_read(bool reals, const void *data, int64_t ahead)
+{
+    return (column_row){reals, (void *)(uintptr_t)data, ahead};
+}
 
 static ALWAYS_INLINE vpair load_column_row(column_row row, int64_t i)
 {
@@ -363,7 +368,7 @@ static ALWAYS_INLINE void store_column_row(column_row row, int64_t i, vpair v, b
 {
     if (!row.reals)
         prefetch_for_store(row.data, i, row.ahead, stream);
-    store_to(row.reals, (void *)(uintptr_t)row.data, i, PAIR, v, stream);
+    store_to(row.reals, row.data, i, PAIR, v, stream);
 }
 
 /* The row's softmax or, with reals g, its gradient. */
@@ -398,22 +403,22 @@ static ALWAYS_INLINE void columns_apply_any(const columns *c, column_row x, cons
 static NOINLINE void columns_apply(const columns *c, bool reals, const void *x, real *y, int64_t ahead)
 {
     if (reals)
-        columns_apply_any(c, (column_row){true, x, 0}, NULL, (column_row){true, y, 0}, false);
+        columns_apply_any(c, row_to_read(true, x, 0), NULL, (column_row){true, y, 0}, false);
     else
-        columns_apply_any(c, (column_row){false, x, ahead}, NULL, (column_row){true, y, 0}, false);
+        columns_apply_any(c, row_to_read(false, x, ahead), NULL, (column_row){true, y, 0}, false);
 }
 
 static NOINLINE void columns_apply_storage(const columns *c, const storage *x, int64_t ahead, storage *o,
                                            int64_t o_ahead, bool stream)
 {
-    columns_apply_any(c, (column_row){false, x, ahead}, NULL, (column_row){false, o, o_ahead}, stream);
+    columns_apply_any(c, row_to_read(false, x, ahead), NULL, (column_row){false, o, o_ahead}, stream);
 }
 
 /* A row of x and of reals g to the gradient, of storage. */
 static NOINLINE void columns_slope(const columns *c, const storage *x, int64_t ahead, const real *g, storage *o,
                                    int64_t o_ahead, bool stream)
 {
-    columns_apply_any(c, (column_row){false, x, ahead}, g, (column_row){false, o, o_ahead}, stream);
+    columns_apply_any(c, row_to_read(false, x, ahead), g, (column_row){false, o, o_ahead}, stream);
 }
 
 static ALWAYS_INLINE void columns_gradient_as(const columns *c, bool reals, const void *y, const void *g, int64_t ahead,

@@ -34,14 +34,19 @@ static int64_t groups_of(int64_t count, int64_t each)
     return (count + each - 1) / each;
 }
 
+/* As many of `count` as `most` allows; one of none. */
+static int64_t one_to(int64_t most, int64_t count)
+{
+    return count < 1 ? 1 : count < most ? count : most;
+}
+
 /* Slabs of as many heads, and then entries, as leave work for every thread. */
 static void choose_slabs(sequence_job *job)
 {
     const copes_lrpe_problem *problem = job->problem;
     const int64_t rows = slab_rows(problem);
-    job->heads = rows < problem->h ? rows : problem->h;
-    const int64_t entries = entries_have_positions(problem) ? 1 : rows / job->heads;
-    job->entries = entries < problem->b ? entries : problem->b;
+    job->heads = one_to(rows, problem->h);
+    job->entries = entries_have_positions(problem) ? 1 : one_to(rows / job->heads, problem->b);
     for (;;) {
         job->head_groups = groups_of(problem->h, job->heads);
         job->groups = job->head_groups * groups_of(problem->b, job->entries);
