@@ -40,7 +40,7 @@ static ALWAYS_INLINE vpair norm_pair(norm_step step, vpair v, real inverse, vpai
 
 static ALWAYS_INLINE vpair load_part(walk_kind kind, const encoded_row *row, int part, int64_t i, int64_t n)
 {
-    if (!kind.from_reals && n == PAIR)
+    if (!kind.from_reals)
         prefetch(row->from[part], i, row->ahead);
     const vpair v = load_from(kind.from_reals, row->from[part], i, n);
     if (kind.norm != NO_NORM)
@@ -60,12 +60,11 @@ static ALWAYS_INLINE void store_part(walk_kind kind, const encoded_row *row, int
                                      bool stream)
 {
     if (takes_x(kind)) {
-        if (n == PAIR)
-            prefetch(row->x[part], i, row->x_ahead);
+        prefetch(row->x[part], i, row->x_ahead);
         const vpair x = load_from(false, row->x[part], i, n);
         v = (vpair){act_backward(kind.act, true, v.low, x.low), act_backward(kind.act, true, v.high, x.high)};
     }
-    if (!kind.to_reals && n == PAIR)
+    if (!kind.to_reals)
         prefetch_for_store(row->to[part], i, row->to_ahead, stream);
     store_to(kind.to_reals, row->to[part], i, n, v, stream);
 }
@@ -154,11 +153,8 @@ static ALWAYS_INLINE void step_part(encoding_step step, int rest, walk_kind kind
 static ALWAYS_INLINE void walk(encoding_step step, int rest, walk_kind kind, const encoded_row *row, int64_t count,
                                bool stream)
 {
-    int64_t i = 0;
-    for (; i + PAIR <= count; i += PAIR)
-        step_part(step, rest, kind, row, i, PAIR, stream);
-    if (i < count)
-        step_part(step, rest, kind, row, i, count - i, stream);
+    for (int64_t i = 0; i < count; i += PAIR)
+        step_part(step, rest, kind, row, i, pair_or_rest(i, count), stream);
 }
 
 /* The first row of a block. */
