@@ -286,11 +286,10 @@ TURN(rounded_to_reals, true, NORM_ROUNDED)
 
 void TEMPLATE(turn)(const encoding *e, bool to_reals, row_block x, row_block o)
 {
-    static void (*const turns[][2])(const encoding *e, row_block x, row_block o) = {
-        [NO_NORM] = {encode_none, turn_to_reals},
-        [NORM] = {turn_normed, turn_normed_to_reals},
-        [NORM_ROUNDED] = {turn_rounded, turn_rounded_to_reals},
-    };
-    const norm_step step = e->norm == NULL ? NO_NORM : e->norm->round_between ? NORM_ROUNDED : NORM;
-    turns[step][to_reals](e, x, o);
+    if (e->norm == NULL)
+        (to_reals ? turn_to_reals : encode_none)(e, x, o);
+    else if (!FULL_WIDTH && e->norm->round_between) /* at full width storage has reals as they are */
+        (to_reals ? turn_rounded_to_reals : turn_rounded)(e, x, o);
+    else
+        (to_reals ? turn_normed_to_reals : turn_normed)(e, x, o);
 }
