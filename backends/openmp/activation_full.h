@@ -79,24 +79,33 @@ static ALWAYS_INLINE vreal sigmoidal_gradient(copes_act act, bool exactly, vreal
     return act == COPES_ACT_SILU ? vsilu_gradient(exactly, g, x, l) : g * vwhole(l.slope);
 }
 
+/* Of vectors of which some lanes are in the tail. */
+static SELDOM vreal sigmoidal_far(copes_act act, vreal x)
+{
+    const vdecay decay = vexp_with_tail(-vabs(x), x < 0);
+    return vexp_in_units(sigmoidal(act, x, decay.e), decay);
+}
+
 static ALWAYS_INLINE vreal sigmoidal_forward(copes_act act, bool exactly, vreal x)
 {
-    (void)exactly;
     const vreal below = -vabs(x);
-    if (!vexp_has_tail(below))
-        return sigmoidal(act, x, vexp_before_tail(below));
-    const vdecay decay = vexp_with_tail(below, x < 0);
-    return vexp_in_units(sigmoidal(act, x, decay.e), decay);
+    (void)exactly;
+    return vexp_has_tail(below) ? sigmoidal_far(act, x) : sigmoidal(act, x, vexp_before_tail(below));
+}
+
+static SELDOM vreal sigmoidal_gradient_far(copes_act act, bool exactly, vreal g, vreal x)
+{
+    const vdecay decay = vexp_with_tail(-vabs(x), act == COPES_ACT_SILU ? x < 0 : ~(vint){0});
+    return vexp_in_units(sigmoidal_gradient(act, exactly, g, x, decay.e), decay);
 }
 
 /* `exactly`: g is a sum itself, whose roundings leave less room for others. */
 static ALWAYS_INLINE vreal sigmoidal_backward(copes_act act, bool exactly, vreal g, vreal x)
 {
     const vreal below = -vabs(x);
-    if (!vexp_has_tail(below))
-        return sigmoidal_gradient(act, exactly, g, x, vexp_before_tail(below));
-    const vdecay decay = vexp_with_tail(below, act == COPES_ACT_SILU ? x < 0 : ~(vint){0});
-    return vexp_in_units(sigmoidal_gradient(act, exactly, g, x, decay.e), decay);
+    if (vexp_has_tail(below))
+        return sigmoidal_gradient_far(act, exactly, g, x);
+    return sigmoidal_gradient(act, exactly, g, x, vexp_before_tail(below));
 }
 
 #endif

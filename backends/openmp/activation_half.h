@@ -6,15 +6,27 @@
 #include "backends/openmp/vmath.h"
 #include "common/problem.h"
 
+/* Results of which some lanes are in the tail; `near` is right for the others. */
+static SELDOM vreal sigmoidal_far(copes_act act, vreal x, vreal near)
+{
+    const vdecay decay = vexp_with_tail(-vabs(x), x < 0);
+    const vreal e = decay.e.value, far = act == COPES_ACT_SILU ? x * e : e;
+    return vselect(x < tail_begin, vexp_in_units(far, decay), near);
+}
+
 static ALWAYS_INLINE vreal sigmoidal_forward(copes_act act, bool exactly, vreal x)
 {
+    const vreal s = vlogistic_half(exactly, x).s, near = act == COPES_ACT_SILU ? x * s : s;
+    return vexp_has_tail(x) ? sigmoidal_far(act, x, near) : near;
+}
+
+static SELDOM vreal sigmoidal_gradient_far(copes_act act, vreal g, vreal x, vreal near)
+{
     const bool silu = act == COPES_ACT_SILU;
-    const vreal s = vlogistic_half(exactly, x).s, near = silu ? x * s : s;
-    if (!vexp_has_tail(x))
-        return near;
-    const vdecay decay = vexp_with_tail(-vabs(x), x < 0);
-    const vreal e = decay.e.value, far = silu ? x * e : e;
-    return vselect(x < tail_begin, vexp_in_units(far, decay), near);
+    const vreal below = silu ? x : -vabs(x);
+    const vdecay decay = vexp_with_tail(-vabs(x), below < 0);
+    const vreal e = decay.e.value, far = g * (silu ? (1 + x) * e : e);
+    return vselect(below < tail_begin, vexp_in_units(far, decay), near);
 }
 
 /* The slopes are e s s, and s + x e s s for silu: 1 - s would cancel. */
@@ -23,13 +35,8 @@ static ALWAYS_INLINE vreal sigmoidal_backward(copes_act act, bool summed, vreal 
     const bool silu = act == COPES_ACT_SILU;
     const vlogistic_half_parts parts = vlogistic_half(false, x);
     const vreal other = parts.e * parts.s, near = g * ((silu ? vfma(x, other, vset(1)) : other) * parts.s);
-    const vreal below = silu ? x : -vabs(x);
     (void)summed;
-    if (!vexp_has_tail(below))
-        return near;
-    const vdecay decay = vexp_with_tail(-vabs(x), below < 0);
-    const vreal e = decay.e.value, far = g * (silu ? (1 + x) * e : e);
-    return vselect(below < tail_begin, vexp_in_units(far, decay), near);
+    return vexp_has_tail(silu ? x : -vabs(x)) ? sigmoidal_gradient_far(act, g, x, near) : near;
 }
 
 #endif

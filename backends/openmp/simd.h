@@ -17,6 +17,7 @@
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define NOINLINE __attribute__((noinline, unused))
+#define SELDOM __attribute__((cold, noinline, unused)) /* for what few elements need: loops call it and hold no copy */
 
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
