@@ -23,18 +23,6 @@ static ALWAYS_INLINE vhalf narrow(vreal x)
     return __builtin_convertvector(round_bf16(x), vhalf);
 }
 
-static ALWAYS_INLINE bool any_nan(vpair v)
-{
-#if defined(__AVX512F__)
-    return _mm512_cmp_ps_mask((__m512)v.low, (__m512)v.high, _CMP_UNORD_Q) != 0;
-#elif defined(__AVX2__)
-    return _mm256_movemask_ps(_mm256_cmp_ps((__m256)v.low, (__m256)v.high, _CMP_UNORD_Q)) != 0;
-#else
-    (void)v;
-    return true; /* blending is as cheap as looking */
-#endif
-}
-
 /* Pairs of bfloat16 are kept split: the words of memory hold an even element in their lower half and the odd one after
  * it in their upper half, so a shift and a mask widen two vectors at once, and a shift and a blend narrow them. */
 static ALWAYS_INLINE vpair load_split(const void *p)
@@ -44,50 +32,73 @@ static ALWAYS_INLINE vpair load_split(const void *p)
     return (vpair){(vreal)(words << 16), (vreal)(words & 0xffff0000u)};
 }
 
+static SELDOM void store_split_of_any(void *p, vreal low, vreal high, bool stream)
+{
+    store_bits(p, (vint)(round_bf16(low) | round_bf16(high) << 16), stream);
+}
+
+#if defined(__AVX512BF16__)
+
+/* The instruction takes denormals for zero: they are left to integers, should there be any. */
+static ALWAYS_INLINE bool rounds_quickly(vpair v)
+{
+    enum { DENORMAL = 0x20 };
+    return (_mm512_fpclass_ps_mask((__m512)v.low, DENORMAL) | _mm512_fpclass_ps_mask((__m512)v.high, DENORMAL)) == 0;
+}
+
+static ALWAYS_INLINE vint round_quickly(vpair v)
+{
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                           21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return (vint)_mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh((__m512)v.high, (__m512)v.low));
+}
+
+#elif defined(__AVX512F__)
+
+static ALWAYS_INLINE bool rounds_quickly(vpair v)
+{
+    return _mm512_cmp_ps_mask((__m512)v.low, (__m512)v.high, _CMP_UNORD_Q) == 0; /* no NaN */
+}
+
 static ALWAYS_INLINE vword round_number(vreal x)
 {
     const vword bits = (vword)x;
     return bits + 0x7fff + (bits >> 16 & 1);
 }
 
-/* The upper 16 bits of two vectors without NaN, rounded likewise, as pairs are kept split. */
-static ALWAYS_INLINE vint round_numbers(vpair v)
+static ALWAYS_INLINE vint round_quickly(vpair v)
 {
-#if defined(__AVX2__) && !defined(__AVX512F__)
+    return (vint)(round_number(v.low) >> 16 | (round_number(v.high) & 0xffff0000u));
+}
+
+#elif defined(__AVX2__)
+
+static ALWAYS_INLINE bool rounds_quickly(vpair v)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps((__m256)v.low, (__m256)v.high, _CMP_UNORD_Q)) == 0; /* no NaN */
+}
+
+static ALWAYS_INLINE vint round_quickly(vpair v)
+{
     const __m256i low = (__m256i)v.low, high = (__m256i)v.high;
     const __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(low, 16), high, 0xaa);
     const __m256i lower = _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
     const __m256i even = _mm256_andnot_si256(upper, _mm256_set1_epi16(1)); /* half an ulp beside it rounds down */
     return (vint)_mm256_add_epi16(upper, _mm256_srli_epi16(_mm256_subs_epu16(lower, even), 15));
-#else
-    return (vint)(round_number(v.low) >> 16 | (round_number(v.high) & 0xffff0000u));
-#endif
 }
 
-#ifdef __AVX512BF16__
-static ALWAYS_INLINE bool any_denormal(vpair v)
-{
-    enum { DENORMAL = 0x20 };
-    return (_mm512_fpclass_ps_mask((__m512)v.low, DENORMAL) | _mm512_fpclass_ps_mask((__m512)v.high, DENORMAL)) != 0;
-}
 #endif
 
 static ALWAYS_INLINE void store_split(void *p, vpair v, bool stream)
 {
-#ifdef __AVX512BF16__
-    /* The instruction takes denormals for zero: leave them to integers, should there be any. */
-    if (__builtin_expect(!any_denormal(v), 1)) {
-        const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
-                                               6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-        const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh((__m512)v.high, (__m512)v.low);
-        store_bits(p, (vint)_mm512_permutexvar_epi16(order, halves), stream);
-        return;
-    }
-#endif
-    if (__builtin_expect(any_nan(v), 0))
-        store_bits(p, (vint)(round_bf16(v.low) | round_bf16(v.high) << 16), stream);
+#ifdef __AVX2__
+    if (__builtin_expect(rounds_quickly(v), 1))
+        store_bits(p, round_quickly(v), stream);
     else
-        store_bits(p, round_numbers(v), stream);
+        store_split_of_any(p, v.low, v.high, stream);
+#else
+    store_bits(p, (vint)(round_bf16(v.low) | round_bf16(v.high) << 16), stream); /* as cheap as looking for NaN */
+#endif
 }
 
 static ALWAYS_INLINE float widen_scalar(uint16_t h)
