@@ -43,8 +43,8 @@ typedef struct turning {
 } turning;
 
 /* p steps to a phase, in one row. */
-static inline void multiply_row(const phase_word *restrict high, const uint32_t *restrict low,
-                                phase_word *restrict phase, int64_t count, int64_t p, bool more)
+static NOINLINE void multiply_row(const phase_word *restrict high, const uint32_t *restrict low,
+                                  phase_word *restrict phase, int64_t count, int64_t p, bool more)
 {
     const phase_word factor = (phase_word)p, kept = more ? ~(phase_word)0 : 0;
 #ifdef COPES_TYPE_F64
@@ -79,8 +79,8 @@ static inline phase_word phase_top(uint64_t phase)
 }
 
 /* The same for positions that 32 bits do not hold: theta by theta, with all of its bits. */
-static void angles_multiply_slowly(const angles *a, const copes_lrpe_problem *problem, const turning *t,
-                                   token_position position)
+static SELDOM void angles_multiply_slowly(const angles *a, const copes_lrpe_problem *problem, const turning *t,
+                                          token_position position)
 {
     const int64_t end = t->end < problem->segment[t->j].end ? t->end : problem->segment[t->j].end;
     for (int64_t head = t->head; head < t->head + t->count; head++)
@@ -106,7 +106,7 @@ static inline uint64_t shorter_step(int64_t whole, uint64_t step, int shift)
 }
 
 /* Phases of an integer and a fraction, which is an integer of 24 bits over 2^shift: that integer times shorter steps. */
-static void angles_multiply_fraction(const angles *a, const turning *t, token_position position)
+static NOINLINE void angles_multiply_fraction(const angles *a, const turning *t, token_position position)
 {
     const copes_binary binary = copes_binary_of(position.real);
     const uint64_t whole = (uint64_t)position.whole,
@@ -114,10 +114,11 @@ static void angles_multiply_fraction(const angles *a, const turning *t, token_po
     for (int64_t head = t->head; head < t->head + t->count; head++) {
         const int64_t from = (head * a->sets + (a->sets > 1 ? t->j : 0)) * a->stride;
         phase_word *phase = a->phase + head * a->stride;
+        const phase_word kept = t->more ? ~(phase_word)0 : 0;
         for (int64_t i = t->begin; i < t->end; i++) {
             const uint64_t step = (uint64_t)a->high[from + i] << 32 | a->low[from + i];
             const uint64_t turned = whole * step + part * shorter_step(a->whole[from + i], step, -binary.exponent);
-            phase[i] = (t->more ? phase[i] : 0) + phase_top(turned);
+            phase[i] = (phase[i] & kept) + phase_top(turned);
         }
     }
 }
@@ -140,8 +141,8 @@ static void angles_turn(const angles *a, const copes_lrpe_problem *problem, cons
 }
 
 /* Where theta or a position is not finite nothing is known of the angle. */
-static void angles_poison(const angles *a, const copes_lrpe_problem *problem, int64_t head, int64_t row, int j,
-                          token_position position)
+static SELDOM void angles_poison(const angles *a, const copes_lrpe_problem *problem, int64_t head, int64_t row, int j,
+                                 token_position position)
 {
     const copes_segment *segment = &problem->segment[j];
     for (int64_t i = segment->begin; i < segment->end; i++)
