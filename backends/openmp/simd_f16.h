@@ -67,8 +67,8 @@ static ALWAYS_INLINE uint16_t narrow_scalar(float x)
     return (uint16_t)(sign | (((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13) - ((127 - 15) << 10)));
 }
 
-/* The same of vectors: lane by lane they would be a large part of the library's code. */
-static ALWAYS_INLINE vreal widen_lanes(vhalf h)
+/* The same of vectors. They are calls, as lines of this length at every load and store would be a large part of the library's code. */
+static NOINLINE vreal widen_lanes(vhalf h)
 {
     const vword bits = __builtin_convertvector(h, vword), fraction = (bits & 0x3ff) << 13;
     const vreal finite = (vreal)((bits & 0x7fff) << 13) * 0x1p112f;
@@ -76,7 +76,7 @@ static ALWAYS_INLINE vreal widen_lanes(vhalf h)
     return (vreal)((vword)magnitude | (bits & 0x8000) << 16);
 }
 
-static ALWAYS_INLINE vhalf narrow_lanes(vreal x)
+static NOINLINE vhalf narrow_lanes(vreal x)
 {
     const vword bits = (vword)x, magnitude = bits & 0x7fffffff, infinite = (vword){0} + 0x7c00;
     const vword small = (vword)((vreal)magnitude + 0.5f) - 0x3f000000;
