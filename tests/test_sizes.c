@@ -10,7 +10,7 @@
 static const DLDevice cpu = {kDLCPU, 0};
 
 /* Asked for, and had: a build without OpenMP has one. */
-enum { THREADS = 3 };
+enum { THREADS = 7 };
 #ifdef _OPENMP
 enum { HAS_THREADS = THREADS };
 #else
@@ -171,7 +171,7 @@ START_TEST(lrpe_of_all_lengths)
                 ADD(&call, OUT + COPES_LRPE_OUT, 16, 1, 3, 1, d);
                 refused += check(&call, d, "lrpe");
             }
-    ck_assert_int_gt(refused, 0);
+    ck_assert(refused > 0 || HAS_THREADS == 1); /* one thread's rows fit whatever the features are */
 }
 END_TEST
 
