@@ -1,10 +1,9 @@
 /* Softmax over columns: its neighbours in memory belong to other softmaxes. A task is a slab of neighbouring columns, which is read
  * twice and found in the cache the second time. Where slabs are too few for the threads, they share the parts of a slab's rows. */
 #include "backends/openmp/act_place.h"
-#include "backends/openmp/columns.h"
+#include "backends/openmp/columns_apply.h"
 
-/* Columns of a slab; and slabs whose rows threads share are fewer than so many for each thread. */
-enum { COLUMNS = 512 / (int)sizeof(real), SHARED_SLABS = 2 };
+enum { COLUMNS = 512 / (int)sizeof(real) }; /* of a slab */
 
 /* What a thread works in. `line` is a compact copy of strided elements, `shared` what threads leave to each other of columns. */
 typedef struct slab_memory {

@@ -16,9 +16,6 @@ typedef struct sequence_job {
     theta_sums sums;
 } sequence_job;
 
-/* Slabs whose tokens threads share are fewer than so many for each thread: their columns lie in its memory. */
-enum { SHARED_SLABS = 2 };
-
 int64_t TEMPLATE(lrpe_sequence_memory)(const copes_lrpe_problem *problem)
 {
     const row_layout layout = layout_of(problem);
@@ -69,16 +66,13 @@ static bool threads_share(const sequence_job *job)
 static slab slab_of(const sequence_job *job, int64_t group)
 {
     const copes_lrpe_problem *problem = job->problem;
-    const int64_t first = group / job->head_groups * job->entries, head = group % job->head_groups * job->heads;
-    return (slab){.problem = problem,
-                  .head = head,
-                  .heads = head + job->heads < problem->h ? job->heads : problem->h - head,
-                  .first = first,
-                  .entries =
-                      first +
-                      job->entries<problem->b ? job->entries : problem->b - first, .stream = copes_lrpe_bytes(problem)>(
-                             double) job->run->cache,
-                  .sums = job->sums};
+    slab s = {.problem = problem, .sums = job->sums};
+    s.first = group / job->head_groups * job->entries;
+    s.head = group % job->head_groups * job->heads;
+    s.entries = s.first + job->entries < problem->b ? job->entries : problem->b - s.first;
+    s.heads = s.head + job->heads < problem->h ? job->heads : problem->h - s.head;
+    s.stream = copes_lrpe_bytes(problem) > (double)job->run->cache;
+    return s;
 }
 
 /* The first pass over a slab, part by part. */

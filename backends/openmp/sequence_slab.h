@@ -4,7 +4,7 @@
 #define COPES_BACKENDS_OPENMP_SEQUENCE_SLAB_H
 
 #include "backends/openmp/blocks.h"
-#include "backends/openmp/columns.h"
+#include "backends/openmp/columns_apply.h"
 #include "backends/openmp/template.h"
 #include "backends/openmp/theta_gradient.h"
 
@@ -116,6 +116,13 @@ static block_place place_of(const slab *s, int64_t entry, int64_t token)
     return (block_place){s->first + entry, token, s->head};
 }
 
+/* A row of x as it lies in memory. */
+static const storage *row_of_x(const slab *s, int64_t entry, int64_t token, int64_t h)
+{
+    const copes_view *view = view_of_x(s->problem);
+    return (const storage *)view->data + view_at(view, place_of(s, entry, token)) + h * view->stride[2];
+}
+
 /* A token's rows of `width` features, one for each head. */
 static row_block token_rows(const slab *s, const copes_view *view, int64_t entry, int64_t token, int64_t width)
 {
@@ -175,11 +182,9 @@ static void add_block(const slab *s, const columns *sets, int64_t token, int64_t
     const int64_t ahead = block_tokens(problem) * view->stride[1];
     for (int64_t row = 0; row < s->entries * s->heads; row++) {
         const int64_t entry = row / s->heads, h = row % s->heads;
-        const storage *at =
-            (const storage *)view->data + view_at(view, place_of(s, entry, token)) + h * view->stride[2];
         const column_rows g = {reals_of(s, s->g, entry, 0) + h * s->stride, s->heads * s->stride, 0};
         const column_rows x = s->direct
-                                  ? (column_rows){at, view->stride[1], ahead}
+                                  ? (column_rows){row_of_x(s, entry, token, h), view->stride[1], ahead}
                                   : (column_rows){reals_of(s, s->x, entry, 0) + h * s->stride, s->heads * s->stride, 0};
         if (problem->backward)
             columns_add_gradient(&sets[row], !s->direct, x, g, count);
@@ -237,21 +242,20 @@ static void learn_rows(const slab *s, int64_t entry, int64_t token)
 /* The softmax of a token's rows, as reals. */
 static void apply_rows(const slab *s, int64_t entry, int64_t token)
 {
-    const copes_view *view = view_of_x(s->problem);
-    const storage *at = (const storage *)view->data + view_at(view, place_of(s, entry, token));
+    const int64_t ahead = TOKENS_AHEAD * view_of_x(s->problem)->stride[1];
     if (!s->direct)
         read_x(s, entry, token, s->x);
     for (int64_t h = 0; h < s->heads; h++) {
         real *const x = s->x + h * s->stride;
         columns_apply(&s->total[entry * s->heads + h], !s->direct,
-                      s->direct ? (const void *)(at + h * view->stride[2]) : x, x, TOKENS_AHEAD * view->stride[1]);
+                      s->direct ? (const void *)row_of_x(s, entry, token, h) : x, x, ahead);
     }
 }
 
 /* A token's gradients, to rows of storage. */
 static void write_gradients(const slab *s, int64_t entry, int64_t token, row_block to)
 {
-    const copes_view *view = &s->problem->x;
+    const int64_t ahead = TOKENS_AHEAD * s->problem->x.stride[1];
     const bool at_once = s->direct && s->sums.at == NULL;
     read_g(s, entry, token, s->g);
     if (!at_once)
@@ -263,9 +267,7 @@ static void write_gradients(const slab *s, int64_t entry, int64_t token, row_blo
         storage *const o = (storage *)to.data + h * to.stride;
         real *const g = s->g + h * s->stride;
         if (at_once) {
-            columns_slope(c,
-                          (const storage *)view->data + view_at(view, place_of(s, entry, token)) + h * view->stride[2],
-                          TOKENS_AHEAD * view->stride[1], g, o, to.ahead, s->stream);
+            columns_slope(c, row_of_x(s, entry, token, h), ahead, g, o, to.ahead, s->stream);
             continue;
         }
         columns_gradient(c, s->x + h * s->stride, g);
