@@ -10,7 +10,7 @@
 static const DLDevice cpu = {kDLCPU, 0};
 
 /* Asked for, and had: a build without OpenMP has one. */
-enum { THREADS = 7 };
+enum { THREADS = 3 };
 #ifdef _OPENMP
 enum { HAS_THREADS = THREADS };
 #else
@@ -157,7 +157,7 @@ END_TEST
 START_TEST(lrpe_of_all_lengths)
 {
     int refused = 0;
-    for (int power = 1; power <= 54; power++)
+    for (int power = 1; power <= 59; power++)
         for (int backward = 0; backward < 2; backward++)
             for (int softmax = 0; softmax < 3; softmax++) {
                 const int64_t d = INT64_C(1) << power;
@@ -171,7 +171,7 @@ START_TEST(lrpe_of_all_lengths)
                 ADD(&call, OUT + COPES_LRPE_OUT, 16, 1, 3, 1, d);
                 refused += check(&call, d, "lrpe");
             }
-    ck_assert(refused > 0 || HAS_THREADS == 1); /* one thread's rows fit whatever the features are */
+    ck_assert_int_gt(refused, 0);
 }
 END_TEST
 

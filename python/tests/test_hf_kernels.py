@@ -150,7 +150,8 @@ def test_rotary(variant, kernel, device, monkeypatch):
     def results():
         logits = model(tokens).logits
         (gradient,) = torch.autograd.grad(logits.square().sum(), model.model.embed_tokens.weight)
-        gradient /= gradient.abs().max()  # assert_close's 1e-5 is absolute, and this is 30
+        if device != "cpu":  # its sums have another order, and the largest is 30 beside assert_close's 1e-5
+            gradient /= gradient.abs().max()
         return logits, gradient, model.generate(tokens, max_new_tokens=4, do_sample=False, pad_token_id=0)
 
     expected, original = results(), file.apply_rotary_pos_emb
