@@ -6,9 +6,8 @@
 #define COPES_BACKENDS_OPENMP_ROWS_H
 
 #include "backends/openmp/activation.h"
+#include "backends/openmp/simd_rest.h"
 #include "backends/openmp/template.h"
-
-enum { PAIR = 2 * LANES };
 
 /* Row lengths in cache are rounded up to whole pairs. */
 static inline int64_t whole_pairs(int64_t count)
@@ -23,22 +22,15 @@ typedef struct row_block {
     int64_t ahead; /* storage: elements from here to the block that is read or written next */
 } row_block;
 
-/* How many elements of a row a walk takes at i. It has one step for pairs and rests: each load and store asks which it is, which is
- * less code than another copy of the arithmetic, and for rows that are mostly rest faster than a call. */
-static inline int64_t pair_or_rest(int64_t i, int64_t count)
-{
-    return count - i < PAIR ? count - i : PAIR;
-}
-
 /* Elements i .. i + n - 1 of a row; n is PAIR, or what is left of the row: zeros follow it then. */
 static ALWAYS_INLINE vpair load_from(bool reals, const void *row, int64_t i, int64_t n)
 {
     if (reals)
         return load_real_pair((const real *)row + i);
-    if (__builtin_expect(n == PAIR, 1))
+    if (n == PAIR)
         return load_split((const storage *)row + i);
-    storage part[PAIR] = {0};
-    memcpy(part, (const char *)row + i * (int64_t)sizeof *part, (size_t)n * sizeof *part);
+    storage part[PAIR];
+    read_rest(part, (const storage *)row + i, n);
     return load_split(part);
 }
 
@@ -46,12 +38,12 @@ static ALWAYS_INLINE void store_to(bool reals, void *row, int64_t i, int64_t n, 
 {
     if (reals) {
         store_real_pair((real *)row + i, v);
-    } else if (__builtin_expect(n == PAIR, 1)) {
+    } else if (n == PAIR) {
         store_split((storage *)row + i, v, stream);
     } else {
         storage part[PAIR];
         store_split(part, v, false);
-        memcpy((char *)row + i * (int64_t)sizeof *part, part, (size_t)n * sizeof *part);
+        write_rest((storage *)row + i, part, n);
     }
 }
 

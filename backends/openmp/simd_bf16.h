@@ -43,7 +43,8 @@ static SELDOM void store_split_of_any(void *p, vreal low, vreal high, bool strea
 static ALWAYS_INLINE bool rounds_quickly(vpair v)
 {
     enum { DENORMAL = 0x20 };
-    return (_mm512_fpclass_ps_mask((__m512)v.low, DENORMAL) | _mm512_fpclass_ps_mask((__m512)v.high, DENORMAL)) == 0;
+    return _kortestz_mask16_u8(_mm512_fpclass_ps_mask((__m512)v.low, DENORMAL),
+                               _mm512_fpclass_ps_mask((__m512)v.high, DENORMAL));
 }
 
 static ALWAYS_INLINE vint round_quickly(vpair v)

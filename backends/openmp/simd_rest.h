@@ -1,0 +1,90 @@
+/* What is left at a row's end, fewer elements than a pair of vectors has, in a buffer of PAIR. Masks, where the level has them, leave no
+ * buffer in memory. */
+#ifndef COPES_BACKENDS_OPENMP_SIMD_REST_H
+#define COPES_BACKENDS_OPENMP_SIMD_REST_H
+
+#include "backends/openmp/simd.h"
+
+enum { PAIR = 2 * LANES };
+
+#ifdef __AVX512F__
+#define MASKS 1
+#else
+#define MASKS 0
+#endif
+
+/* Are n elements all in the first vector of a pair? */
+static ALWAYS_INLINE bool first_is_all(int64_t n)
+{
+    return split_place(1) == 1 && n <= LANES;
+}
+
+#if MASKS
+
+/* Copies the first n of PAIR elements; with `zeros`, zeros for the others. */
+static ALWAYS_INLINE void copy_masked(storage *to, const storage *from, int64_t n, bool zeros)
+{
+    const uint32_t mask = (uint32_t)((UINT64_C(1) << n) - 1);
+#ifdef STORES_HALF
+    const __m512i v = _mm512_maskz_loadu_epi16(mask, from);
+    _mm512_mask_storeu_epi16(to, zeros ? ~0u : mask, v);
+#else
+    for (int i = 0; i < PAIR; i += LANES) {
+#ifdef COPES_TYPE_F64
+        const __mmask8 part = (__mmask8)(mask >> i);
+        _mm512_mask_storeu_pd(to + i, zeros ? 0xff : part, _mm512_maskz_loadu_pd(part, from + i));
+#else
+        const __mmask16 part = (__mmask16)(mask >> i);
+        _mm512_mask_storeu_ps(to + i, zeros ? 0xffff : part, _mm512_maskz_loadu_ps(part, from + i));
+#endif
+    }
+#endif
+}
+
+#else
+
+/* Copies n elements, fewer than PAIR: by pieces, as a call takes longer. */
+static ALWAYS_INLINE void copy_few(storage *to, const storage *from, int64_t n)
+{
+    int64_t done = 0;
+#pragma GCC unroll 8
+    for (int64_t size = PAIR / 2; size > 0; size /= 2)
+        if (n & size) {
+            memcpy(to + done, from + done, (size_t)size * sizeof *to);
+            done += size;
+        }
+}
+
+#endif
+
+/* Between a row and a buffer of PAIR elements, zeros after the first n where one is read. */
+static ALWAYS_INLINE void read_rest(storage *part, const storage *row, int64_t n)
+{
+#if MASKS
+    copy_masked(part, row, n, true);
+#elif defined(__AVX2__)
+    const int32_t words = (int32_t)(n * (int64_t)sizeof *row / 4); /* pieces would wait to be read back as one */
+    for (int i = 0; i < PAIR * (int)sizeof *row / 4; i += 8) {
+        const __m256i mask =
+            _mm256_cmpgt_epi32(_mm256_set1_epi32(words - i), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+        const __m256i v = _mm256_maskload_epi32((const int *)row + i, mask);
+        memcpy((int *)part + i, &v, sizeof v);
+    }
+    if (n * (int64_t)sizeof *row % 4 != 0)
+        part[n - 1] = row[n - 1];
+#else
+    memset(part, 0, PAIR * sizeof *part);
+    copy_few(part, row, n);
+#endif
+}
+
+static ALWAYS_INLINE void write_rest(storage *row, const storage *part, int64_t n)
+{
+#if MASKS
+    copy_masked(row, part, n, false);
+#else
+    copy_few(row, part, n);
+#endif
+}
+
+#endif
