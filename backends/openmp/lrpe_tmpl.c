@@ -16,7 +16,19 @@ typedef struct block_shape {
     int64_t heads;        /* that a thread goes through with a token's angles: all of them where they share a theta */
     int64_t turns;        /* of these, heads with a theta of their own */
     int64_t rows, tokens; /* of a block */
+    int64_t ahead;        /* blocks from one to that which is asked for meanwhile */
 } block_shape;
+
+/* Rows along heads: all of a token's, unless products for them crowd out of L1 what is asked for ahead, and no more than two batch
+ * entries share them. Making fewer at a time also spreads the walks, which read memory. */
+static int64_t rows_of_heads(const copes_lrpe_problem *problem, int64_t heads)
+{
+    enum { ENTRIES = 2, MOST_ANGLES = 1024, ANGLES = 512 };
+    const int64_t angles = whole_pairs(problem->k), rows = ANGLES / (angles > 0 ? angles : 1);
+    if (!by_products(problem) || problem->b > ENTRIES || heads * angles <= MOST_ANGLES)
+        return heads;
+    return rows < 1 ? 1 : rows;
+}
 
 static block_shape shape_of(const copes_lrpe_problem *problem)
 {
@@ -28,8 +40,9 @@ static block_shape shape_of(const copes_lrpe_problem *problem)
     block_shape shape = {.axis = along_tokens ? 1 : 2,
                          .heads = shared ? problem->h : heads,
                          .turns = shared ? 1 : heads};
-    shape.rows = along_tokens ? most_rows(problem, problem->n) : heads;
+    shape.rows = along_tokens ? most_rows(problem, problem->n) : shared ? heads : rows_of_heads(problem, heads);
     shape.tokens = along_tokens ? shape.rows : 1;
+    shape.ahead = along_tokens ? 1 : (heads + shape.rows - 1) / shape.rows;
     return shape;
 }
 
@@ -59,8 +72,8 @@ static void memory_open(block_memory *memory, const copes_lrpe_problem *problem,
     memory->layout = layout_of(problem);
     memory->axis = shape->axis;
     memory->stride = layout_stride(&memory->layout);
-    TEMPLATE(angles_open)(&memory->angles, problem, first, heads, shape->axis == 1 ? shape->rows : heads,
-                          by_products(problem), bytes);
+    TEMPLATE(angles_open)(&memory->angles, problem, first, heads,
+                          shape->axis == 1 || shape->rows < heads ? shape->rows : heads, by_products(problem), bytes);
     memory->y = (real *)((char *)bytes + angles_bytes(problem, shape->turns, shape->rows, by_products(problem)));
     memory->g = memory->y + shape->rows * memory->stride;
     memory->src = (storage *)(memory->g + shape->rows * memory->stride);
@@ -216,38 +229,61 @@ static int64_t tokens_of_task(const copes_lrpe_problem *problem, const block_sha
     return tokens;
 }
 
-/* Makes the angles of a block that begins at a token of a batch entry and at head `h` of the memory's, where they differ
- * from those of the block before. */
-static void make_angles(const angles *a, const copes_lrpe_problem *problem, int axis, block_place at, int64_t tokens,
-                        int64_t h)
+/* The blocks of some tokens: of `count` heads from the memory's first on, `rows` at a time, and of batch entries begin .. end - 1. */
+typedef struct block_walk {
+    int64_t begin, end, count, rows, tokens;
+} block_walk;
+
+/* On to the next batch entry, then heads, then tokens. */
+static void next_block(const block_walk *walk, block_place *at)
 {
-    if (axis == 2 && h == 0)
-        TEMPLATE(angles_make)(a, problem, at.b, at.n, 0, a->heads, 0);
-    for (int64_t i = 0; i < tokens && axis == 1 && (h == 0 || a->heads > 1); i++)
-        TEMPLATE(angles_make)(a, problem, at.b, at.n + i, h, 1, i);
+    if (++at->b < walk->end)
+        return;
+    at->b = walk->begin;
+    at->h += walk->rows;
+    if (at->h < walk->count)
+        return;
+    at->h = 0;
+    at->n += walk->tokens;
 }
 
-/* The blocks of some tokens, of `count` heads from `first` on, and of batch entries begin .. end - 1. */
-static void run_tokens(const copes_lrpe_problem *problem, const block_memory *memory, const block_shape *shape,
-                       learning learn, bool stream, block_place at, int64_t tokens, int64_t count, int64_t end)
+static int64_t heads_of_block(const block_walk *walk, int64_t h)
 {
-    const bool along_tokens = shape->axis == 1;
-    const int64_t step = along_tokens ? 1 : shape->rows, begin = at.b, first = at.h;
-    for (int64_t h = 0; h < count; h += step) {
-        const int64_t heads = h + step < count ? step : count - h;
+    return walk->rows < walk->count - h ? walk->rows : walk->count - h;
+}
+
+/* Makes the angles of a block, where they differ from those of the block before. */
+static void make_angles(const angles *a, const copes_lrpe_problem *problem, int axis, const block_walk *walk,
+                        block_place at)
+{
+    if (axis == 2 && (at.h == 0 || a->heads > 1))
+        TEMPLATE(angles_make)(a, problem, at.b, at.n, at.h, a->heads > 1 ? heads_of_block(walk, at.h) : 1, 0);
+    for (int64_t i = 0; i < walk->tokens && axis == 1 && (at.h == 0 || a->heads > 1); i++)
+        TEMPLATE(angles_make)(a, problem, at.b, at.n + i, at.h, 1, i);
+}
+
+static void run_tokens(const copes_lrpe_problem *problem, const block_memory *memory, const block_shape *shape,
+                       learning learn, bool stream, block_walk walk, int64_t n)
+{
+    const int64_t first = memory->angles.first;
+    block_place at = {walk.begin, n, 0}, ahead = at;
+    for (int64_t i = 0; i < shape->ahead; i++)
+        next_block(&walk, &ahead);
+    while (at.n == n) {
         const encoding e = {problem->variant,
                             problem->pairing,
-                            along_tokens ? tokens : heads,
+                            shape->axis == 1 ? walk.tokens : heads_of_block(&walk, at.h),
                             problem->d,
                             &memory->angles,
                             &memory->layout,
                             stream,
                             NULL};
-        const block_place next = h + step < count ? (block_place){0, 0, step} : (block_place){0, tokens, -h};
-        make_angles(&memory->angles, problem, shape->axis, at, tokens, h);
-        for (int64_t b = begin; b < end; b++)
-            run_block(problem, &e, memory, learn, (block_place){b, at.n, first + h},
-                      b + 1 < end ? (block_place){1, 0, 0} : (block_place){begin - b, next.n, next.h});
+        if (at.b == walk.begin)
+            make_angles(&memory->angles, problem, shape->axis, &walk, at);
+        run_block(problem, &e, memory, learn, (block_place){at.b, n, first + at.h},
+                  (block_place){ahead.b - at.b, ahead.n - n, ahead.h - at.h});
+        next_block(&walk, &at);
+        next_block(&walk, &ahead);
     }
 }
 
@@ -266,10 +302,14 @@ static void run_task(const heads_job *job, const block_memory *memory, int64_t t
 {
     const copes_lrpe_problem *problem = job->problem;
     const bool stream = copes_lrpe_bytes(problem) > (double)job->run->cache;
-    const int64_t begin = task / job->blocks * job->share, n = task % job->blocks * job->tokens;
-    run_tokens(problem, memory, &job->shape, (learning){job->sums, chunk, {0, 0, 0}}, stream,
-               (block_place){begin, n, job->first}, n + job->tokens < problem->n ? job->tokens : problem->n - n,
-               job->count, begin + job->share < problem->b ? begin + job->share : problem->b);
+    const int64_t begin = task / job->blocks * job->share, end = begin + job->share;
+    const int64_t n = task % job->blocks * job->tokens, left = problem->n - n;
+    const block_walk walk = {.begin = begin,
+                             .end = end < problem->b ? end : problem->b,
+                             .count = job->count,
+                             .rows = job->shape.axis == 1 ? 1 : job->shape.rows,
+                             .tokens = job->tokens < left ? job->tokens : left};
+    run_tokens(problem, memory, &job->shape, (learning){job->sums, chunk, {0, 0, 0}}, stream, walk, n);
 }
 
 static void run_heads(const copes_worker *worker, const void *argument)
