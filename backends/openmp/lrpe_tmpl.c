@@ -24,8 +24,8 @@ typedef struct block_shape {
 static int64_t rows_of_heads(const copes_lrpe_problem *problem, int64_t heads)
 {
     enum { ENTRIES = 2, MOST_ANGLES = 1024, ANGLES = 512 };
-    const int64_t angles = whole_pairs(problem->k), rows = ANGLES / (angles > 0 ? angles : 1);
-    if (!by_products(problem) || problem->b > ENTRIES || heads * angles <= MOST_ANGLES)
+    const int64_t row = whole_pairs(problem->k), rows = ANGLES / (row > 0 ? row : 1);
+    if (!by_products(problem) || problem->b > ENTRIES || heads * row <= MOST_ANGLES)
         return heads;
     return rows < 1 ? 1 : rows;
 }

@@ -33,6 +33,7 @@ def arguments(description):
     add("--quick", action="store_true", help="two lengths of each table, and one of each grid")
     add("--n", type=numbers, help="these lengths instead")
     add("--batch", type=int, help="this batch instead")
+    add("--warm", action="store_true", help="on the CPU: leave the caches as the call before left them")
     add(
         "--dtypes",
         type=words,
@@ -122,7 +123,7 @@ def measure_all(options):
     compiling.compile_ahead(session.missing_cells(rows, columns, kept), options.device, jobs)
     compiled = time.monotonic()
     try:
-        session.run(rows, columns, measure.meter_of(options.device), kept)
+        session.run(rows, columns, measure.meter_of(options.device, options.warm), kept)
     except session.Broken as error:
         raise SystemExit(f"compare: {error}") from error
     print(f"compiled in {compiled - start:.0f} s, measured in {time.monotonic() - compiled:.0f} s", file=sys.stderr)
