@@ -49,7 +49,7 @@ static ALWAYS_INLINE void walk(encoding_step step, walk_kind kind, walked_parts 
         for (; i + PAIR <= count; i += PAIR)
             take_step(step, kind, &at, i, PAIR);
         if (i < count) {
-            const walked_parts rest = at; /* the other's address stays unknown to the call */
+            const walked_parts rest = at; /* a call may have its address, and `at` stays in registers */
             if (MASKS)
                 take_step(step, kind, &rest, i, count - i);
             else
