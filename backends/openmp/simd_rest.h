@@ -44,13 +44,14 @@ static ALWAYS_INLINE void copy_masked(storage *to, const storage *from, int64_t 
 #else
 
 /* Copies n elements, fewer than PAIR: by pieces, as a call takes longer. */
-static ALWAYS_INLINE void copy_few(storage *to, const storage *from, int64_t n)
+static ALWAYS_INLINE void copy_few(void *to, const void *from, int64_t n)
 {
-    int64_t done = 0;
+    const size_t bytes = (size_t)n * sizeof(storage);
+    size_t done = 0;
 #pragma GCC unroll 8
-    for (int64_t size = PAIR / 2; size > 0; size /= 2)
-        if (n & size) {
-            memcpy(to + done, from + done, (size_t)size * sizeof *to);
+    for (size_t size = PAIR / 2 * sizeof(storage); size >= sizeof(storage); size /= 2)
+        if (bytes & size) {
+            memcpy((char *)to + done, (const char *)from + done, size);
             done += size;
         }
 }
@@ -67,11 +68,11 @@ static ALWAYS_INLINE void read_rest(storage *part, const storage *row, int64_t n
     for (int i = 0; i < PAIR * (int)sizeof *row / 4; i += 8) {
         const __m256i mask =
             _mm256_cmpgt_epi32(_mm256_set1_epi32(words - i), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-        const __m256i v = _mm256_maskload_epi32((const int *)row + i, mask);
-        memcpy((int *)part + i, &v, sizeof v);
+        const __m256i v = _mm256_maskload_epi32((const int *)((const char *)row + (int64_t)4 * i), mask);
+        memcpy((char *)part + (int64_t)4 * i, &v, sizeof v);
     }
     if (n * (int64_t)sizeof *row % 4 != 0)
-        part[n - 1] = row[n - 1];
+        memcpy(part + n - 1, (const char *)row + (n - 1) * (int64_t)sizeof *row, sizeof *row);
 #else
     memset(part, 0, PAIR * sizeof *part);
     copy_few(part, row, n);
