@@ -111,7 +111,7 @@ static const sketch sketches[] = {
 
 /* Long enough to be shared between threads, or, without a batch, for a GPU's thread to have several tokens; or with more
  * batch entries than a GPU's block has, or heads where those share their angles, or with so many that several threads step
- * through an angle's tokens. Two types are enough. */
+ * through an angle's tokens; or with more angles for a token than the CPU makes at once. Two types are enough, which take turns. */
 static const sketch long_sketches[] = {
     {.b = 2, .h = 4, .d = 64, .grid = {211}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true},
     {.b = 3, .h = 2, .d = 64, .grid = {1531}, .in = CHECK_DENSE, .out = CHECK_DENSE},
@@ -141,6 +141,10 @@ static const sketch long_sketches[] = {
      .out = CHECK_DENSE,
      .fill = CHECK_SPECIAL},
     {.b = 2, .h = 37, .d = 64, .grid = {13}, .shared = true, .in = CHECK_SWAPPED, .out = CHECK_DENSE},
+    {.b = 2, .h = 10, .d = 128, .grid = {37}, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 2, .h = 10, .d = 128, .grid = {37}, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 1, .h = 3, .d = 520, .grid = {35}, .prefix = 1, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 1, .h = 3, .d = 520, .grid = {35}, .prefix = 1, .in = CHECK_DENSE, .out = CHECK_DENSE},
 };
 
 /* For the one activation that cares, forward and backward: long enough for a GPU's thread to turn several spans of
