@@ -144,7 +144,7 @@ install_package() {
     "$environment/bin/pip" install --quiet --upgrade pip || return 1
     "$environment/bin/pip" install --quiet meson-python 'meson>=1.3' ninja "${COPES_TORCH:-torch==2.13.0}" numpy ml_dtypes \
         expecttest hypothesis matplotlib mypy pytest pytest-xdist tqdm transformers==5.24.0 timm==1.0.31 \
-        apache-tvm-ffi==0.1.15.post2 kernels==0.17.2 || return 1
+        apache-tvm-ffi==0.1.15.post2 kernels==0.17.2 'onednn-cpu-gomp==2023.2.0; platform_machine == "x86_64"' || return 1
     # Before the package is built, which finds XLA's header in it.
     "$environment/bin/pip" install --quiet jax || say 'SKIPPED: the tests of copes.jax, as pip has no jax here'
     PATH=$environment/bin:$PATH "$environment/bin/pip" install --quiet --no-deps --no-build-isolation --force-reinstall \

@@ -22,6 +22,7 @@ COLOURS = {
     "compile-cached": "#56B4E9",
     "xopes": "#009E73",
     "FlashTPA": "#CC79A7",
+    "oneDNN": "#D55E00",
 }
 FLOOR = "#000000"
 MOST_SHARE = 1.2  # a longer bar is cut, for its end would say nothing

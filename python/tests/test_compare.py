@@ -95,6 +95,15 @@ def test_copes_agrees_with_float64(tmp_path, case):
     assert outcome(kept, case, "copes")["error"] < 0.004
 
 
+@pytest.mark.parametrize("case", [case for case in SMALL if BY_NAME["oneDNN"].runs(case)], ids=lambda case: case.key)
+def test_onednn_agrees_with_float64(tmp_path, case):
+    if reason := BY_NAME["oneDNN"].missing("cpu"):
+        pytest.skip(reason)
+    kept = run(tmp_path, [case], [BY_NAME["oneDNN"]])
+    assert outcome(kept, case, "oneDNN").get("failed") is None
+    assert outcome(kept, case, "oneDNN")["error"] < 0.004
+
+
 def test_keys_and_values_made_first_agree(tmp_path):
     kept = run(tmp_path, SMALL[-1:], [TORCH, BY_NAME["torch-naive"]])
     assert "failed" not in outcome(kept, SMALL[-1], "torch-naive")

@@ -7,6 +7,7 @@ from .flash_attention import FlashAttention
 from .flashinfer import FlashInfer
 from .flashtpa import FlashTPA
 from .liger import Liger
+from .onednn import OneDNN
 from .pytorch import CompiledCached, CompiledTorch, NaiveTorch, Torch, TunedTorch
 from .vllm import VLLM
 from .xopes import Xopes, XopesCached, XopesDecode
@@ -20,6 +21,7 @@ ALL = (
     CompiledCached(),
     NaiveTorch(),
     NaiveTorch(compiled=True),
+    OneDNN(),
     Xopes(),
     XopesCached(),
     XopesDecode("b"),
