@@ -171,6 +171,8 @@ static ALWAYS_INLINE bool any_lane(vint mask)
     return _mm256_movemask_epi8((__m256i)mask) != 0;
 #elif defined(__SSE2__)
     return _mm_movemask_epi8((__m128i)mask) != 0;
+#elif defined(__aarch64__)
+    return vmaxvq_u32((uint32x4_t)mask) != 0;
 #else
     integer any = 0;
     for (int i = 0; i < LANES; i++)
@@ -226,6 +228,10 @@ static ALWAYS_INLINE real sum_lanes(vreal v)
     __m128 part = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
     part = _mm_add_ps(part, _mm_movehl_ps(part, part));
     return _mm_cvtss_f32(_mm_add_ss(part, _mm_movehdup_ps(part)));
+#elif defined(__aarch64__) && defined(COPES_TYPE_F64)
+    return vpaddd_f64((float64x2_t)v);
+#elif defined(__aarch64__)
+    return vpadds_f32(vadd_f32(vget_low_f32((float32x4_t)v), vget_high_f32((float32x4_t)v)));
 #else
     real part[LANES];
     store_real(part, v);
@@ -247,6 +253,10 @@ static ALWAYS_INLINE real max_lanes(vreal v)
     __m128 part = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
     part = _mm_max_ps(part, _mm_movehl_ps(part, part));
     return _mm_cvtss_f32(_mm_max_ss(part, _mm_movehdup_ps(part)));
+#elif defined(__aarch64__) && defined(COPES_TYPE_F64)
+    return vmaxnmvq_f64((float64x2_t)v);
+#elif defined(__aarch64__)
+    return vmaxnmvq_f32((float32x4_t)v);
 #else
     real most = v[0];
     for (int i = 1; i < LANES; i++)

@@ -88,11 +88,30 @@ static ALWAYS_INLINE vint round_quickly(vpair v)
     return (vint)_mm256_add_epi16(upper, _mm256_srli_epi16(_mm256_subs_epu16(lower, even), 15));
 }
 
+#elif defined(__aarch64__)
+
+static ALWAYS_INLINE bool rounds_quickly(vpair v)
+{
+    const float any = vmaxvq_f32((float32x4_t)(v.low + v.high)); /* NaN if a lane is, or if infinities cancel */
+    return any == any;
+}
+
+static ALWAYS_INLINE uint32x4_t round_number(vreal x)
+{
+    const uint32x4_t bits = (uint32x4_t)x;
+    return vsraq_n_u32(bits + 0x7fff, vshlq_n_u32(bits, 15), 31);
+}
+
+static ALWAYS_INLINE vint round_quickly(vpair v)
+{
+    return (vint)vsriq_n_u32(round_number(v.high), round_number(v.low), 16);
+}
+
 #endif
 
 static ALWAYS_INLINE void store_split(void *p, vpair v, bool stream)
 {
-#ifdef __AVX2__
+#if defined(__AVX2__) || defined(__aarch64__)
     if (__builtin_expect(rounds_quickly(v), 1))
         store_bits(p, round_quickly(v), stream);
     else

@@ -4,7 +4,7 @@
 
 #include "backends/openmp/simd_half.h"
 
-#if defined(__F16C__) || defined(__ARM_FP16_FORMAT_IEEE)
+#if defined(__F16C__) || defined(__aarch64__)
 
 static ALWAYS_INLINE float widen_scalar(uint16_t h)
 {
@@ -88,7 +88,6 @@ static NOINLINE vhalf narrow_lanes(vreal x)
     return __builtin_convertvector(word | (bits >> 16 & 0x8000), vhalf);
 }
 
-#define BY_WORDS 1
 #endif
 
 static ALWAYS_INLINE vreal widen(vhalf h)
@@ -97,13 +96,10 @@ static ALWAYS_INLINE vreal widen(vhalf h)
     return (vreal)_mm512_cvtph_ps((__m256i)h);
 #elif defined(__F16C__)
     return (vreal)_mm256_cvtph_ps((__m128i)h);
-#elif defined(BY_WORDS)
-    return widen_lanes(h);
+#elif defined(__aarch64__)
+    return (vreal)vcvt_f32_f16((float16x4_t)h);
 #else
-    vreal v;
-    for (int i = 0; i < LANES; i++)
-        v[i] = widen_scalar(h[i]);
-    return v;
+    return widen_lanes(h);
 #endif
 }
 
@@ -113,13 +109,10 @@ static ALWAYS_INLINE vhalf narrow(vreal x)
     return (vhalf)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT);
 #elif defined(__F16C__)
     return (vhalf)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
-#elif defined(BY_WORDS)
-    return narrow_lanes(x);
+#elif defined(__aarch64__)
+    return (vhalf)vcvt_f16_f32((float32x4_t)x);
 #else
-    vhalf h;
-    for (int i = 0; i < LANES; i++)
-        h[i] = narrow_scalar(x[i]);
-    return h;
+    return narrow_lanes(x);
 #endif
 }
 

@@ -14,6 +14,8 @@ static ALWAYS_INLINE vint join_halves(vhalf low, vhalf high)
     return (vint)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)low), (__m256i)high, 1);
 #elif VECTOR_BYTES == 32
     return (vint)_mm256_set_m128i((__m128i)high, (__m128i)low);
+#elif defined(__aarch64__)
+    return (vint)vcombine_u16((uint16x4_t)low, (uint16x4_t)high);
 #else
     typedef int64_t vlong __attribute__((vector_size(VECTOR_BYTES)));
     return (vint)(vlong){(int64_t)low, (int64_t)high};
