@@ -1,25 +1,44 @@
-/* Softmax, and its gradient, of rows that the level's registers hold: read once, and written once. A row is 1 to 8 whole pairs; the
- * sums are those of softmax.h, in its order. */
+/* Softmax, and its gradient, of rows that the level's registers hold, or nearly: there is no pass over a buffer. A row is 1 to 16 whole
+ * pairs; the sums are those of softmax.h, in its order.
+ *
+ * Steps of one row wait for each other: its terms for its largest element, the division for their sum. A processor looks one row ahead, too
+ * few to have other work meanwhile, so three rows are under way: terms of row i, the largest element of row i + 1, stores of row i - 1. What
+ * that reads again is in the closest cache. */
 #ifndef COPES_BACKENDS_OPENMP_SHORT_ROWS_H
 #define COPES_BACKENDS_OPENMP_SHORT_ROWS_H
 
 #include "backends/openmp/rows.h"
 #include "backends/openmp/softmax.h"
 
-enum { MOST_PAIRS = VECTOR_BYTES == 64 ? 8 : 4 }; /* half of the registers */
+/* The lengths, in pairs: of 16-bit elements, AVX-512 has rows of 32 to 256, AVX2 and NEON of 128 at most. */
+#if VECTOR_BYTES == 64
+enum { MOST_PAIRS = 8 };
+#define EACH_LENGTH(of) of(1) of(2) of(3) of(4) of(6) of(8)
+#elif VECTOR_BYTES == 32
+enum { MOST_PAIRS = 8 };
+#define EACH_LENGTH(of) of(1) of(2) of(4) of(8)
+#elif defined(__aarch64__)
+enum { MOST_PAIRS = 16 };
+#define EACH_LENGTH(of) of(1) of(2) of(4) of(8) of(16)
+#else
+enum { MOST_PAIRS = 4 };
+#define EACH_LENGTH(of) of(1) of(2) of(4)
+#endif
 
-/* Is a row so short, and of whole pairs? Rows of other lengths are read into the cache and padded. */
+/* Is a row so short, and of a length that is compiled? Others are read into the cache and padded. */
 static inline bool is_short_row(int64_t count)
 {
-    return count % PAIR == 0 && count <= MOST_PAIRS * PAIR && count / PAIR != 5 && count / PAIR != 7;
+#define IS(pairs) || count == (pairs) * PAIR
+    return false EACH_LENGTH(IS);
+#undef IS
 }
 
 /* `pairs` is a constant wherever these are inlined. */
 static ALWAYS_INLINE void short_read(int pairs, bool reals, const void *row, vpair *v, int64_t ahead)
 {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < pairs; i++) {
-        if (!reals)
+        if (!reals && ahead != 0)
             prefetch(row, i * PAIR, ahead);
         v[i] = load_from(reals, row, i * PAIR, PAIR);
     }
@@ -27,7 +46,7 @@ static ALWAYS_INLINE void short_read(int pairs, bool reals, const void *row, vpa
 
 static ALWAYS_INLINE void short_write(int pairs, bool reals, void *row, const vpair *v, int64_t ahead, bool stream)
 {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < pairs; i++) {
         if (!reals)
             prefetch_for_store(row, i * PAIR, ahead, stream);
@@ -38,7 +57,7 @@ static ALWAYS_INLINE void short_write(int pairs, bool reals, void *row, const vp
 static ALWAYS_INLINE vreal short_max(int pairs, const vpair *v)
 {
     vpair most = v[0];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 1; i < pairs; i++)
         most = (vpair){vmax(v[i].low, most.low), vmax(v[i].high, most.high)};
     return vset(max_lanes(vmax(most.low, most.high)));
@@ -49,7 +68,7 @@ static ALWAYS_INLINE vreal short_sum(int pairs, const vpair *a, const vpair *b)
 {
     vreal sum = vset(0), carry = vset(0);
     vpair part = {vset(0), vset(0)};
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < pairs; i++) {
         part.low = b == NULL ? part.low + a[i].low : vfma(a[i].low, b[i].low, part.low);
         part.high = b == NULL ? part.high + a[i].high : vfma(a[i].high, b[i].high, part.high);
@@ -61,26 +80,32 @@ static ALWAYS_INLINE vreal short_sum(int pairs, const vpair *a, const vpair *b)
     return sum;
 }
 
-static ALWAYS_INLINE void short_softmax(int pairs, term_use use, vpair *v)
+/* The terms of a row relative to its largest element. */
+static ALWAYS_INLINE void short_terms(int pairs, term_use use, vreal most, vpair *v)
 {
-    const vreal shift = vfinite_max(short_max(pairs, v));
-#pragma GCC unroll 8
+    const vreal shift = vfinite_max(most);
+#pragma GCC unroll 16
     for (int i = 0; i < pairs; i++)
         v[i] = vsoftmax_terms(use, false, v[i], (vpair){shift, shift});
-    const vreal sum = short_sum(pairs, v, NULL),
-                scale = vset(1 / (use == FOR_GRADIENT ? sum_lanes_in_double(sum) : sum_lanes(sum)));
-#pragma GCC unroll 8
-    for (int i = 0; i < pairs; i++)
-        v[i] = (vpair){v[i].low * scale, v[i].high * scale};
 }
 
-/* g becomes y (g - sum(y g)). */
-static ALWAYS_INLINE void short_gradient(int pairs, const vpair *y, vpair *g)
+static ALWAYS_INLINE vreal short_factor(term_use use, vreal sum)
 {
-    const vreal dot = vset(sum_lanes(short_sum(pairs, y, g)));
-#pragma GCC unroll 8
+    return vset(1 / (use == FOR_GRADIENT ? sum_lanes_in_double(sum) : sum_lanes(sum)));
+}
+
+static ALWAYS_INLINE void short_scale(int pairs, vreal factor, vpair *v)
+{
+#pragma GCC unroll 16
     for (int i = 0; i < pairs; i++)
-        g[i] = (vpair){y[i].low * (g[i].low - dot), y[i].high * (g[i].high - dot)};
+        v[i] = (vpair){v[i].low * factor, v[i].high * factor};
+}
+
+static ALWAYS_INLINE void short_copy(int pairs, vpair *to, const vpair *from)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < pairs; i++)
+        to[i] = from[i];
 }
 
 /* Row i of a block. */
@@ -89,82 +114,114 @@ static ALWAYS_INLINE void *short_row(bool reals, row_block block, int64_t i)
     return (char *)block.data + i * block.stride * (int64_t)(reals ? sizeof(real) : sizeof(storage));
 }
 
+static ALWAYS_INLINE vreal short_max_of_row(int pairs, row_block x, int64_t i)
+{
+    vpair v[MOST_PAIRS];
+    short_read(pairs, false, short_row(false, x, i), v, x.ahead);
+    return short_max(pairs, v);
+}
+
 static ALWAYS_INLINE void short_forward(int pairs, bool to_reals, int64_t rows, row_block x, row_block o, bool stream)
 {
-    for (int64_t i = 0; i < rows; i++) {
-        vpair v[MOST_PAIRS];
-        short_read(pairs, false, short_row(false, x, i), v, x.ahead);
-        short_softmax(pairs, FOR_STORAGE, v);
-        short_write(pairs, to_reals, short_row(to_reals, o, i), v, o.ahead, stream);
+    vpair v[MOST_PAIRS] = {0}, before[MOST_PAIRS] = {0};
+    vreal most = short_max_of_row(pairs, x, 0), factor = vset(0);
+    for (int64_t i = 0; i <= rows; i++) {
+        vreal sum = vset(0);
+        if (i < rows) {
+            short_read(pairs, false, short_row(false, x, i), v, 0);
+            short_terms(pairs, FOR_STORAGE, most, v);
+            sum = short_sum(pairs, v, NULL);
+            most = short_max_of_row(pairs, x, i + 1 < rows ? i + 1 : i);
+        }
+        if (i > 0) {
+            short_scale(pairs, factor, before);
+            short_write(pairs, to_reals, short_row(to_reals, o, i - 1), before, o.ahead, stream);
+        }
+        factor = short_factor(FOR_STORAGE, sum);
+        short_copy(pairs, before, v);
     }
+}
+
+/* Of a row whose sum of y g is known: y (g - sum). */
+static ALWAYS_INLINE void short_write_gradient(int pairs, bool from_reals, const vpair *y, vreal dot, row_block g,
+                                               row_block o, int64_t row, bool stream)
+{
+    vpair d[MOST_PAIRS];
+    short_read(pairs, from_reals, short_row(from_reals, g, row), d, 0);
+#pragma GCC unroll 16
+    for (int i = 0; i < pairs; i++)
+        d[i] = (vpair){y[i].low * (d[i].low - dot), y[i].high * (d[i].high - dot)};
+    short_write(pairs, false, short_row(false, o, row), d, o.ahead, stream);
 }
 
 /* From the softmax y, or from its argument, which `y` then is. */
 static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_argument, int64_t rows, row_block y,
                                          row_block g, row_block o, bool stream)
 {
-    for (int64_t i = 0; i < rows; i++) {
-        vpair v[MOST_PAIRS], d[MOST_PAIRS];
-        short_read(pairs, false, short_row(false, y, i), v, y.ahead);
-        short_read(pairs, from_reals, short_row(from_reals, g, i), d, g.ahead);
-        if (from_argument)
-            short_softmax(pairs, gradient_use(true), v);
-        short_gradient(pairs, v, d);
-        short_write(pairs, false, short_row(false, o, i), d, o.ahead, stream);
+    const term_use use = gradient_use(true);
+    vpair v[MOST_PAIRS] = {0}, d[MOST_PAIRS], before[MOST_PAIRS] = {0};
+    vreal most = from_argument ? short_max_of_row(pairs, y, 0) : vset(0), dot = vset(0), sum = vset(0);
+    for (int64_t i = 0; i <= rows; i++) {
+        if (i < rows) {
+            short_read(pairs, false, short_row(false, y, i), v, from_argument ? 0 : y.ahead);
+            if (from_argument) {
+                short_terms(pairs, use, most, v);
+                sum = short_sum(pairs, v, NULL);
+                most = short_max_of_row(pairs, y, i + 1 < rows ? i + 1 : i);
+            }
+        }
+        if (i > 0)
+            short_write_gradient(pairs, from_reals, before, dot, g, o, i - 1, stream);
+        if (i < rows) {
+            if (from_argument)
+                short_scale(pairs, short_factor(use, sum), v);
+            short_read(pairs, from_reals, short_row(from_reals, g, i), d, g.ahead);
+            dot = vset(sum_lanes(short_sum(pairs, v, d)));
+            short_copy(pairs, before, v);
+        }
     }
 }
 
-#if VECTOR_BYTES == 64
-#define BY_PAIRS(pairs, call)                                                                                          \
-    switch (pairs) {                                                                                                   \
-    case 1: call(1); break;                                                                                            \
-    case 2: call(2); break;                                                                                            \
-    case 3: call(3); break;                                                                                            \
-    case 4: call(4); break;                                                                                            \
-    case 6: call(6); break;                                                                                            \
-    default: call(8);                                                                                                  \
+#define CASE(pairs)                                                                                                    \
+    case (pairs) * PAIR: CALL(pairs); break;
+#define CALL_BY_LENGTH(count)                                                                                          \
+    switch (count) {                                                                                                   \
+        EACH_LENGTH(CASE)                                                                                              \
     }
-#else
-#define BY_PAIRS(pairs, call)                                                                                          \
-    switch (pairs) {                                                                                                   \
-    case 1: call(1); break;                                                                                            \
-    case 2: call(2); break;                                                                                            \
-    case 3: call(3); break;                                                                                            \
-    default: call(4);                                                                                                  \
-    }
-#endif
 
-/* The four ways that kernels need, each compiled once. */
+/* The four ways that kernels need, each compiled once for each length. */
 static NOINLINE void short_storage(int64_t count, int64_t rows, row_block x, row_block o, bool stream)
 {
-#define FORWARD(pairs) short_forward(pairs, false, rows, x, o, stream)
-    BY_PAIRS(count / PAIR, FORWARD)
-#undef FORWARD
+#define CALL(pairs) short_forward(pairs, false, rows, x, o, stream)
+    CALL_BY_LENGTH(count)
+#undef CALL
 }
 
 static NOINLINE void short_reals(int64_t count, int64_t rows, row_block x, row_block y)
 {
-#define FORWARD(pairs) short_forward(pairs, true, rows, x, y, false)
-    BY_PAIRS(count / PAIR, FORWARD)
-#undef FORWARD
+#define CALL(pairs) short_forward(pairs, true, rows, x, y, false)
+    CALL_BY_LENGTH(count)
+#undef CALL
 }
 
 static NOINLINE void short_gradient_storage(int64_t count, int64_t rows, row_block y, row_block g, row_block o,
                                             bool stream)
 {
-#define BACKWARD(pairs) short_backward(pairs, false, false, rows, y, g, o, stream)
-    BY_PAIRS(count / PAIR, BACKWARD)
-#undef BACKWARD
+#define CALL(pairs) short_backward(pairs, false, false, rows, y, g, o, stream)
+    CALL_BY_LENGTH(count)
+#undef CALL
 }
 
 static NOINLINE void short_gradient_reals(int64_t count, int64_t rows, row_block x, row_block g, row_block o,
                                           bool stream)
 {
-#define BACKWARD(pairs) short_backward(pairs, true, true, rows, x, g, o, stream)
-    BY_PAIRS(count / PAIR, BACKWARD)
-#undef BACKWARD
+#define CALL(pairs) short_backward(pairs, true, true, rows, x, g, o, stream)
+    CALL_BY_LENGTH(count)
+#undef CALL
 }
 
-#undef BY_PAIRS
+#undef CALL_BY_LENGTH
+#undef CASE
+#undef EACH_LENGTH
 
 #endif
