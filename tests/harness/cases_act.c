@@ -93,12 +93,17 @@ static void add_shares(case_list *list, copes_kind kind, check_type type)
 static void add_fills(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     static const form row = {1, {257}, CHECK_DENSE, CHECK_DENSE, false, false};
-    static const form rows = {2, {67, 5}, CHECK_DENSE, CHECK_DENSE, false, false};
+    /* The second ones a CPU's registers hold. */
+    static const form rows[] = {{2, {67, 5}, CHECK_DENSE, CHECK_DENSE, false, false},
+                                {2, {67, 64}, CHECK_DENSE, CHECK_DENSE, false, false}};
+    const bool softmax = act == COPES_ACT_SOFTMAX;
     for (int fill = CHECK_NORMAL + 1; fill < CHECK_FILLS; fill++) {
-        check_case c = form_case(act == COPES_ACT_SOFTMAX ? &rows : &row, kind, act, -1, type);
-        c.fill = (check_fill)fill;
-        if (check_makes_sense(&c)) {
-            add(list, c);
+        for (int i = 0; i < (softmax ? 2 : 1); i++) {
+            check_case c = form_case(softmax ? &rows[i] : &row, kind, act, -1, type);
+            c.fill = (check_fill)fill;
+            if (check_makes_sense(&c)) {
+                add(list, c);
+            }
         }
     }
 }
