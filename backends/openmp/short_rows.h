@@ -182,25 +182,22 @@ static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_a
     }
 }
 
-#define CASE(pairs)                                                                                                    \
-    case (pairs) * PAIR: CALL(pairs); break;
-#define CALL_BY_LENGTH(count)                                                                                          \
-    switch (count) {                                                                                                   \
-        EACH_LENGTH(CASE)                                                                                              \
-    }
+#define CALL_IF(pairs)                                                                                                 \
+    if (count == (pairs) * PAIR)                                                                                       \
+        CALL(pairs);
 
 /* The four ways that kernels need, each compiled once for each length. */
 static NOINLINE void short_storage(int64_t count, int64_t rows, row_block x, row_block o, bool stream)
 {
 #define CALL(pairs) short_forward(pairs, false, rows, x, o, stream)
-    CALL_BY_LENGTH(count)
+    EACH_LENGTH(CALL_IF)
 #undef CALL
 }
 
 static NOINLINE void short_reals(int64_t count, int64_t rows, row_block x, row_block y)
 {
 #define CALL(pairs) short_forward(pairs, true, rows, x, y, false)
-    CALL_BY_LENGTH(count)
+    EACH_LENGTH(CALL_IF)
 #undef CALL
 }
 
@@ -208,7 +205,7 @@ static NOINLINE void short_gradient_storage(int64_t count, int64_t rows, row_blo
                                             bool stream)
 {
 #define CALL(pairs) short_backward(pairs, false, false, rows, y, g, o, stream)
-    CALL_BY_LENGTH(count)
+    EACH_LENGTH(CALL_IF)
 #undef CALL
 }
 
@@ -216,12 +213,11 @@ static NOINLINE void short_gradient_reals(int64_t count, int64_t rows, row_block
                                           bool stream)
 {
 #define CALL(pairs) short_backward(pairs, true, true, rows, x, g, o, stream)
-    CALL_BY_LENGTH(count)
+    EACH_LENGTH(CALL_IF)
 #undef CALL
 }
 
-#undef CALL_BY_LENGTH
-#undef CASE
+#undef CALL_IF
 #undef EACH_LENGTH
 
 #endif
