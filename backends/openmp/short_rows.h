@@ -3,7 +3,7 @@
  *
  * Steps of one row wait for each other: its terms for its largest element, the division for their sum. A processor looks one row ahead, too
  * few to have other work meanwhile, so three rows are under way: terms of row i, the largest element of row i + 1, stores of row i - 1. What
- * that reads again is in the closest cache. */
+ * that reads again is in the closest cache. Functions named in_turn do without. */
 #ifndef COPES_BACKENDS_OPENMP_SHORT_ROWS_H
 #define COPES_BACKENDS_OPENMP_SHORT_ROWS_H
 
@@ -48,7 +48,7 @@ static ALWAYS_INLINE void short_write(int pairs, bool reals, void *row, const vp
 {
 #pragma GCC unroll 16
     for (int i = 0; i < pairs; i++) {
-        if (!reals)
+        if (!reals && ahead != 0)
             prefetch_for_store(row, i * PAIR, ahead, stream);
         store_to(reals, row, i * PAIR, PAIR, v[i], stream);
     }
@@ -142,16 +142,47 @@ static ALWAYS_INLINE void short_forward(int pairs, bool to_reals, int64_t rows, 
     }
 }
 
-/* Of a row whose sum of y g is known: y (g - sum). */
+/* A row after the other, as memory binds elements of full width: a processor then asks for more of it at a time, sooner than prefetches
+ * do. */
+static ALWAYS_INLINE void short_forward_in_turn(int pairs, int64_t rows, row_block x, row_block o, bool stream)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        vpair v[MOST_PAIRS];
+        short_read(pairs, false, short_row(false, x, i), v, 0);
+        short_terms(pairs, FOR_STORAGE, short_max(pairs, v), v);
+        short_scale(pairs, short_factor(FOR_STORAGE, short_sum(pairs, v, NULL)), v);
+        short_write(pairs, false, short_row(false, o, i), v, 0, stream);
+    }
+}
+
+/* g becomes y (g - dot). */
+static ALWAYS_INLINE void short_gradient(int pairs, const vpair *y, vreal dot, vpair *g)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < pairs; i++)
+        g[i] = (vpair){y[i].low * (g[i].low - dot), y[i].high * (g[i].high - dot)};
+}
+
+/* Of a row whose sum of y g is known. */
 static ALWAYS_INLINE void short_write_gradient(int pairs, bool from_reals, const vpair *y, vreal dot, row_block g,
                                                row_block o, int64_t row, bool stream)
 {
     vpair d[MOST_PAIRS];
     short_read(pairs, from_reals, short_row(from_reals, g, row), d, 0);
-#pragma GCC unroll 16
-    for (int i = 0; i < pairs; i++)
-        d[i] = (vpair){y[i].low * (d[i].low - dot), y[i].high * (d[i].high - dot)};
+    short_gradient(pairs, y, dot, d);
     short_write(pairs, false, short_row(false, o, row), d, o.ahead, stream);
+}
+
+static ALWAYS_INLINE void short_backward_in_turn(int pairs, int64_t rows, row_block y, row_block g, row_block o,
+                                                 bool stream)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        vpair v[MOST_PAIRS], d[MOST_PAIRS];
+        short_read(pairs, false, short_row(false, y, i), v, 0);
+        short_read(pairs, false, short_row(false, g, i), d, 0);
+        short_gradient(pairs, v, vset(sum_lanes(short_sum(pairs, v, d))), d);
+        short_write(pairs, false, short_row(false, o, i), d, 0, stream);
+    }
 }
 
 /* From the softmax y, or from its argument, which `y` then is. */
@@ -189,7 +220,8 @@ static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_a
 /* The four ways that kernels need, each compiled once for each length. */
 static NOINLINE void short_storage(int64_t count, int64_t rows, row_block x, row_block o, bool stream)
 {
-#define CALL(pairs) short_forward(pairs, false, rows, x, o, stream)
+#define CALL(pairs)                                                                                                    \
+    FULL_WIDTH ? short_forward_in_turn(pairs, rows, x, o, stream) : short_forward(pairs, false, rows, x, o, stream)
     EACH_LENGTH(CALL_IF)
 #undef CALL
 }
@@ -204,7 +236,9 @@ static NOINLINE void short_reals(int64_t count, int64_t rows, row_block x, row_b
 static NOINLINE void short_gradient_storage(int64_t count, int64_t rows, row_block y, row_block g, row_block o,
                                             bool stream)
 {
-#define CALL(pairs) short_backward(pairs, false, false, rows, y, g, o, stream)
+#define CALL(pairs)                                                                                                    \
+    FULL_WIDTH ? short_backward_in_turn(pairs, rows, y, g, o, stream)                                                  \
+               : short_backward(pairs, false, false, rows, y, g, o, stream)
     EACH_LENGTH(CALL_IF)
 #undef CALL
 }
