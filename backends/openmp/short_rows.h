@@ -144,14 +144,15 @@ static ALWAYS_INLINE void short_forward(int pairs, bool to_reals, int64_t rows, 
 
 /* A row after the other, as memory binds elements of full width: a processor then asks for more of it at a time, sooner than prefetches
  * do. */
-static ALWAYS_INLINE void short_forward_in_turn(int pairs, int64_t rows, row_block x, row_block o, bool stream)
+static ALWAYS_INLINE void short_forward_in_turn(int pairs, bool to_reals, int64_t rows, row_block x, row_block o,
+                                                bool stream)
 {
     for (int64_t i = 0; i < rows; i++) {
         vpair v[MOST_PAIRS];
-        short_read(pairs, false, short_row(false, x, i), v, 0);
+        short_read(pairs, false, short_row(false, x, i), v, to_reals ? x.ahead : 0);
         short_terms(pairs, FOR_STORAGE, short_max(pairs, v), v);
         short_scale(pairs, short_factor(FOR_STORAGE, short_sum(pairs, v, NULL)), v);
-        short_write(pairs, false, short_row(false, o, i), v, 0, stream);
+        short_write(pairs, to_reals, short_row(to_reals, o, i), v, 0, stream);
     }
 }
 
@@ -221,14 +222,16 @@ static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_a
 static NOINLINE void short_storage(int64_t count, int64_t rows, row_block x, row_block o, bool stream)
 {
 #define CALL(pairs)                                                                                                    \
-    FULL_WIDTH ? short_forward_in_turn(pairs, rows, x, o, stream) : short_forward(pairs, false, rows, x, o, stream)
+    FULL_WIDTH ? short_forward_in_turn(pairs, false, rows, x, o, stream)                                               \
+               : short_forward(pairs, false, rows, x, o, stream)
     EACH_LENGTH(CALL_IF)
 #undef CALL
 }
 
 static NOINLINE void short_reals(int64_t count, int64_t rows, row_block x, row_block y)
 {
-#define CALL(pairs) short_forward(pairs, true, rows, x, y, false)
+#define CALL(pairs)                                                                                                    \
+    FULL_WIDTH ? short_forward_in_turn(pairs, true, rows, x, y, false) : short_forward(pairs, true, rows, x, y, false)
     EACH_LENGTH(CALL_IF)
 #undef CALL
 }
