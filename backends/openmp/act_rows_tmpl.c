@@ -129,11 +129,10 @@ static int64_t neighbouring_rows(const copes_act_problem *problem, int64_t first
     return left < count ? left : count;
 }
 
-/* That dimension of a tensor, from a row on. Prefetches gain where exponentials bind, and lose elsewhere. */
+/* That dimension of a tensor, from a row on. */
 static row_block rows_from(const copes_act_problem *problem, const copes_view *view, const storage *row)
 {
-    return (row_block){(storage *)(uintptr_t)row, problem->axis > 0 ? view->stride[problem->axis - 1] : 0,
-                       FULL_WIDTH || problem->backward ? 0 : NEXT};
+    return (row_block){(storage *)(uintptr_t)row, problem->axis > 0 ? view->stride[problem->axis - 1] : 0, NEXT};
 }
 
 /* Rows first .. first + count - 1, likewise. */

@@ -33,12 +33,15 @@ static inline bool is_short_row(int64_t count)
 #undef IS
 }
 
-/* `pairs` is a constant wherever these are inlined. */
+/* Are lines asked for? A constant 0 says no, anything else is not looked at. */
+#define asks(ahead) (!__builtin_constant_p(ahead) || (ahead) != 0)
+
+/* `pairs` is a constant wherever these are inlined. Prefetches gain where exponentials bind, and lose elsewhere. */
 static ALWAYS_INLINE void short_read(int pairs, bool reals, const void *row, vpair *v, int64_t ahead)
 {
 #pragma GCC unroll 16
     for (int i = 0; i < pairs; i++) {
-        if (!reals && ahead != 0)
+        if (!reals && asks(ahead))
             prefetch(row, i * PAIR, ahead);
         v[i] = load_from(reals, row, i * PAIR, PAIR);
     }
@@ -48,7 +51,7 @@ static ALWAYS_INLINE void short_write(int pairs, bool reals, void *row, const vp
 {
 #pragma GCC unroll 16
     for (int i = 0; i < pairs; i++) {
-        if (!reals && ahead != 0)
+        if (!reals && asks(ahead))
             prefetch_for_store(row, i * PAIR, ahead, stream);
         store_to(reals, row, i * PAIR, PAIR, v[i], stream);
     }
@@ -166,12 +169,12 @@ static ALWAYS_INLINE void short_gradient(int pairs, const vpair *y, vreal dot, v
 
 /* Of a row whose sum of y g is known. */
 static ALWAYS_INLINE void short_write_gradient(int pairs, bool from_reals, const vpair *y, vreal dot, row_block g,
-                                               row_block o, int64_t row, bool stream)
+                                               row_block o, int64_t ahead, int64_t row, bool stream)
 {
     vpair d[MOST_PAIRS];
     short_read(pairs, from_reals, short_row(from_reals, g, row), d, 0);
     short_gradient(pairs, y, dot, d);
-    short_write(pairs, false, short_row(false, o, row), d, o.ahead, stream);
+    short_write(pairs, false, short_row(false, o, row), d, ahead, stream);
 }
 
 static ALWAYS_INLINE void short_backward_in_turn(int pairs, int64_t rows, row_block y, row_block g, row_block o,
@@ -195,7 +198,7 @@ static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_a
     vreal most = from_argument ? short_max_of_row(pairs, y, 0) : vset(0), dot = vset(0), sum = vset(0);
     for (int64_t i = 0; i <= rows; i++) {
         if (i < rows) {
-            short_read(pairs, false, short_row(false, y, i), v, from_argument ? 0 : y.ahead);
+            short_read(pairs, false, short_row(false, y, i), v, 0);
             if (from_argument) {
                 short_terms(pairs, use, most, v);
                 sum = short_sum(pairs, v, NULL);
@@ -203,11 +206,11 @@ static ALWAYS_INLINE void short_backward(int pairs, bool from_reals, bool from_a
             }
         }
         if (i > 0)
-            short_write_gradient(pairs, from_reals, before, dot, g, o, i - 1, stream);
+            short_write_gradient(pairs, from_reals, before, dot, g, o, from_argument ? o.ahead : 0, i - 1, stream);
         if (i < rows) {
             if (from_argument)
                 short_scale(pairs, short_factor(use, sum), v);
-            short_read(pairs, from_reals, short_row(from_reals, g, i), d, g.ahead);
+            short_read(pairs, from_reals, short_row(from_reals, g, i), d, 0);
             dot = vset(sum_lanes(short_sum(pairs, v, d)));
             short_copy(pairs, before, v);
         }
@@ -255,6 +258,7 @@ static NOINLINE void short_gradient_reals(int64_t count, int64_t rows, row_block
 }
 
 #undef CALL_IF
+#undef asks
 #undef EACH_LENGTH
 
 #endif
