@@ -93,7 +93,7 @@ static void add_shares(case_list *list, copes_kind kind, check_type type)
 static void add_fills(case_list *list, copes_kind kind, copes_act act, check_type type)
 {
     static const form row = {1, {257}, CHECK_DENSE, CHECK_DENSE, false, false};
-    /* The second ones a CPU's registers hold. */
+    /* Rows of 5 go through a CPU's buffers; those of 64 its registers hold. */
     static const form rows[] = {{2, {67, 5}, CHECK_DENSE, CHECK_DENSE, false, false},
                                 {2, {67, 64}, CHECK_DENSE, CHECK_DENSE, false, false}};
     const bool softmax = act == COPES_ACT_SOFTMAX;
