@@ -67,6 +67,35 @@ typedef struct refusal {
      ": reserved is not zero; it must be: the struct was not all zero at first, or this library is older than "        \
      "the program"}
 
+/* The rows that most tables have. A tensor is named with its operator: "act_forward: x". */
+#define MISSING(by, slot, tensor)                                                                                      \
+    {COPES_ERROR_NULL, by, {{ABSENT, slot, 0, 0, 0}}, tensor " is NULL; it must be a tensor"}
+#define NO_SLOT(slot, place)                                                                                           \
+    {COPES_ERROR_NULL,                                                                                                 \
+     BY_ALL,                                                                                                           \
+     {{GIVEN, slot, 0, 0, 0}},                                                                                         \
+     place " is given; the operator has no such slot, so it must be NULL"}
+#define WITHOUT_DATA(slot, elements)                                                                                   \
+    {COPES_ERROR_NULL, BY_RUN, {{NO_DATA, slot, 0, 0, 0}}, elements " and data NULL; it must point to them"}
+#define APART_FROM_FIRST(slot, tensor)                                                                                 \
+    {COPES_ERROR_DEVICE,                                                                                               \
+     BY_INFER,                                                                                                         \
+     {{DEVICE, slot, kDLCUDA, 0, 0}},                                                                                  \
+     tensor " is on device (2, 0); it must be on the device of the first input, (1, 0)"}
+#define APART_FROM_CONTEXT(slot, tensor)                                                                               \
+    {COPES_ERROR_DEVICE,                                                                                               \
+     BY_SIZE_AND_RUN,                                                                                                  \
+     {{DEVICE, slot, kDLCUDA, 0, 0}},                                                                                  \
+     tensor " is on device (2, 0); it must be on the context's, (1, 0)"}
+/* The slot's data begins `bytes` after that of `other`. */
+#define OVERLAP(slot, other, bytes, tensors)                                                                           \
+    {COPES_ERROR_ALIAS, BY_SIZE_AND_RUN, {{SHARE, slot, other, bytes, 0}}, tensors "; it must have memory of its own"}
+
+/* How the messages of several tables end. */
+#define FLOATS "; it must be float32, float16 or bfloat16 (on the CPU also float64)"
+#define PAST_MEMORY ", which reach past the address space; every element must have an address"
+#define SHARED_ELEMENTS ", where elements overlap; each element of an output must have its own memory"
+
 /* Gives the slot a compact tensor, its memory filled: inputs with small numbers, outputs with poison. */
 void call_add(call_case *call, int slot, DLDataType dtype, int rank, const int64_t *shape);
 void call_change(call_case *call, const call_edit *edit);
