@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { POISON = 0x5a }; /* every byte of an output that is not written */
+
 copes_context *call_context(void)
 {
     static copes_context *context; /* one for the program: Check's tests run one after the other */
@@ -31,7 +33,7 @@ void call_add(call_case *call, int slot, DLDataType dtype, int rank, const int64
         stride *= shape[i];
     }
     ck_assert_int_le(stride * dtype.bits / 8, CALL_BYTES / 2);
-    memset(call->memory[slot], slot < OUT ? 0x3c : 0x5a, CALL_BYTES);
+    memset(call->memory[slot], slot < OUT ? 0x3c : POISON, CALL_BYTES);
     call->tensor[slot] = (DLTensor){.data = call->memory[slot],
                                     .device = {kDLCPU, 0},
                                     .ndim = rank,
@@ -92,6 +94,12 @@ void call_change(call_case *call, const call_edit *edit)
     }
 }
 
+void call_make(call_case *call, void (*make)(call_case *call))
+{
+    memset(call, 0, sizeof *call);
+    make(call);
+}
+
 copes_status call_run(call_case *call)
 {
     size_t size = 0;
@@ -110,6 +118,17 @@ void expect_refusal(copes_status status, copes_status wanted, const char *messag
     ck_assert_msg(status == wanted && strcmp(copes_last_error(), message) == 0,
                   "\n  got    %s \"%s\"\n  wanted %s \"%s\"", copes_status_name(status), copes_last_error(),
                   copes_status_name(wanted), message);
+}
+
+void expect_success(call_case *call)
+{
+    ck_assert_msg(call_run(call) == COPES_OK, "%s", copes_last_error());
+}
+
+void expect_poison(const call_case *call, int slot)
+{
+    for (int i = 0; i < CALL_BYTES; i++)
+        ck_assert_int_eq(call->memory[slot][i], POISON);
 }
 
 /* Is an output there before the call, so that copes_infer reads its description? */
@@ -147,8 +166,7 @@ void refusal_test(void (*make)(call_case *call), const refusal *row)
     static call_case good, spoilt;
     static unsigned char before[sizeof spoilt.memory];
     static char workspace[1 << 16];
-    memset(&spoilt, 0, sizeof spoilt);
-    make(&spoilt);
+    call_make(&spoilt, make);
     for (int i = 0; i < CALL_EDITS; i++)
         call_change(&spoilt, &row->edits[i]);
     memcpy(before, spoilt.memory, sizeof before);
@@ -164,11 +182,10 @@ void refusal_test(void (*make)(call_case *call), const refusal *row)
         expect_refusal(copes_run(call_context(), &spoilt.op, &spoilt.args, workspace, sizeof workspace), row->status,
                        row->message);
     ck_assert_mem_eq(spoilt.memory, before, sizeof before);
-    memset(&good, 0, sizeof good);
-    make(&good);
+    call_make(&good, make);
     ck_assert_msg(call_run(&good) == COPES_OK, "the good call: %s", copes_last_error());
     int first = OUT;
     while (good.args.out[first - OUT] == NULL)
         first++;
-    ck_assert_int_ne(good.memory[first][0], 0x5a);
+    ck_assert_int_ne(good.memory[first][0], POISON);
 }

@@ -100,6 +100,9 @@ typedef struct refusal {
 void call_add(call_case *call, int slot, DLDataType dtype, int rank, const int64_t *shape);
 void call_change(call_case *call, const call_edit *edit);
 
+/* What `make` builds, in place of whatever the call was. */
+void call_make(call_case *call, void (*make)(call_case *call));
+
 copes_context *call_context(void);
 
 /* Runs one row on the call that `make` builds. */
@@ -110,6 +113,12 @@ copes_status call_run(call_case *call);
 
 /* Asserts on a status and the whole message that came with it. */
 void expect_refusal(copes_status status, copes_status wanted, const char *message);
+
+/* Asserts that the call runs. */
+void expect_success(call_case *call);
+
+/* Asserts that no byte of an output was written. */
+void expect_poison(const call_case *call, int slot);
 
 static const DLDataType float32 = {kDLFloat, 32, 1}, int32 = {kDLInt, 32, 1};
 

@@ -138,12 +138,11 @@ END_TEST
 START_TEST(mask_comes_first)
 {
     static call_case call;
-    memset(&call, 0, sizeof call);
-    masked_backward(&call);
+    call_make(&call, masked_backward);
     call_add(&call, X, float32, 1, shape);
     call_add(&call, SAVED, float32, 1, shape);
     memset(call.memory[MASK], 0x55, 12);
-    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    expect_success(&call);
     const float *grad = (const float *)(const void *)call.memory[GRAD],
                 *made = (const float *)(const void *)call.memory[OUT];
     for (int i = 0; i < 54; i++)
@@ -155,12 +154,11 @@ END_TEST
 START_TEST(mask_ends_in_zeros)
 {
     static call_case call;
-    memset(&call, 0, sizeof call);
-    masked_forward(&call);
+    call_make(&call, masked_forward);
     float *x = (float *)(void *)call.memory[X];
     for (int i = 0; i < 54; i++)
         x[i] = i % 9 == 3 ? -1.0F : 1.0F;
-    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    expect_success(&call);
     for (int i = 0; i < 6; i++)
         ck_assert(call.memory[OUT_MASK][2 * i] == 0xf7 && call.memory[OUT_MASK][2 * i + 1] == 1);
 }

@@ -4,7 +4,6 @@
 #include "tests/suite.h"
 
 #include <math.h>
-#include <string.h>
 
 enum {
     X = COPES_LRPE_X,
@@ -271,13 +270,12 @@ END_TEST
 START_TEST(theta_alone_needs_x)
 {
     static call_case call;
-    memset(&call, 0, sizeof call);
-    call_learning(&call);
+    call_make(&call, call_learning);
     call.op.lrpe.act = COPES_ACT_NONE;
     call_change(&call, &(call_edit){ABSENT, X, 0, 0, 0});
     expect_refusal(call_run(&call), COPES_ERROR_NULL, "lrpe_backward: x is NULL; grad_theta needs the forward's input");
     call_change(&call, &(call_edit){ABSENT, GRAD_THETA, 0, 0, 0});
-    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    expect_success(&call);
 }
 END_TEST
 
@@ -285,10 +283,9 @@ END_TEST
 START_TEST(in_place_is_accepted)
 {
     static call_case call;
-    memset(&call, 0, sizeof call);
-    call_positions(&call);
+    call_make(&call, call_positions);
     call_change(&call, &(call_edit){AS_VIEW_OF, OUT, X, 0, 0});
-    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    expect_success(&call);
 }
 END_TEST
 
@@ -297,13 +294,12 @@ START_TEST(gradient_of_no_tokens_is_zero)
 {
     static call_case call;
     static const int axis[2] = {0, 1}; /* B, N */
-    memset(&call, 0, sizeof call);
-    call_learning(&call);
+    call_make(&call, call_learning);
     for (int slot = 0; slot < CALL_SLOTS; slot++)
         if (call.tensor[slot].ndim == 4)
             call.shape[slot][axis[_i]] = 0;
     call.shape[POSITIONS][axis[_i]] = 0;
-    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    expect_success(&call);
     for (size_t i = 0; i < 12 * sizeof(float); i++)
         ck_assert_int_eq(call.memory[GRAD_THETA][i], 0);
 }

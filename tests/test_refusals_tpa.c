@@ -211,8 +211,7 @@ END_TEST
 START_TEST(output_past_63_bits)
 {
     static call_case call;
-    memset(&call, 0, sizeof call);
-    decode(&call);
+    call_make(&call, decode);
     for (int slot = AK; slot <= BV; slot++)
         call.shape[slot][1] = 1;
     call.tensor[AV].ndim = call.tensor[BV].ndim = 3;
@@ -224,12 +223,6 @@ START_TEST(output_past_63_bits)
         "63 bits");
 }
 END_TEST
-
-static void expect_poison(const call_case *call, int slot)
-{
-    for (int i = 0; i < CALL_BYTES; i++)
-        ck_assert_int_eq(call->memory[slot][i], 0x5a);
-}
 
 /* Sets axis `dim` of a slot to 0; -1 leaves it. */
 static void empty_axis(call_case *call, int slot, int dim)
@@ -249,12 +242,11 @@ START_TEST(empty_succeeds)
         {-1, -1, -1, -1, -1, 3, 3, -1, -1},
     };
     static call_case call;
-    memset(&call, 0, sizeof call);
-    decode(&call);
+    call_make(&call, decode);
     for (int i = 0; i < SLOTS; i++)
         empty_axis(&call, tensors[i].slot, dims[_i][i]);
     call.tensor[OUT].data = NULL;
-    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    expect_success(&call);
     expect_poison(&call, OUT);
     if (_i < 3)
         expect_poison(&call, LSE);
@@ -266,15 +258,14 @@ START_TEST(no_keys_give_zero)
 {
     static call_case call;
     static const int slots[4] = {AK, BK, AV, BV};
-    memset(&call, 0, sizeof call);
-    decode(&call);
+    call_make(&call, decode);
     for (int i = 0; i < 4; i++) {
         call.shape[slots[i]][1] = 0;
         call.stride[slots[i]][0] = INT64_MIN;
         call.stride[slots[i]][2] = INT64_MAX;
         call.tensor[slots[i]].data = NULL;
     }
-    ck_assert_msg(call_run(&call) == COPES_OK, "%s", copes_last_error());
+    expect_success(&call);
     float o, lse;
     memcpy(&o, call.memory[OUT], sizeof o);
     memcpy(&lse, call.memory[LSE], sizeof lse);
