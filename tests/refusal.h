@@ -108,6 +108,16 @@ copes_context *call_context(void);
 /* Runs one row on the call that `make` builds. */
 void refusal_test(void (*make)(call_case *call), const refusal *row);
 
+/* A test of a table: each row on the call that `make` builds; and what adds it to a test case. */
+#define REFUSAL_TEST(name, make, rows)                                                                                 \
+    enum { name##_rows = sizeof(rows) / sizeof(rows)[0] };                                                             \
+    START_TEST(name)                                                                                                   \
+    {                                                                                                                  \
+        refusal_test(make, &(rows)[_i]);                                                                               \
+    }                                                                                                                  \
+    END_TEST
+#define ADD_REFUSALS(tcase, name) tcase_add_loop_test(tcase, name, 0, name##_rows)
+
 /* As copes_run with a workspace that is large enough. */
 copes_status call_run(call_case *call);
 

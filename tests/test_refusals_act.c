@@ -388,47 +388,13 @@ static const refusal softmax_rows[] = {
      "act_backward: dim is 3; with tensors of rank 3 it must be -3 to -1, or 0 for the last axis"},
 };
 
-START_TEST(forward_refuses)
-{
-    refusal_test(forward, &forward_rows[_i]);
-}
-END_TEST
-
-START_TEST(backward_refuses)
-{
-    refusal_test(backward, &backward_rows[_i]);
-}
-END_TEST
-
-START_TEST(softmax_backward_refuses)
-{
-    refusal_test(softmax_backward, &softmax_rows[_i]);
-}
-END_TEST
-
-START_TEST(share_lse_refuses)
-{
-    refusal_test(share_lse, &share_lse_rows[_i]);
-}
-END_TEST
-
-START_TEST(share_of_lse_refuses)
-{
-    refusal_test(share_of_lse, &share_of_lse_rows[_i]);
-}
-END_TEST
-
-START_TEST(share_delta_refuses)
-{
-    refusal_test(share_delta, &share_delta_rows[_i]);
-}
-END_TEST
-
-START_TEST(share_of_delta_refuses)
-{
-    refusal_test(share_of_delta, &share_of_delta_rows[_i]);
-}
-END_TEST
+REFUSAL_TEST(forward_refuses, forward, forward_rows)
+REFUSAL_TEST(backward_refuses, backward, backward_rows)
+REFUSAL_TEST(softmax_backward_refuses, softmax_backward, softmax_rows)
+REFUSAL_TEST(share_lse_refuses, share_lse, share_lse_rows)
+REFUSAL_TEST(share_of_lse_refuses, share_of_lse, share_of_lse_rows)
+REFUSAL_TEST(share_delta_refuses, share_delta, share_delta_rows)
+REFUSAL_TEST(share_of_delta_refuses, share_of_delta, share_of_delta_rows)
 
 START_TEST(empty_succeeds)
 {
@@ -474,13 +440,13 @@ int main(void)
 {
     Suite *suite = suite_create("refusals_act");
     TCase *act = tcase_create("act");
-    tcase_add_loop_test(act, forward_refuses, 0, sizeof forward_rows / sizeof forward_rows[0]);
-    tcase_add_loop_test(act, backward_refuses, 0, sizeof backward_rows / sizeof backward_rows[0]);
-    tcase_add_loop_test(act, softmax_backward_refuses, 0, sizeof softmax_rows / sizeof softmax_rows[0]);
-    tcase_add_loop_test(act, share_lse_refuses, 0, sizeof share_lse_rows / sizeof share_lse_rows[0]);
-    tcase_add_loop_test(act, share_of_lse_refuses, 0, sizeof share_of_lse_rows / sizeof share_of_lse_rows[0]);
-    tcase_add_loop_test(act, share_delta_refuses, 0, sizeof share_delta_rows / sizeof share_delta_rows[0]);
-    tcase_add_loop_test(act, share_of_delta_refuses, 0, sizeof share_of_delta_rows / sizeof share_of_delta_rows[0]);
+    ADD_REFUSALS(act, forward_refuses);
+    ADD_REFUSALS(act, backward_refuses);
+    ADD_REFUSALS(act, softmax_backward_refuses);
+    ADD_REFUSALS(act, share_lse_refuses);
+    ADD_REFUSALS(act, share_of_lse_refuses);
+    ADD_REFUSALS(act, share_delta_refuses);
+    ADD_REFUSALS(act, share_of_delta_refuses);
     tcase_add_test(act, empty_succeeds);
     tcase_add_test(act, interleaved_views_are_accepted);
     tcase_add_test(act, in_place_is_accepted);

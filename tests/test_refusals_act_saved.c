@@ -116,23 +116,9 @@ static const refusal output_rows[] = {
      "act_backward: grad_x overlaps o; it must have memory of its own"},
 };
 
-START_TEST(forward_refuses)
-{
-    refusal_test(masked_forward, &forward_rows[_i]);
-}
-END_TEST
-
-START_TEST(backward_refuses)
-{
-    refusal_test(masked_backward, &backward_rows[_i]);
-}
-END_TEST
-
-START_TEST(output_refuses)
-{
-    refusal_test(of_output, &output_rows[_i]);
-}
-END_TEST
+REFUSAL_TEST(forward_refuses, masked_forward, forward_rows)
+REFUSAL_TEST(backward_refuses, masked_backward, backward_rows)
+REFUSAL_TEST(output_refuses, of_output, output_rows)
 
 /* What is not used is not looked at, whatever its shape. */
 START_TEST(mask_comes_first)
@@ -168,9 +154,9 @@ int main(void)
 {
     Suite *suite = suite_create("refusals_act_saved");
     TCase *act = tcase_create("act");
-    tcase_add_loop_test(act, forward_refuses, 0, sizeof forward_rows / sizeof forward_rows[0]);
-    tcase_add_loop_test(act, backward_refuses, 0, sizeof backward_rows / sizeof backward_rows[0]);
-    tcase_add_loop_test(act, output_refuses, 0, sizeof output_rows / sizeof output_rows[0]);
+    ADD_REFUSALS(act, forward_refuses);
+    ADD_REFUSALS(act, backward_refuses);
+    ADD_REFUSALS(act, output_refuses);
     tcase_add_test(act, mask_comes_first);
     tcase_add_test(act, mask_ends_in_zeros);
     suite_add_tcase(suite, act);

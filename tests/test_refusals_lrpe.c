@@ -328,41 +328,12 @@ static const refusal backward_rows[] = {
     OVERLAP(OUT, LSE_IN, 4, "lrpe_backward: grad_x overlaps lse"),
 };
 
-START_TEST(rotate_refuses)
-{
-    refusal_test(call_rotate, &rotate_rows[_i]);
-}
-END_TEST
-
-START_TEST(grid_refuses)
-{
-    refusal_test(call_grid, &grid_rows[_i]);
-}
-END_TEST
-
-START_TEST(backward_refuses)
-{
-    refusal_test(cosine_backward, &backward_rows[_i]);
-}
-END_TEST
-
-START_TEST(share_of_lse_refuses)
-{
-    refusal_test(share_of_lse, &share_of_lse_rows[_i]);
-}
-END_TEST
-
-START_TEST(share_delta_refuses)
-{
-    refusal_test(share_delta, &share_delta_rows[_i]);
-}
-END_TEST
-
-START_TEST(share_of_delta_refuses)
-{
-    refusal_test(share_of_delta, &share_of_delta_rows[_i]);
-}
-END_TEST
+REFUSAL_TEST(rotate_refuses, call_rotate, rotate_rows)
+REFUSAL_TEST(grid_refuses, call_grid, grid_rows)
+REFUSAL_TEST(backward_refuses, cosine_backward, backward_rows)
+REFUSAL_TEST(share_of_lse_refuses, share_of_lse, share_of_lse_rows)
+REFUSAL_TEST(share_delta_refuses, share_delta, share_delta_rows)
+REFUSAL_TEST(share_of_delta_refuses, share_of_delta, share_of_delta_rows)
 
 /* B, H and D of 0 leave nothing to write; without tokens, the log of a sum of nothing is -inf. */
 START_TEST(empty_succeeds)
@@ -404,12 +375,12 @@ int main(void)
 {
     Suite *suite = suite_create("refusals_lrpe");
     TCase *lrpe = tcase_create("lrpe");
-    tcase_add_loop_test(lrpe, rotate_refuses, 0, sizeof rotate_rows / sizeof rotate_rows[0]);
-    tcase_add_loop_test(lrpe, grid_refuses, 0, sizeof grid_rows / sizeof grid_rows[0]);
-    tcase_add_loop_test(lrpe, backward_refuses, 0, sizeof backward_rows / sizeof backward_rows[0]);
-    tcase_add_loop_test(lrpe, share_of_lse_refuses, 0, sizeof share_of_lse_rows / sizeof share_of_lse_rows[0]);
-    tcase_add_loop_test(lrpe, share_delta_refuses, 0, sizeof share_delta_rows / sizeof share_delta_rows[0]);
-    tcase_add_loop_test(lrpe, share_of_delta_refuses, 0, sizeof share_of_delta_rows / sizeof share_of_delta_rows[0]);
+    ADD_REFUSALS(lrpe, rotate_refuses);
+    ADD_REFUSALS(lrpe, grid_refuses);
+    ADD_REFUSALS(lrpe, backward_refuses);
+    ADD_REFUSALS(lrpe, share_of_lse_refuses);
+    ADD_REFUSALS(lrpe, share_delta_refuses);
+    ADD_REFUSALS(lrpe, share_of_delta_refuses);
     tcase_add_loop_test(lrpe, empty_succeeds, 0, 4);
     tcase_add_test(lrpe, packed_columns_are_accepted);
     suite_add_tcase(suite, lrpe);

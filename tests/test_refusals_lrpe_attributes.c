@@ -191,17 +191,8 @@ static const refusal grid_rows[] = {
      "lrpe_forward: dim is 3; counted from the end it must be -1 for the features or -3 for the sequence"},
 };
 
-START_TEST(rotate_refuses)
-{
-    refusal_test(call_rotate, &rotate_rows[_i]);
-}
-END_TEST
-
-START_TEST(grid_refuses)
-{
-    refusal_test(call_grid, &grid_rows[_i]);
-}
-END_TEST
+REFUSAL_TEST(rotate_refuses, call_rotate, rotate_rows)
+REFUSAL_TEST(grid_refuses, call_grid, grid_rows)
 
 START_TEST(largest_positions_are_accepted)
 {
@@ -217,8 +208,8 @@ int main(void)
 {
     Suite *suite = suite_create("refusals_lrpe_attributes");
     TCase *lrpe = tcase_create("lrpe");
-    tcase_add_loop_test(lrpe, rotate_refuses, 0, sizeof rotate_rows / sizeof rotate_rows[0]);
-    tcase_add_loop_test(lrpe, grid_refuses, 0, sizeof grid_rows / sizeof grid_rows[0]);
+    ADD_REFUSALS(lrpe, rotate_refuses);
+    ADD_REFUSALS(lrpe, grid_refuses);
     tcase_add_loop_test(lrpe, largest_positions_are_accepted, 0, 2);
     suite_add_tcase(suite, lrpe);
     return suite_run(suite);

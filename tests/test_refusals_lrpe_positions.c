@@ -242,29 +242,10 @@ static const refusal learn_rows[] = {
     OVERLAP(GRAD_THETA, OUT, 0, "lrpe_backward: grad_theta overlaps grad_x"),
 };
 
-START_TEST(positions_refuse)
-{
-    refusal_test(call_positions, &position_rows[_i]);
-}
-END_TEST
-
-START_TEST(offsets_refuse)
-{
-    refusal_test(call_offsets, &offsets_rows[_i]);
-}
-END_TEST
-
-START_TEST(attributes_refuse)
-{
-    refusal_test(call_rotate, &attribute_rows[_i]);
-}
-END_TEST
-
-START_TEST(learning_refuses)
-{
-    refusal_test(call_learning, &learn_rows[_i]);
-}
-END_TEST
+REFUSAL_TEST(positions_refuse, call_positions, position_rows)
+REFUSAL_TEST(offsets_refuse, call_offsets, offsets_rows)
+REFUSAL_TEST(attributes_refuse, call_rotate, attribute_rows)
+REFUSAL_TEST(learning_refuses, call_learning, learn_rows)
 
 /* Of a backward without an activation, too, which else takes no x. */
 START_TEST(theta_alone_needs_x)
@@ -309,10 +290,10 @@ int main(void)
 {
     Suite *suite = suite_create("refusals_lrpe_positions");
     TCase *lrpe = tcase_create("lrpe");
-    tcase_add_loop_test(lrpe, positions_refuse, 0, sizeof position_rows / sizeof position_rows[0]);
-    tcase_add_loop_test(lrpe, offsets_refuse, 0, sizeof offsets_rows / sizeof offsets_rows[0]);
-    tcase_add_loop_test(lrpe, attributes_refuse, 0, sizeof attribute_rows / sizeof attribute_rows[0]);
-    tcase_add_loop_test(lrpe, learning_refuses, 0, sizeof learn_rows / sizeof learn_rows[0]);
+    ADD_REFUSALS(lrpe, positions_refuse);
+    ADD_REFUSALS(lrpe, offsets_refuse);
+    ADD_REFUSALS(lrpe, attributes_refuse);
+    ADD_REFUSALS(lrpe, learning_refuses);
     tcase_add_test(lrpe, theta_alone_needs_x);
     tcase_add_test(lrpe, in_place_is_accepted);
     tcase_add_loop_test(lrpe, gradient_of_no_tokens_is_zero, 0, 2);

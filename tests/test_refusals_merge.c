@@ -145,17 +145,8 @@ static const refusal backward_rows[] = {
     RESERVED(AT(reserved), "attention_merge_backward"),
 };
 
-START_TEST(forward_refuses)
-{
-    refusal_test(forward, &forward_rows[_i]);
-}
-END_TEST
-
-START_TEST(backward_refuses)
-{
-    refusal_test(backward, &backward_rows[_i]);
-}
-END_TEST
+REFUSAL_TEST(forward_refuses, forward, forward_rows)
+REFUSAL_TEST(backward_refuses, backward, backward_rows)
 
 /* Without shares, o = 0 and lse = -inf. */
 START_TEST(no_shares_give_zero)
@@ -188,8 +179,8 @@ int main(void)
 {
     Suite *suite = suite_create("refusals_merge");
     TCase *merge = tcase_create("merge");
-    tcase_add_loop_test(merge, forward_refuses, 0, sizeof forward_rows / sizeof forward_rows[0]);
-    tcase_add_loop_test(merge, backward_refuses, 0, sizeof backward_rows / sizeof backward_rows[0]);
+    ADD_REFUSALS(merge, forward_refuses);
+    ADD_REFUSALS(merge, backward_refuses);
     tcase_add_test(merge, no_shares_give_zero);
     tcase_add_test(merge, gradient_of_o_alone);
     suite_add_tcase(suite, merge);

@@ -188,17 +188,13 @@ static const refusal rows[] = {
      "qk_norm_rope_forward: k_out has shape (2, 12, 1, 8); it must be (2, 12, 2, 8), as k"},
 };
 
-START_TEST(forward_refuses)
-{
-    refusal_test(call_qk, &rows[_i]);
-}
-END_TEST
+REFUSAL_TEST(forward_refuses, call_qk, rows)
 
 int main(void)
 {
     Suite *suite = suite_create("refusals_qk");
     TCase *qk = tcase_create("qk_norm_rope");
-    tcase_add_loop_test(qk, forward_refuses, 0, sizeof rows / sizeof rows[0]);
+    ADD_REFUSALS(qk, forward_refuses);
     suite_add_tcase(suite, qk);
     return suite_run(suite);
 }

@@ -252,38 +252,19 @@ static const refusal rope_rows[] = {
      "qk_norm_rope_backward: grad_wq is given; without wq it must be NULL"},
 };
 
-START_TEST(attributes_refuse)
-{
-    refusal_test(call_qk, &attribute_rows[_i]);
-}
-END_TEST
-
-START_TEST(float8_refuses)
-{
-    refusal_test(call_qk_float8, &float8_rows[_i]);
-}
-END_TEST
-
-START_TEST(backward_refuses)
-{
-    refusal_test(call_qk_backward, &backward_rows[_i]);
-}
-END_TEST
-
-START_TEST(rope_backward_refuses)
-{
-    refusal_test(call_qk_rope_backward, &rope_rows[_i]);
-}
-END_TEST
+REFUSAL_TEST(attributes_refuse, call_qk, attribute_rows)
+REFUSAL_TEST(float8_refuses, call_qk_float8, float8_rows)
+REFUSAL_TEST(backward_refuses, call_qk_backward, backward_rows)
+REFUSAL_TEST(rope_backward_refuses, call_qk_rope_backward, rope_rows)
 
 int main(void)
 {
     Suite *suite = suite_create("refusals_qk_attributes");
     TCase *qk = tcase_create("qk_norm_rope");
-    tcase_add_loop_test(qk, attributes_refuse, 0, sizeof attribute_rows / sizeof attribute_rows[0]);
-    tcase_add_loop_test(qk, float8_refuses, 0, sizeof float8_rows / sizeof float8_rows[0]);
-    tcase_add_loop_test(qk, backward_refuses, 0, sizeof backward_rows / sizeof backward_rows[0]);
-    tcase_add_loop_test(qk, rope_backward_refuses, 0, sizeof rope_rows / sizeof rope_rows[0]);
+    ADD_REFUSALS(qk, attributes_refuse);
+    ADD_REFUSALS(qk, float8_refuses);
+    ADD_REFUSALS(qk, backward_refuses);
+    ADD_REFUSALS(qk, rope_backward_refuses);
     suite_add_tcase(suite, qk);
     return suite_run(suite);
 }

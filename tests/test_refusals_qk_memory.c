@@ -26,11 +26,7 @@ static const refusal rows[] = {
     OVERLAP(V_CACHE, SLOTS, 8, "qk_norm_rope_forward: v_cache overlaps slots"),
 };
 
-START_TEST(forward_refuses)
-{
-    refusal_test(call_qk, &rows[_i]);
-}
-END_TEST
+REFUSAL_TEST(forward_refuses, call_qk, rows)
 
 START_TEST(both_outputs_may_be_in_place)
 {
@@ -124,7 +120,7 @@ int main(void)
 {
     Suite *suite = suite_create("refusals_qk_memory");
     TCase *qk = tcase_create("qk_norm_rope");
-    tcase_add_loop_test(qk, forward_refuses, 0, sizeof rows / sizeof rows[0]);
+    ADD_REFUSALS(qk, forward_refuses);
     tcase_add_test(qk, both_outputs_may_be_in_place);
     tcase_add_test(qk, one_tensor_may_have_queries_keys_and_values);
     tcase_add_test(qk, packed_parts_may_not_be_mixed_up);

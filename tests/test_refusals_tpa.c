@@ -201,11 +201,7 @@ static const refusal rows[] = {
     RESERVED(AT(reserved), "tpa_decode"),
 };
 
-START_TEST(decode_refuses)
-{
-    refusal_test(decode, &rows[_i]);
-}
-END_TEST
+REFUSAL_TEST(decode_refuses, decode, rows)
 
 /* Each input fits, broadcast over its features; o, whose lengths come from several of them, does not. */
 START_TEST(output_past_63_bits)
@@ -278,7 +274,7 @@ int main(void)
 {
     Suite *suite = suite_create("refusals_tpa");
     TCase *tpa = tcase_create("tpa");
-    tcase_add_loop_test(tpa, decode_refuses, 0, sizeof rows / sizeof rows[0]);
+    ADD_REFUSALS(tpa, decode_refuses);
     tcase_add_test(tpa, output_past_63_bits);
     tcase_add_loop_test(tpa, empty_succeeds, 0, 4);
     tcase_add_test(tpa, no_keys_give_zero);
