@@ -1,17 +1,8 @@
 /* Refusals of what act's backward has of the forward, and what is used where there is more than one: x, o or a mask. */
-#include "tests/refusal.h"
+#include "tests/refusal_act.h"
 #include "tests/suite.h"
 
 #include <string.h>
-
-enum {
-    X = COPES_ACT_X,
-    GRAD = COPES_ACT_GRAD_O,
-    SAVED = COPES_ACT_O,
-    MASK = COPES_ACT_MASK,
-    OUT_MASK = OUT + COPES_ACT_OUT_MASK
-};
-#define ACT offsetof(copes_op, act.act)
 
 static const DLDataType byte = {kDLUInt, 8, 1};
 static const int64_t shape[3] = {2, 3, 9}, bytes[3] = {2, 3, 2};

@@ -1,5 +1,5 @@
 /* Every refusal of lrpe's slots; its attributes are in test_refusals_lrpe_attributes.c, and what any tensor may be
- * refused for is in test_refusals_act.c. */
+ * refused for is in test_refusals_tensor.c. */
 #include "tests/refusal_lrpe.h"
 #include "tests/suite.h"
 

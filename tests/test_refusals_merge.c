@@ -1,5 +1,5 @@
 /* Every refusal of attention_merge's attribute and slots, forward and backward. What any tensor may be refused for is in
- * test_refusals_act.c. */
+ * test_refusals_tensor.c. */
 #include "tests/refusal.h"
 #include "tests/suite.h"
 

@@ -1,4 +1,5 @@
-/* Every refusal of tpa_decode's attributes and slots. What any tensor may be refused for is in test_refusals_act.c. */
+/* Every refusal of tpa_decode's attributes and slots. What any tensor may be refused for is in
+ * test_refusals_tensor.c. */
 #include "tests/refusal.h"
 #include "tests/suite.h"
 
