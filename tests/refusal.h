@@ -67,7 +67,7 @@ typedef struct refusal {
      ": reserved is not zero; it must be: the struct was not all zero at first, or this library is older than "        \
      "the program"}
 
-/* The rows that most tables have. A tensor is named with its operator: "act_forward: x". */
+/* Rows that most tables have. A tensor is named with its operator: "act_forward: x". */
 #define MISSING(by, slot, tensor)                                                                                      \
     {COPES_ERROR_NULL, by, {{ABSENT, slot, 0, 0, 0}}, tensor " is NULL; it must be a tensor"}
 #define NO_SLOT(slot, place)                                                                                           \
@@ -77,6 +77,8 @@ typedef struct refusal {
      place " is given; the operator has no such slot, so it must be NULL"}
 #define WITHOUT_DATA(slot, elements)                                                                                   \
     {COPES_ERROR_NULL, BY_RUN, {{NO_DATA, slot, 0, 0, 0}}, elements " and data NULL; it must point to them"}
+
+/* On another device than the first input, which is all that copes_infer knows, and than the context. */
 #define APART_FROM_FIRST(slot, tensor)                                                                                 \
     {COPES_ERROR_DEVICE,                                                                                               \
      BY_INFER,                                                                                                         \
@@ -87,12 +89,28 @@ typedef struct refusal {
      BY_SIZE_AND_RUN,                                                                                                  \
      {{DEVICE, slot, kDLCUDA, 0, 0}},                                                                                  \
      tensor " is on device (2, 0); it must be on the context's, (1, 0)"}
-/* The slot's data begins `bytes` after that of `other`. */
+
+/* Of two tensors of which the call must have one: none, and both. */
+#define NEITHER(slot, tensor, other)                                                                                   \
+    {COPES_ERROR_NULL,                                                                                                 \
+     BY_SIZE_AND_RUN,                                                                                                  \
+     {{ABSENT, slot, 0, 0, 0}},                                                                                        \
+     tensor " is NULL; it must be a tensor, or " other " must be one"}
+#define BOTH(slot, tensors)                                                                                            \
+    {COPES_ERROR_NULL, BY_ALL, {{GIVEN, slot, 0, 0, 0}}, tensors " are given; one of them must be NULL"}
+
+/* An output whose data begins `bytes` after that of `other`: which it may not share, or only if it is that very tensor. */
 #define OVERLAP(slot, other, bytes, tensors)                                                                           \
     {COPES_ERROR_ALIAS, BY_SIZE_AND_RUN, {{SHARE, slot, other, bytes, 0}}, tensors "; it must have memory of its own"}
+#define OVERLAP_IN_PART(slot, other, bytes, tensors)                                                                   \
+    {COPES_ERROR_ALIAS,                                                                                                \
+     BY_SIZE_AND_RUN,                                                                                                  \
+     {{SHARE, slot, other, bytes, 0}},                                                                                 \
+     tensors "; it must have memory of its own, or be exactly that tensor"}
 
 /* How the messages of several tables end. */
 #define FLOATS "; it must be float32, float16 or bfloat16 (on the CPU also float64)"
+#define THETA_TYPES "; it must be float32, float16 or bfloat16, for the phase is exact for theta's float32 value"
 #define PAST_MEMORY ", which reach past the address space; every element must have an address"
 #define SHARED_ELEMENTS ", where elements overlap; each element of an output must have its own memory"
 

@@ -69,7 +69,7 @@ static const refusal rows[] = {
     {COPES_ERROR_DTYPE,
      BY_ALL,
      {{TYPE, THETA, kDLFloat, 64, 0}},
-     "qk_norm_rope_forward: theta has type float64; it must be float32, float16 or bfloat16, for the phase is exact for theta's float32 value"},
+     "qk_norm_rope_forward: theta has type float64" THETA_TYPES},
     {COPES_ERROR_DTYPE,
      BY_ALL,
      {{TYPE, V, kDLFloat, 64, 0}},
