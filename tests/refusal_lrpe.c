@@ -6,8 +6,8 @@ static const int64_t shape[4] = {2, 12, 3, 8}, theta[2] = {3, 4}, lse[3] = {2, 3
 void call_rotate(call_case *call)
 {
     call->op = (copes_op){.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SILU}};
-    call_add(call, COPES_LRPE_X, float32, 4, shape);
-    call_add(call, COPES_LRPE_THETA, float32, 2, theta);
+    call_add(call, X, float32, 4, shape);
+    call_add(call, THETA, float32, 2, theta);
     call_add(call, OUT, float32, 4, shape);
 }
 
@@ -22,7 +22,7 @@ void call_grid(call_case *call)
                                             .prefix = 1,
                                             .suffix = 1,
                                             .sections = {1, 3}};
-    call_add(call, OUT + COPES_LRPE_OUT_LSE, float32, 3, lse);
+    call_add(call, LSE, float32, 3, lse);
 }
 
 /* Positions of two dimensions, and a theta for each. */
@@ -30,21 +30,33 @@ void call_positions(call_case *call)
 {
     static const int64_t positions[3] = {2, 2, 12}, each[3] = {2, 3, 4};
     call_rotate(call);
-    call_add(call, COPES_LRPE_THETA, float32, 3, each);
-    call_add(call, COPES_LRPE_POSITIONS, int32, 3, positions);
+    call_add(call, THETA, float32, 3, each);
+    call_add(call, POSITIONS, int32, 3, positions);
 }
 
 void call_offsets(call_case *call)
 {
     call_rotate(call);
-    call_add(call, COPES_LRPE_OFFSETS, int32, 1, shape);
+    call_add(call, OFFSETS, int32, 1, shape);
+}
+
+void call_cosine_backward(call_case *call)
+{
+    static const int64_t wide[2] = {1, 8}, doubled[4] = {2, 12, 3, 16};
+    call->op = (copes_op){.kind = COPES_LRPE_BACKWARD,
+                          .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = -3}};
+    call_add(call, X, float32, 4, shape);
+    call_add(call, THETA, float32, 2, wide);
+    call_add(call, GRAD, float32, 4, doubled);
+    call_add(call, LSE_IN, float32, 3, lse);
+    call_add(call, OUT, float32, 4, shape);
 }
 
 void call_learning(call_case *call)
 {
     call_rotate(call);
     call->op.kind = COPES_LRPE_BACKWARD;
-    call_add(call, COPES_LRPE_POSITIONS, int32, 2, shape);
-    call_add(call, COPES_LRPE_GRAD_O, float32, 4, shape);
-    call_add(call, OUT + COPES_LRPE_GRAD_THETA, float32, 2, theta);
+    call_add(call, POSITIONS, int32, 2, shape);
+    call_add(call, GRAD, float32, 4, shape);
+    call_add(call, GRAD_THETA, float32, 2, theta);
 }

@@ -1,140 +1,13 @@
-/* Every refusal of lrpe's slots; its attributes are in test_refusals_lrpe_attributes.c, and what any tensor may be
+/* Every refusal of lrpe's slots, but for shares of a softmax (test_refusals_lrpe_shares.c) and positions
+ * (test_refusals_lrpe_positions.c). Its attributes are in test_refusals_lrpe_attributes.c, and what any tensor may be
  * refused for is in test_refusals_tensor.c. */
 #include "tests/refusal_lrpe.h"
 #include "tests/suite.h"
 
 #include <string.h>
 
-enum {
-    X = COPES_LRPE_X,
-    THETA = COPES_LRPE_THETA,
-    GRAD = COPES_LRPE_GRAD_O,
-    LSE_IN = COPES_LRPE_LSE,
-    LSE_ALL = COPES_LRPE_LSE_ALL,
-    DELTA_ALL = COPES_LRPE_DELTA_ALL,
-    LSE = OUT + COPES_LRPE_OUT_LSE,
-    GRAD_THETA = OUT + COPES_LRPE_GRAD_THETA,
-    DELTA = OUT + COPES_LRPE_DELTA
-};
-#define AT(field) offsetof(copes_op, lrpe.field)
-
-static const int64_t shape[4] = {2, 12, 3, 8}, doubled[4] = {2, 12, 3, 16}, lse[3] = {2, 3, 8};
-
-static void cosine_backward(call_case *call)
-{
-    static const int64_t wide[2] = {1, 8};
-    call->op = (copes_op){.kind = COPES_LRPE_BACKWARD,
-                          .lrpe = {.variant = COPES_LRPE_COSINE, .act = COPES_ACT_SOFTMAX, .dim = -3}};
-    call_add(call, X, float32, 4, shape);
-    call_add(call, THETA, float32, 2, wide);
-    call_add(call, GRAD, float32, 4, doubled);
-    call_add(call, LSE_IN, float32, 3, lse);
-    call_add(call, OUT, float32, 4, shape);
-}
-
-/* Of shares of a sequence: what all shares' log sum exp makes of one; and of the backward its delta, and its gradient. */
-static void share_of_lse(call_case *call)
-{
-    call_grid(call);
-    call_change(call, &(call_edit){ABSENT, LSE, 0, 0, 0});
-    call_add(call, LSE_ALL, float32, 3, lse);
-}
-
-static void share_delta(call_case *call)
-{
-    cosine_backward(call);
-    call_change(call, &(call_edit){ABSENT, OUT, 0, 0, 0});
-    call_add(call, DELTA, float32, 3, lse);
-}
-
-static void share_of_delta(call_case *call)
-{
-    cosine_backward(call);
-    call_add(call, DELTA_ALL, float32, 3, lse);
-}
-
-static const refusal share_of_lse_rows[] = {
-    {COPES_ERROR_NULL,
-     BY_ALL,
-     {{GIVEN, LSE, 0, 0, 0}},
-     "lrpe_forward: lse_all and lse are given; one of them must be NULL"},
-    {COPES_ERROR_NULL,
-     BY_SIZE_AND_RUN,
-     {{ABSENT, OUT, 0, 0, 0}},
-     "lrpe_forward: o is NULL; it must be a tensor, or lse must be one"},
-    {COPES_ERROR_ATTRIBUTE,
-     BY_ALL,
-     {{SET32, AT(dim), 0, -1, 0}},
-     "lrpe_forward: lse_all is given; it must be NULL but for softmax over the sequence"},
-    {COPES_ERROR_DTYPE,
-     BY_ALL,
-     {{TYPE, LSE_ALL, kDLBfloat, 16, 0}},
-     "lrpe_forward: lse_all has type bfloat16; it must be float32"},
-    {COPES_ERROR_SHAPE,
-     BY_ALL,
-     {{LENGTH, LSE_ALL, 0, 1, 0}},
-     "lrpe_forward: lse_all has shape (1, 3, 8); it must be (2, 3, 8), (B, H, D)"},
-    OVERLAP(OUT, LSE_ALL, 0, "lrpe_forward: o overlaps lse_all"),
-};
-
-static const refusal share_delta_rows[] = {
-    {COPES_ERROR_NULL,
-     BY_ALL,
-     {{ABSENT, LSE_IN, 0, 0, 0}},
-     "lrpe_backward: lse is NULL; delta needs that of all shares"},
-    {COPES_ERROR_NULL,
-     BY_SIZE_AND_RUN,
-     {{ABSENT, DELTA, 0, 0, 0}},
-     "lrpe_backward: grad_x is NULL; it must be a tensor, or delta must be one"},
-    {COPES_ERROR_NULL,
-     BY_ALL,
-     {{GIVEN, OUT, 0, 0, 0}},
-     "lrpe_backward: grad_x and delta are given; one of them must be NULL"},
-    {COPES_ERROR_NULL,
-     BY_ALL,
-     {{GIVEN, DELTA_ALL, 0, 0, 0}},
-     "lrpe_backward: delta_all and delta are given; one of them must be NULL"},
-    {COPES_ERROR_NULL,
-     BY_ALL,
-     {{GIVEN, GRAD_THETA, 0, 0, 0}},
-     "lrpe_backward: grad_theta and delta are given; one of them must be NULL"},
-    {COPES_ERROR_ATTRIBUTE,
-     BY_ALL,
-     {{ABSENT, LSE_IN, 0, 0, 0}, {SET32, AT(dim), 0, -1, 0}},
-     "lrpe_backward: delta is given; it must be NULL but for softmax over the sequence"},
-    {COPES_ERROR_DTYPE,
-     BY_SIZE_AND_RUN,
-     {{TYPE, DELTA, kDLFloat, 16, 0}},
-     "lrpe_backward: delta has type float16; it must be float32"},
-    {COPES_ERROR_SHAPE,
-     BY_SIZE_AND_RUN,
-     {{LENGTH, DELTA, 1, 1, 0}},
-     "lrpe_backward: delta has shape (2, 1, 8); it must be (2, 3, 8), (B, H, D)"},
-    OVERLAP(DELTA, LSE_IN, 0, "lrpe_backward: delta overlaps lse"),
-};
-
-static const refusal share_of_delta_rows[] = {
-    {COPES_ERROR_NULL,
-     BY_ALL,
-     {{ABSENT, LSE_IN, 0, 0, 0}},
-     "lrpe_backward: lse is NULL; delta_all needs that of all shares"},
-    {COPES_ERROR_ATTRIBUTE,
-     BY_ALL,
-     {{ABSENT, LSE_IN, 0, 0, 0}, {SET32, AT(act), 0, COPES_ACT_SILU, 0}},
-     "lrpe_backward: delta_all is given; it must be NULL but for softmax over the sequence"},
-    {COPES_ERROR_DTYPE,
-     BY_ALL,
-     {{TYPE, DELTA_ALL, 6, 8, 0}},
-     "lrpe_backward: delta_all has type bool; it must be float32 (float64 where x is)"},
-    {COPES_ERROR_DTYPE,
-     BY_ALL,
-     {{TYPE, DELTA_ALL, kDLFloat, 64, 0}},
-     "lrpe_backward: delta_all has type float64; it must be float32"},
-    {COPES_ERROR_SHAPE,
-     BY_ALL,
-     {{RANK, DELTA_ALL, 0, 2, 0}},
-     "lrpe_backward: delta_all has shape (2, 3); it must be (2, 3, 8), (B, H, D)"},
-};
+/* How the message ends of a theta with another number of angles than one for each pair or feature. */
+#define OR_PADDED ", or 1 for all of them; pad_theta allows fewer, and those past E are then 0"
 
 static const refusal rotate_rows[] = {
     MISSING(BY_ALL, X, "lrpe_forward: x"),
@@ -154,14 +27,8 @@ static const refusal rotate_rows[] = {
     APART_FROM_FIRST(THETA, "lrpe_forward: theta"),
     APART_FROM_CONTEXT(THETA, "lrpe_forward: theta"),
     {COPES_ERROR_DTYPE, BY_ALL, {{TYPE, X, kDLInt, 32, 0}}, "lrpe_forward: x has type int32" FLOATS},
-    {COPES_ERROR_DTYPE,
-     BY_ALL,
-     {{TYPE, THETA, kDLFloat, 64, 0}},
-     "lrpe_forward: theta has type float64; it must be float32, float16 or bfloat16, for the phase is exact for theta's float32 value"},
-    {COPES_ERROR_DTYPE,
-     BY_ALL,
-     {{TYPE, THETA, kDLInt, 32, 0}},
-     "lrpe_forward: theta has type int32; it must be float32, float16 or bfloat16, for the phase is exact for theta's float32 value"},
+    {COPES_ERROR_DTYPE, BY_ALL, {{TYPE, THETA, kDLFloat, 64, 0}}, "lrpe_forward: theta has type float64" THETA_TYPES},
+    {COPES_ERROR_DTYPE, BY_ALL, {{TYPE, THETA, kDLInt, 32, 0}}, "lrpe_forward: theta has type int32" THETA_TYPES},
     {COPES_ERROR_DTYPE,
      BY_SIZE_AND_RUN,
      {{TYPE, OUT, kDLBfloat, 16, 0}},
@@ -185,15 +52,15 @@ static const refusal rotate_rows[] = {
     {COPES_ERROR_SHAPE,
      BY_ALL,
      {{LENGTH, THETA, 1, 0, 0}},
-     "lrpe_forward: theta has shape (3, 0); with 4 angles (half of rotary_dim) E must be 4, or 1 for all of them; pad_theta allows fewer, and those past E are then 0"},
+     "lrpe_forward: theta has shape (3, 0); with 4 angles (half of rotary_dim) E must be 4" OR_PADDED},
     {COPES_ERROR_SHAPE,
      BY_ALL,
      {{LENGTH, THETA, 1, 2, 0}},
-     "lrpe_forward: theta has shape (3, 2); with 4 angles (half of rotary_dim) E must be 4, or 1 for all of them; pad_theta allows fewer, and those past E are then 0"},
+     "lrpe_forward: theta has shape (3, 2); with 4 angles (half of rotary_dim) E must be 4" OR_PADDED},
     {COPES_ERROR_SHAPE,
      BY_ALL,
      {{LENGTH, THETA, 1, 3, 0}, {SET64, AT(rotary_dim), 0, 4, 0}},
-     "lrpe_forward: theta has shape (3, 3); with 2 angles (half of rotary_dim) E must be 2, or 1 for all of them; pad_theta allows fewer, and those past E are then 0"},
+     "lrpe_forward: theta has shape (3, 3); with 2 angles (half of rotary_dim) E must be 2" OR_PADDED},
     {COPES_ERROR_SHAPE,
      BY_ALL,
      {{LENGTH, THETA, 1, 0, 0}, {SET32, AT(pad_theta), 0, 1, 0}},
@@ -205,7 +72,7 @@ static const refusal rotate_rows[] = {
     {COPES_ERROR_SHAPE,
      BY_ALL,
      {{LENGTH, THETA, 1, 5, 0}},
-     "lrpe_forward: theta has shape (3, 5); with 4 angles (half of rotary_dim) E must be 4, or 1 for all of them; pad_theta allows fewer, and those past E are then 0"},
+     "lrpe_forward: theta has shape (3, 5); with 4 angles (half of rotary_dim) E must be 4" OR_PADDED},
     {COPES_ERROR_SHAPE,
      BY_SIZE_AND_RUN,
      {{LENGTH, OUT, 3, 16, 0}},
@@ -222,10 +89,7 @@ static const refusal rotate_rows[] = {
      BY_SIZE_AND_RUN,
      {{STRIDE, OUT, 2, 4, 0}},
      "lrpe_forward: o has shape (2, 12, 3, 8) with strides (288, 24, 4, 1)" SHARED_ELEMENTS},
-    {COPES_ERROR_ALIAS,
-     BY_SIZE_AND_RUN,
-     {{SHARE, OUT, X, 32, 0}},
-     "lrpe_forward: o overlaps x; it must have memory of its own, or be exactly that tensor"},
+    OVERLAP_IN_PART(OUT, X, 32, "lrpe_forward: o overlaps x"),
     OVERLAP(OUT, THETA, 0, "lrpe_forward: o overlaps theta"),
 };
 
@@ -267,10 +131,7 @@ static const refusal backward_rows[] = {
      {{ABSENT, X, 0, 0, 0}},
      "lrpe_backward: x is NULL; the backward of an activation needs the forward's input"},
     NO_SLOT(OUT + 3, "lrpe_backward: out[3]"),
-    {COPES_ERROR_NULL,
-     BY_SIZE_AND_RUN,
-     {{ABSENT, OUT, 0, 0, 0}},
-     "lrpe_backward: grad_x is NULL; it must be a tensor, or delta must be one"},
+    NEITHER(OUT, "lrpe_backward: grad_x", "delta"),
     {COPES_ERROR_DTYPE,
      BY_ALL,
      {{TYPE, X, kDLFloat, 16, 0}},
@@ -311,7 +172,7 @@ static const refusal backward_rows[] = {
     {COPES_ERROR_SHAPE,
      BY_ALL,
      {{LENGTH, THETA, 1, 4, 0}},
-     "lrpe_backward: theta has shape (1, 4); with 8 angles (one per feature) E must be 8, or 1 for all of them; pad_theta allows fewer, and those past E are then 0"},
+     "lrpe_backward: theta has shape (1, 4); with 8 angles (one per feature) E must be 8" OR_PADDED},
     {COPES_ERROR_ATTRIBUTE,
      BY_ALL,
      {{SET32, AT(pairing), 0, COPES_LRPE_INTERLEAVED, 0}},
@@ -330,10 +191,7 @@ static const refusal backward_rows[] = {
 
 REFUSAL_TEST(rotate_refuses, call_rotate, rotate_rows)
 REFUSAL_TEST(grid_refuses, call_grid, grid_rows)
-REFUSAL_TEST(backward_refuses, cosine_backward, backward_rows)
-REFUSAL_TEST(share_of_lse_refuses, share_of_lse, share_of_lse_rows)
-REFUSAL_TEST(share_delta_refuses, share_delta, share_delta_rows)
-REFUSAL_TEST(share_of_delta_refuses, share_of_delta, share_of_delta_rows)
+REFUSAL_TEST(backward_refuses, call_cosine_backward, backward_rows)
 
 /* B, H and D of 0 leave nothing to write; without tokens, the log of a sum of nothing is -inf. */
 START_TEST(empty_succeeds)
@@ -378,9 +236,6 @@ int main(void)
     ADD_REFUSALS(lrpe, rotate_refuses);
     ADD_REFUSALS(lrpe, grid_refuses);
     ADD_REFUSALS(lrpe, backward_refuses);
-    ADD_REFUSALS(lrpe, share_of_lse_refuses);
-    ADD_REFUSALS(lrpe, share_delta_refuses);
-    ADD_REFUSALS(lrpe, share_of_delta_refuses);
     tcase_add_loop_test(lrpe, empty_succeeds, 0, 4);
     tcase_add_test(lrpe, packed_columns_are_accepted);
     suite_add_tcase(suite, lrpe);

@@ -2,8 +2,6 @@
 #include "tests/refusal_lrpe.h"
 #include "tests/suite.h"
 
-enum { X = COPES_LRPE_X, LSE = OUT + 1 };
-#define AT(field) offsetof(copes_op, lrpe.field)
 #define FAR ((INT64_C(1) << 31) - 1)
 
 static const refusal rotate_rows[] = {

@@ -5,15 +5,6 @@
 
 #include <math.h>
 
-enum {
-    X = COPES_LRPE_X,
-    THETA = COPES_LRPE_THETA,
-    POSITIONS = COPES_LRPE_POSITIONS,
-    OFFSETS = COPES_LRPE_OFFSETS,
-    GRAD_THETA = OUT + COPES_LRPE_GRAD_THETA
-};
-#define AT(field) offsetof(copes_op, lrpe.field)
-
 static const refusal position_rows[] = {
     {COPES_ERROR_SHAPE,
      BY_ALL,
