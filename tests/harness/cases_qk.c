@@ -97,6 +97,8 @@ static const qk_sketch sketches[] = {
      .qk = {KEYS(4), .wq = ONE_ROW, .wk = ONE_ROW}, .round_between = true, .short_weights = true},
     {.turn = {.b = 1, .h = 3, .d = 512, .grid = {5}, .shared = true},
      .qk = {KEYS(1), .k_cache = true, .wq = ONE_ROW, .wk = ONE_ROW, .blocks = 3, .page = 3}, .round_between = true},
+    /* so many tokens that a GPU's thread has several heads, in float32 of two warps each */
+    {.turn = {.b = 1, .h = 16, .d = 512, .grid = {90}, .shared = true}, .qk = {KEYS(4), .wq = ONE_ROW, .wk = ONE_ROW}},
     /* decoding steps at positions past 32 bits, with weights and scales for each head, or nothing but a rotation */
     {.turn = {.b = 3, .h = 4, .d = 64, .grid = {1}, .shared = true, .positions = CHECK_FAR, .position_rank = 2,
               .position_type = CHECK_I64},

@@ -76,7 +76,7 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
             total[0] += own[0];
             total[1] += own[1];
         }
-        sums.meet(all, group, total);
+        sums.meet_heads(all, group, total);
     }
     /* From the weighed gradient g of a head's normed features to that of its features. Adds what they give to the gradient of
      * their weights to `terms`. */
@@ -102,6 +102,7 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *mem
 {
     constexpr int V = vector_length<T>;
     const lrpe::block_rotations<V> made(all.source, memory);
+    const group_sums<2> sums(all, memory);
     backward_heads<T, E, NORM, WEIGHTS> heads(all, tile, memory);
     const head_group &group = heads.group;
     const lrpe::unit_places &at = heads.at;
@@ -112,8 +113,9 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *mem
     make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile);
     float sum[2];
     unit_turn<T, E, NORM> turn(read_again(all), made, group, at, heads.weights, !WEIGHTS);
-    if (NORM == norm::block)
-        heads.sum_heads(read_again(all), group_sums<2>(all, memory), first_g, first_x, &turn, sum);
+    const bool known = NORM == norm::block && read_again(all).over_heads;
+    if (known)
+        heads.sum_heads(read_again(all), sums, first_g, first_x, &turn, sum);
     head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group);
 #pragma unroll 1
     for (int i = 0; i < read_again(all).heads; i++) {
@@ -126,9 +128,9 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *mem
         if (WEIGHTS) /* again, as registers are few */
             turn = unit_turn<T, E, NORM>(read_again(all), made, group, at, heads.weights, false);
         heads.turn_back(read_again(all), i, &turn, g, plain);
-        if (NORM == norm::warp) {
+        if (NORM != norm::none && !known) {
             heads.sum_unit(x, g, sum);
-            sums_of_lanes(sum, (int)blockDim.x);
+            sum_head<NORM>(sums, i, sum);
         }
         if (i >= group.count || !at.there)
             continue;

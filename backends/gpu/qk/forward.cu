@@ -79,7 +79,7 @@ template <typename T, encoding E, norm NORM> struct forward_heads {
             from.read(at, x);
             sum[0] += sum_of_unit(at, x, x);
         }
-        sums.meet(all, group, sum);
+        sums.meet_heads(all, group, sum);
         return sum[0];
     }
     /* Norms and turns head i, whose squares or those behind its norm have the sum `squares`. */
@@ -135,7 +135,8 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, NORM == norm::block ? 1 : 2)
         read_shared_weights<T>(read_again(all), memory);
     make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile);
     float squares[1];
-    if (NORM == norm::block)
+    const bool known = NORM == norm::block && read_again(all).over_heads;
+    if (known)
         squares[0] = heads.sum_heads(read_again(all), sums, first);
     const bool may_weigh = NORM != norm::none && !read_again(all).round_between && heads.weights.are_normal(at);
     unit_turn<T, E, NORM> turn(read_again(all), made, group, at, heads.weights, may_weigh);
@@ -147,8 +148,10 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, NORM == norm::block ? 1 : 2)
         heads.ahead.wait();
         take_unit<T>(heads.ahead, i, 0, y);
         heads.start(i + reader::DEPTH);
-        if (NORM == norm::warp)
-            squares[0] = sum_of_lanes(sum_of_unit(at, y, y), (int)blockDim.x);
+        if (NORM != norm::none && !known) {
+            squares[0] = sum_of_unit(at, y, y);
+            sum_head<NORM>(sums, i, squares);
+        }
         if (i >= group.count || !at.there)
             continue;
         heads.transform(read_again(all), i, squares[0], &turn, y);

@@ -192,7 +192,8 @@ template <int V> DEVICE float sum_of_unit(const lrpe::unit_places &at, const flo
     return (at.there ? sum[0] : 0) + (at.second ? sum[1] : 0);
 }
 
-/* Sums that meet in shared memory: COUNT numbers of each group of heads in the block and each of its warps. */
+/* Sums that meet in shared memory: COUNT numbers of each group of heads in the block and each of its warps. Those of even and of
+ * odd heads lie apart, so that a barrier a head is enough. */
 template <int COUNT> struct group_sums {
     float *memory;
     int parts; /* warps of a group */
@@ -202,37 +203,55 @@ template <int COUNT> struct group_sums {
           parts(((int)blockDim.x + 31) / 32)
     {
     }
-    /* From the thread's sums to those behind the norm of its heads: over all its lanes, or those of all heads of a side.
-     * Every thread of the block must call this. */
-    __device__ __forceinline__ void meet(const row_arguments &all, const head_group &group, float (&sum)[COUNT]) const
+    /* From the sums of the thread's unit in its head i to those of all the head's lanes. Every thread of the block must call this,
+     * head after head. */
+    __device__ __forceinline__ void meet_lanes(int i, float (&sum)[COUNT]) const
     {
-        const int own = (int)threadIdx.y * parts;
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            sum[i] = sum_of_lanes(sum[i], min((int)blockDim.x, 32));
-            if (threadIdx.x % 32 == 0)
-                memory[(own + (int)threadIdx.x / 32) * COUNT + i] = sum[i];
-        }
-        __syncthreads();
+        meet(memory + i % 2 * (int)blockDim.y * parts * COUNT, (int)threadIdx.y, 1, sum);
+    }
+    /* From the sums of the thread's heads to those of all heads of its side. Every thread of the block must call this, once. */
+    __device__ __forceinline__ void meet_heads(const row_arguments &all, const head_group &group,
+                                               float (&sum)[COUNT]) const
+    {
         const int side = group.token * all.groups + (group.which == KEYS ? all.side[QUERIES].groups : 0);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            sum[i] = all.over_heads ? sum_of(side * parts, group.step * parts, i) : sum_of(own, parts, i);
+        meet(memory, side, group.step, sum);
     }
 
   private:
-    /* Of `count` of them. What additions lose counts where there are many; an infinity has lost nothing. */
-    __device__ __forceinline__ float sum_of(int first, int count, int i) const
+    /* Leaves the thread's sums at `to`, and adds up those of `groups` groups. */
+    __device__ __forceinline__ void meet(float *to, int first, int groups, float (&sum)[COUNT]) const
+    {
+        sums_of_lanes(sum, min((int)blockDim.x, 32));
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (threadIdx.x % 32 == 0)
+                to[((int)threadIdx.y * parts + (int)threadIdx.x / 32) * COUNT + i] = sum[i];
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            sum[i] = add_up(to + first * parts * COUNT + i, groups * parts);
+    }
+    /* What additions lose counts where there are many; an infinity has lost nothing. */
+    __device__ __forceinline__ float add_up(const float *from, int count) const
     {
         float plain = 0;
         long_sum exact;
-        for (int at = first; at < first + count; at++) {
-            plain += memory[at * COUNT + i];
-            exact.add(memory[at * COUNT + i]);
+        for (int at = 0; at < count; at++) {
+            plain += from[at * COUNT];
+            exact.add(from[at * COUNT]);
         }
         return isfinite(plain) ? exact.sum : plain;
     }
 };
+
+/* From the sums of a thread's unit in its head i to those of the head. */
+template <norm NORM, int COUNT> DEVICE void sum_head(const group_sums<COUNT> &sums, int i, float (&sum)[COUNT])
+{
+    if (NORM == norm::warp)
+        sums_of_lanes(sum, (int)blockDim.x);
+    else if (NORM == norm::block)
+        sums.meet_lanes(i, sum);
+}
 
 /* RMSNorm's factor of features whose squares have this sum. */
 DEVICE float norm_factor(float eps, float inverse_length, float squares)

@@ -37,14 +37,14 @@ inline int64_t align(int64_t bytes)
     return divide_up(bytes, 128) * 128;
 }
 
-/* The bytes of a norm in a block's shared memory: both sides' weights, and the sums that meet, `kinds` of them. A thread of v reads
+/* The bytes of a norm in a block's shared memory: both sides' weights, and the sums of two heads that meet, `kinds` of them. A thread of v reads
  * at its unit's places there, too, and uses nothing of it. */
 inline int64_t norm_bytes(const row_cut &cut, int d, int e, int kinds)
 {
     if (cut.sum == norm::none)
         return 0;
     const int64_t sums = (int64_t)cut.threads.y * lrpe::times((int)cut.threads.x, 32) * kinds;
-    const int64_t floats = greater<int64_t>(2 * (int64_t)d + (cut.sum == norm::block ? sums : 0), e);
+    const int64_t floats = greater<int64_t>(2 * (int64_t)d + (cut.sum == norm::block ? 2 * sums : 0), e);
     return align(floats * (int64_t)sizeof(float));
 }
 
@@ -360,8 +360,6 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     const int lanes = lanes_of(problem, shape.units, V, cut);
     if (lanes > MOST_THREADS)
         return "a row has more vectors than a block's threads";
-    if (cut->sum == norm::block && !problem.over_heads)
-        cut->alone = true; /* each of its heads has a sum of its own in shared memory */
     return cut_tokens(problem, lanes, all, cut);
 }
 
