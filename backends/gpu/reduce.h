@@ -53,6 +53,8 @@ template <int COUNT> DEVICE void sums_of_lanes(float (&value)[COUNT], int lanes)
         return sums_of_lanes<16>(value);
     if (lanes == 32)
         return sums_of_lanes<32>(value);
+    if (lanes == 4)
+        return sums_of_lanes<4>(value);
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
         for (int mask = lanes / 2; mask > 0; mask /= 2)
