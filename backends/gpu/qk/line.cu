@@ -1,5 +1,5 @@
 /* qk_norm_rope as most models call it, and lrpe_rotate's decoding steps: heads of 2 V to 64 V features, a power of two, all of which
- * turn, at integers on a line. A team of 32 threads has two heads for each thread's pair of vectors, of q, of k or of v, of one
+ * turn, at integers on a line. A team of 32 threads has one head or two for each thread's pair of vectors, of q, of k or of v, of one
  * token. It makes the token's rotations in shared memory of its own while its reads are under way, and waits for no other team.
  * In a decoding step what counts is the way from a block's first instruction to its last, so there are few; and the launch
  * begins while the one before it ends. */
@@ -12,13 +12,17 @@ namespace COPES_GPU::qk
 /* Teams for each multiprocessor of an H200 up to which this kernel is faster than qk_forward, whose threads have more heads. */
 enum { MOST_PLAIN = 128, MOST_NORMED = 16 };
 
-template <typename T, encoding E, bool NORM>
+/* Teams for each multiprocessor up to which threads have one head: of few tokens the way through two is longer than a second team's
+ * own. */
+enum { MOST_OF_ONE_HEAD = 3 };
+
+template <typename T, encoding E, bool NORM, int HEADS>
 __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_arguments argument)
 {
     constexpr int V = vector_length<T>;
     constexpr lrpe::unit_places whole = {{}, {}, true, true, true};
     const line_arguments &all = first_argument(argument);
-    const line_place<E, V> at(all);
+    const line_place<E, V, HEADS> at(all);
     const line_side &side = all.side[at.which];
     const bool norms = NORM && side.weights.data != nullptr, caches = at.which != QUERIES && side.cache.data != nullptr;
     const T *const src = lrpe::first_row<const T>(side.src, at.row);
@@ -28,9 +32,9 @@ __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_argume
     await_launch_before(memory + threadIdx.x % TEAM, src, dst, position.from);
     position.read(all.angles);
     team_rotations<T> turns(all, memory);
-    raw<T, V> words[TEAM_HEADS][2] = {};
+    raw<T, V> words[HEADS][2] = {};
 #pragma unroll
-    for (int i = 0; i < TEAM_HEADS; i++)
+    for (int i = 0; i < HEADS; i++)
         if (at.row.head + i * at.step < side.heads)
 #pragma unroll
             for (int j = 0; j < 2; j++)
@@ -42,9 +46,9 @@ __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_argume
     turns.find_steps(all.angles);
     begin_launch_after(); /* not earlier, as its first instructions would delay these */
     turns.make(all.angles, position.find(all.angles, at.row.token), all.angles.contains(at.row.token));
-    float y[TEAM_HEADS][2][V], squares[TEAM_HEADS], w[2][V];
+    float y[HEADS][2][V], squares[HEADS], w[2][V];
 #pragma unroll
-    for (int i = 0; i < TEAM_HEADS; i++) {
+    for (int i = 0; i < HEADS; i++) {
         words[i][0].unpack(y[i][0]);
         words[i][1].unpack(y[i][1]);
         squares[i] = sum_of_unit(whole, y[i], y[i]);
@@ -56,7 +60,7 @@ __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_argume
     rotation turn[V];
     turns.read((unsigned)at.unit, turn);
 #pragma unroll
-    for (int i = 0; i < TEAM_HEADS; i++) {
+    for (int i = 0; i < HEADS; i++) {
         const lrpe::block_place row = {at.row.head + i * at.step, at.row.token, at.row.entry};
         if (row.head >= side.heads)
             continue;
@@ -77,16 +81,16 @@ __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_argume
     }
 }
 
-inline constexpr variant_word line_name = "qk_line";
+inline constexpr variant_word line_name = "qk_line", head_names[] = {"one head", "two heads"};
 
-template <typename T, encoding E, bool NORM>
+template <typename T, encoding E, bool NORM, int HEADS>
 inline constexpr const char *line_variant =
-    variant_name<line_name, type_name<T>, lrpe::encoding_names[(int)E], norm_names[NORM]>::text;
+    variant_name<line_name, type_name<T>, lrpe::encoding_names[(int)E], norm_names[NORM], head_names[HEADS - 1]>::text;
 
-template <typename T, encoding E, bool NORM>
+template <typename T, encoding E, bool NORM, int HEADS>
 static copes_status run(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
-    return launch_overlapped(queue, qk_line<T, E, NORM>, grid_of(plan), block_of(plan), (size_t)plan.shared,
+    return launch_overlapped(queue, qk_line<T, E, NORM, HEADS>, grid_of(plan), block_of(plan), (size_t)plan.shared,
                              tiling_of<line_arguments>(plan));
 }
 
@@ -113,6 +117,18 @@ static int describe(const side_rows &rows, int team_heads, int teams, line_side 
 {
     *side = {rows.src, rows.dst, rows.weights, rows.cache, rows.heads};
     return teams + lrpe::times(rows.heads, team_heads);
+}
+
+/* Shares a token out to teams whose threads have so many heads. Returns the number of teams. */
+static int share_out(const copes_qk_problem &problem, int heads, line_arguments *all)
+{
+    const int team_heads = heads * TEAM / all->lanes;
+    const side_rows none = {},
+                    keys = problem.sides == 2 ? describe_side(problem, problem.side[1], problem.k_cache) : none;
+    all->heads = heads;
+    all->keys = describe(describe_side(problem, problem.side[0], {}), team_heads, 0, &all->side[QUERIES]);
+    all->values = describe(keys, team_heads, all->keys, &all->side[KEYS]);
+    return describe(describe_values(problem), team_heads, all->values, &all->side[VALUES]);
 }
 
 static line_angles describe_angles(const copes_lrpe_problem &problem)
@@ -151,15 +167,15 @@ static const char *describe_line(const gpu_device &device, const copes_qk_proble
     all->lanes = shape.units;
     while (1 << all->log_lanes < all->lanes)
         all->log_lanes++;
-    const int team_heads = TEAM_HEADS * TEAM / all->lanes;
-    const side_rows none = {},
-                    keys = problem.sides == 2 ? describe_side(problem, problem.side[1], problem.k_cache) : none;
-    all->keys = describe(describe_side(problem, problem.side[0], {}), team_heads, 0, &all->side[QUERIES]);
-    all->values = describe(keys, team_heads, all->keys, &all->side[KEYS]);
-    const int teams = describe(describe_values(problem), team_heads, all->values, &all->side[VALUES]);
     const double tokens = (double)rotate.b * (double)shape.n;
+    int teams = share_out(problem, 2, all);
     if (tokens * teams > (double)(has_norm(problem) ? MOST_NORMED : MOST_PLAIN) * device.multiprocessors)
         return "there are more tokens than a device has at a time";
+    const int of_one_head = share_out(problem, 1, all);
+    if (tokens * of_one_head > (double)MOST_OF_ONE_HEAD * device.multiprocessors)
+        share_out(problem, 2, all);
+    else
+        teams = of_one_head;
     const bool few = tokens * teams <= device.multiprocessors;
     const int splits = lrpe::times(teams, few ? FEW_TEAMS : MOST_TEAMS);
     const double blocks = tokens * splits;
@@ -181,6 +197,12 @@ static const char *describe_line(const gpu_device &device, const copes_qk_proble
     return nullptr;
 }
 
+template <typename T, encoding E, bool NORM> static bool take_line(const line_arguments &all, copes_plan *plan)
+{
+    return all.heads == 1 ? take(plan, line_variant<T, E, NORM, 1>, run<T, E, NORM, 1>)
+                          : take(plan, line_variant<T, E, NORM, 2>, run<T, E, NORM, 2>);
+}
+
 template <typename T, encoding E>
 bool plan_line(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
@@ -192,8 +214,7 @@ bool plan_line(const gpu_device &device, const copes_qk_problem &problem, copes_
     set_launch(plan, all.blocks, dim3((unsigned)(all.teams * TEAM)),
                (int64_t)all.teams * greater(all.k, (int)TEAM) * (int)sizeof(rotation));
     set_tiling(plan, all);
-    return has_norm(problem) ? take(plan, line_variant<T, E, true>, run<T, E, true>)
-                             : take(plan, line_variant<T, E, false>, run<T, E, false>);
+    return has_norm(problem) ? take_line<T, E, true>(all, plan) : take_line<T, E, false>(all, plan);
 }
 
 #define QK_INSTANTIATE(T, E)                                                                                           \
@@ -204,8 +225,10 @@ bool plan_line(const gpu_device &device, const copes_qk_problem &problem, copes_
 void list_line(variant_list *list)
 {
 #define QK_INSTANTIATE(T, E)                                                                                           \
-    list->add(line_variant<T, encoding::E, false>);                                                                    \
-    list->add(line_variant<T, encoding::E, true>);
+    list->add(line_variant<T, encoding::E, false, 1>);                                                                 \
+    list->add(line_variant<T, encoding::E, false, 2>);                                                                 \
+    list->add(line_variant<T, encoding::E, true, 1>);                                                                  \
+    list->add(line_variant<T, encoding::E, true, 2>);
 #include "backends/gpu/qk/instantiate.inc"
 }
 

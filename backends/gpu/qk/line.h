@@ -8,9 +8,9 @@
 namespace COPES_GPU::qk
 {
 
-/* Threads of a team, the heads of each, and the teams and threads of a block. Where there are fewer teams than multiprocessors,
- * blocks have FEW_TEAMS, so that more multiprocessors have one. */
-enum { TEAM = 32, TEAM_HEADS = 2, FEW_TEAMS = 2, MOST_TEAMS = 8, LINE_THREADS = MOST_TEAMS * TEAM };
+/* Threads of a team, and the teams and threads of a block. Where there are fewer teams than multiprocessors, blocks have FEW_TEAMS,
+ * so that more multiprocessors have one. */
+enum { TEAM = 32, FEW_TEAMS = 2, MOST_TEAMS = 8, LINE_THREADS = MOST_TEAMS * TEAM };
 
 /* q, k or v. */
 struct line_side {
@@ -55,6 +55,7 @@ struct line_arguments {
     float eps, weight_offset, inverse_length;
     bool round_between;
     uint32_t blocks;
+    int heads; /* of a thread */
 };
 
 /* A team's shared memory has at least a rotation for each thread. */
@@ -223,8 +224,8 @@ DEVICE void norm_unit(const line_arguments &all, float squares, const float (&w)
             raw<T, V>::pack(y[i]).unpack(y[i]);
 }
 
-/* Where a thread is: the side, its unit's two vectors, and the first of its heads, of which the next is `step` on. */
-template <encoding E, int V> struct line_place {
+/* Where a thread is: the side, its unit's two vectors, and the first of its HEADS heads, of which the next is `step` on. */
+template <encoding E, int V, int HEADS> struct line_place {
     lrpe::block_place row;
     int which, unit, step, vector[2];
 
@@ -237,7 +238,7 @@ template <encoding E, int V> struct line_place {
         unit = lane & (all.lanes - 1);
         step = TEAM >> all.log_lanes;
         const int first = which == VALUES ? all.values : which == KEYS ? all.keys : 0;
-        row = {(team - first) * TEAM_HEADS * step + (lane >> all.log_lanes), (int)token, (int)entry};
+        row = {(team - first) * HEADS * step + (lane >> all.log_lanes), (int)token, (int)entry};
         vector[0] = (E == encoding::half ? 1 : 2) * unit * V;
         vector[1] = vector[0] + (E == encoding::half ? all.k : V);
     }
