@@ -75,7 +75,7 @@ enum { MERGED_COLUMNS = 32 }; /* of a block */
 __global__ void LAUNCH_BOUNDS(THREADS, 1)
     merge_parts(GPU_PARAMETER copes_lrpe_problem argument, const column *parts, uint32_t blocks, int64_t pieces)
 {
-    constexpr int GROUPS = THREADS / MERGED_COLUMNS;
+    constexpr int GROUPS = (int)THREADS / MERGED_COLUMNS;
     __shared__ column memory[GROUPS][MERGED_COLUMNS];
     const copes_lrpe_problem &problem = first_argument(argument);
     const int lane = (int)threadIdx.x % MERGED_COLUMNS, group = (int)threadIdx.x / MERGED_COLUMNS;
