@@ -9,12 +9,9 @@
 namespace COPES_GPU::qk
 {
 
-/* Teams for each multiprocessor of an H200 up to which this kernel is faster than qk_forward, whose threads have more heads. */
-enum { MOST_PLAIN = 128, MOST_NORMED = 16 };
-
-/* Teams for each multiprocessor up to which threads have one head: of few tokens the way through two is longer than a second team's
- * own. */
-enum { MOST_OF_ONE_HEAD = 3 };
+/* Teams for each multiprocessor of an H200 up to which this kernel is faster than qk_forward, whose threads have more heads. With one
+ * head a thread, up to which it is faster than with two: of few tokens the way through two is longer than a second team's own. */
+enum { MOST_PLAIN = 128, MOST_NORMED = 16, MOST_OF_ONE_HEAD = 3 };
 
 template <typename T, encoding E, bool NORM, int HEADS>
 __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_arguments argument)
@@ -81,11 +78,11 @@ __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_argume
     }
 }
 
-inline constexpr variant_word line_name = "qk_line", head_names[] = {"one head", "two heads"};
+inline constexpr variant_word step_name = "qk_step", line_name = "qk_line"; /* one head a thread, two */
 
 template <typename T, encoding E, bool NORM, int HEADS>
-inline constexpr const char *line_variant =
-    variant_name<line_name, type_name<T>, lrpe::encoding_names[(int)E], norm_names[NORM], head_names[HEADS - 1]>::text;
+inline constexpr const char *line_variant = variant_name<(HEADS == 1 ? step_name : line_name), type_name<T>,
+                                                         lrpe::encoding_names[(int)E], norm_names[NORM]>::text;
 
 template <typename T, encoding E, bool NORM, int HEADS>
 static copes_status run(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
@@ -125,10 +122,15 @@ static int share_out(const copes_qk_problem &problem, int heads, line_arguments 
     const int team_heads = heads * TEAM / all->lanes;
     const side_rows none = {},
                     keys = problem.sides == 2 ? describe_side(problem, problem.side[1], problem.k_cache) : none;
-    all->heads = heads;
     all->keys = describe(describe_side(problem, problem.side[0], {}), team_heads, 0, &all->side[QUERIES]);
     all->values = describe(keys, team_heads, all->keys, &all->side[KEYS]);
     return describe(describe_values(problem), team_heads, all->values, &all->side[VALUES]);
+}
+
+/* Teams for each multiprocessor, at most. */
+static int most_teams(const copes_qk_problem &problem, int heads)
+{
+    return heads == 1 ? MOST_OF_ONE_HEAD : has_norm(problem) ? MOST_NORMED : MOST_PLAIN;
 }
 
 static line_angles describe_angles(const copes_lrpe_problem &problem)
@@ -153,7 +155,7 @@ static line_angles describe_angles(const copes_lrpe_problem &problem)
 }
 
 /* Fills in what the kernel is told. Returns why it does not take the problem; nullptr: it does. */
-template <typename T, encoding E>
+template <typename T, encoding E, int HEADS>
 static const char *describe_line(const gpu_device &device, const copes_qk_problem &problem, line_arguments *all)
 {
     const copes_lrpe_problem &rotate = problem.side[0].rotate;
@@ -168,14 +170,9 @@ static const char *describe_line(const gpu_device &device, const copes_qk_proble
     while (1 << all->log_lanes < all->lanes)
         all->log_lanes++;
     const double tokens = (double)rotate.b * (double)shape.n;
-    int teams = share_out(problem, 2, all);
-    if (tokens * teams > (double)(has_norm(problem) ? MOST_NORMED : MOST_PLAIN) * device.multiprocessors)
+    const int teams = share_out(problem, HEADS, all);
+    if (!asks_for_one(device) && tokens * teams > (double)most_teams(problem, HEADS) * device.multiprocessors)
         return "there are more tokens than a device has at a time";
-    const int of_one_head = share_out(problem, 1, all);
-    if (tokens * of_one_head > (double)MOST_OF_ONE_HEAD * device.multiprocessors)
-        share_out(problem, 2, all);
-    else
-        teams = of_one_head;
     const bool few = tokens * teams <= device.multiprocessors;
     const int splits = lrpe::times(teams, few ? FEW_TEAMS : MOST_TEAMS);
     const double blocks = tokens * splits;
@@ -197,24 +194,26 @@ static const char *describe_line(const gpu_device &device, const copes_qk_proble
     return nullptr;
 }
 
-template <typename T, encoding E, bool NORM> static bool take_line(const line_arguments &all, copes_plan *plan)
+template <typename T, encoding E, int HEADS>
+static bool plan_heads(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
-    return all.heads == 1 ? take(plan, line_variant<T, E, NORM, 1>, run<T, E, NORM, 1>)
-                          : take(plan, line_variant<T, E, NORM, 2>, run<T, E, NORM, 2>);
+    constexpr variant_word name = HEADS == 1 ? step_name : line_name;
+    line_arguments all = {};
+    if (!is_allowed(device, name, plan))
+        return false;
+    if (const char *why = describe_line<T, E, HEADS>(device, problem, &all))
+        return refuse(plan, name, why);
+    set_launch(plan, all.blocks, dim3((unsigned)(all.teams * TEAM)),
+               (int64_t)all.teams * greater(all.k, (int)TEAM) * (int)sizeof(rotation));
+    set_tiling(plan, all);
+    return has_norm(problem) ? take(plan, line_variant<T, E, true, HEADS>, run<T, E, true, HEADS>)
+                             : take(plan, line_variant<T, E, false, HEADS>, run<T, E, false, HEADS>);
 }
 
 template <typename T, encoding E>
 bool plan_line(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
-    line_arguments all = {};
-    if (!is_allowed(device, line_name, plan))
-        return false;
-    if (const char *why = describe_line<T, E>(device, problem, &all))
-        return refuse(plan, line_name, why);
-    set_launch(plan, all.blocks, dim3((unsigned)(all.teams * TEAM)),
-               (int64_t)all.teams * greater(all.k, (int)TEAM) * (int)sizeof(rotation));
-    set_tiling(plan, all);
-    return has_norm(problem) ? take_line<T, E, true>(all, plan) : take_line<T, E, false>(all, plan);
+    return plan_heads<T, E, 1>(device, problem, plan) || plan_heads<T, E, 2>(device, problem, plan);
 }
 
 #define QK_INSTANTIATE(T, E)                                                                                           \

@@ -55,7 +55,6 @@ struct line_arguments {
     float eps, weight_offset, inverse_length;
     bool round_between;
     uint32_t blocks;
-    int heads; /* of a thread */
 };
 
 /* A team's shared memory has at least a rotation for each thread. */
