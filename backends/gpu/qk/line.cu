@@ -116,7 +116,7 @@ static int describe(const side_rows &rows, int team_heads, int teams, line_side 
     return teams + lrpe::times(rows.heads, team_heads);
 }
 
-/* Shares a token out to teams whose threads have so many heads. Returns the number of teams. */
+/* Shares a token out to teams whose threads have so many heads each. Returns the number of teams. */
 static int share_out(const copes_qk_problem &problem, int heads, line_arguments *all)
 {
     const int team_heads = heads * TEAM / all->lanes;
@@ -154,9 +154,10 @@ static line_angles describe_angles(const copes_lrpe_problem &problem)
             problem.counted};
 }
 
-/* Fills in what the kernel is told. Returns why it does not take the problem; nullptr: it does. */
-template <typename T, encoding E, int HEADS>
-static const char *describe_line(const gpu_device &device, const copes_qk_problem &problem, line_arguments *all)
+/* Fills in what the kernel is told whose threads have so many heads. Returns why it does not take the problem; nullptr: it does. */
+template <typename T, encoding E>
+static const char *describe_line(const gpu_device &device, const copes_qk_problem &problem, int heads,
+                                 line_arguments *all)
 {
     const copes_lrpe_problem &rotate = problem.side[0].rotate;
     lrpe::row_shape shape;
@@ -170,9 +171,9 @@ static const char *describe_line(const gpu_device &device, const copes_qk_proble
     while (1 << all->log_lanes < all->lanes)
         all->log_lanes++;
     const double tokens = (double)rotate.b * (double)shape.n;
-    const int teams = share_out(problem, HEADS, all);
-    if (!asks_for_one(device) && tokens * teams > (double)most_teams(problem, HEADS) * device.multiprocessors)
-        return "there are more tokens than a device has at a time";
+    const int teams = share_out(problem, heads, all);
+    if (!asks_for_one(device) && tokens * teams > (double)most_teams(problem, heads) * device.multiprocessors)
+        return "there are more tokens than it is fastest for";
     const bool few = tokens * teams <= device.multiprocessors;
     const int splits = lrpe::times(teams, few ? FEW_TEAMS : MOST_TEAMS);
     const double blocks = tokens * splits;
@@ -201,7 +202,7 @@ static bool plan_heads(const gpu_device &device, const copes_qk_problem &problem
     line_arguments all = {};
     if (!is_allowed(device, name, plan))
         return false;
-    if (const char *why = describe_line<T, E, HEADS>(device, problem, &all))
+    if (const char *why = describe_line<T, E>(device, problem, HEADS, &all))
         return refuse(plan, name, why);
     set_launch(plan, all.blocks, dim3((unsigned)(all.teams * TEAM)),
                (int64_t)all.teams * greater(all.k, (int)TEAM) * (int)sizeof(rotation));

@@ -37,8 +37,8 @@ inline int64_t align(int64_t bytes)
     return divide_up(bytes, 128) * 128;
 }
 
-/* The bytes of a norm in a block's shared memory: both sides' weights, and the sums of two heads that meet, `kinds` of them. A thread of v reads
- * at its unit's places there, too, and uses nothing of it. */
+/* The bytes of a norm in a block's shared memory: both sides' weights, and the sums of two heads that meet, `kinds` of them. A thread
+ * of v reads at its unit's places there, too, and uses nothing of it. */
 inline int64_t norm_bytes(const row_cut &cut, int d, int e, int kinds)
 {
     if (cut.sum == norm::none)
