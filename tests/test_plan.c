@@ -105,6 +105,19 @@ static bool make_plan(const check_problem *problem, copes_context *context, size
     return true;
 }
 
+/* Does each refusal begin with the name of a method, as they point to names that must outlive the planner? */
+static bool are_named(const char *text)
+{
+    static const char before[] = "\nrefused: ", between[] = ", as ";
+    bool named = true;
+    for (const char *at = strstr(text, before); at != NULL; at = strstr(at, before)) {
+        at += strlen(before);
+        const size_t length = strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789_");
+        named = named && length > 0 && strncmp(at + length, between, strlen(between)) == 0;
+    }
+    return named;
+}
+
 static check_case draw(uint64_t seed)
 {
     check_case c = draw_case_of(seed, rooms[seed % ROOMS]);
@@ -147,6 +160,7 @@ START_TEST(plans_can_be_launched)
         planned++;
         ck_assert_msg(check_variants_has(&variants, first.variant), "%s", first.variant);
         ck_assert_msg(can_launch(&first, model), "%s\n%s", check_case_text(&c, line), first.text);
+        ck_assert_msg(are_named(first.text), "%s\n%s", check_case_text(&c, line), first.text);
         ck_assert_int_eq(first.workspace >= 0, 1);
         ck_assert_uint_eq(first.padded, first.workspace == 0 ? 0 : (size_t)first.workspace + 255);
         ck_assert_int_eq(make_plan(&problem, context, 0, &again), 1);

@@ -198,7 +198,7 @@ static const char *describe_line(const gpu_device &device, const copes_qk_proble
 template <typename T, encoding E, int HEADS>
 static bool plan_heads(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
-    constexpr variant_word name = HEADS == 1 ? step_name : line_name;
+    constexpr const variant_word &name = HEADS == 1 ? step_name : line_name;
     line_arguments all = {};
     if (!is_allowed(device, name, plan))
         return false;
