@@ -34,6 +34,7 @@ typedef struct copes_plan {
     const char *first;                                   /* the kernel that runs before it, likewise; NULL: none */
     void (*run_first)(void);                             /* the backend's own, of whatever type it has there */
     void (*run)(void);                                   /* likewise */
+    void (*kernel)(void);                                /* likewise, what `run` launches; NULL where it knows itself */
     alignas(16) unsigned char tiling[COPES_PLAN_TILING]; /* likewise */
 } copes_plan;
 

@@ -70,6 +70,26 @@ inline bool take(copes_plan *plan, const char *variant, plan_run run)
     return true;
 }
 
+/* The same, where kernels of type Kernel share `run`, which finds the plan's by planned<Kernel>. */
+template <typename Kernel>
+bool take(copes_plan *plan, const char *variant, plan_run run, std::type_identity_t<Kernel> *kernel)
+{
+    plan->kernel = reinterpret_cast<void (*)()>(kernel);
+    return take(plan, variant, run);
+}
+
+template <typename Kernel> Kernel *planned(const copes_plan &plan)
+{
+    return reinterpret_cast<Kernel *>(plan.kernel);
+}
+
+/* Enqueues it. */
+template <typename Kernel, typename... Arguments>
+copes_status launch_plan(const gpu_queue &queue, const copes_plan &plan, const Arguments &...arguments)
+{
+    return launch(queue, planned<Kernel>(plan), grid_of(plan), block_of(plan), (size_t)plan.shared, arguments...);
+}
+
 /* The names of all variants of this build. Every family adds its own. */
 struct variant_list {
     const char **names;

@@ -224,17 +224,21 @@ inline copes_view aligned(copes_view view)
     return view;
 }
 
-/* May a tensor be read and written in whole vectors? Its last dimension must then be contiguous, its address aligned to
+/* May a tensor be read and written in whole vectors, of `vector` elements? Its last dimension must then be contiguous, its address aligned to
  * a vector, and every other stride a whole number of vectors. A dimension of length 1 may have any stride. */
-template <typename T> inline bool in_vectors(const copes_view &view, const int64_t *lengths, int rank)
+inline bool in_vectors(const copes_view &view, const int64_t *lengths, int rank, int vector)
 {
     if (view.data == nullptr)
         return true;
     bool fits = reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
     for (int i = 0; i < rank; i++)
-        fits =
-            fits && (lengths[i] == 1 || (i == rank - 1 ? view.stride[i] == 1 : view.stride[i] % vector_length<T> == 0));
+        fits = fits && (lengths[i] == 1 || (i == rank - 1 ? view.stride[i] == 1 : view.stride[i] % vector == 0));
     return fits;
+}
+
+template <typename T> inline bool in_vectors(const copes_view &view, const int64_t *lengths, int rank)
+{
+    return in_vectors(view, lengths, rank, vector_length<T>);
 }
 
 } // namespace COPES_GPU

@@ -9,7 +9,7 @@
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_COSTS_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_COSTS_H
 
-#include "backends/cuda/sequence/tiling.h"
+#include "backends/cuda/sequence/numbers.h"
 
 namespace COPES_GPU::sequence
 {
@@ -50,10 +50,13 @@ struct wide_cost {
 inline constexpr wide_cost WIDE_FORWARD = {1.15, 1}, WIDE_BACKWARD = {1, 1.5}, WIDE_BACKWARD_ROTATED = {1, 1.03};
 
 /* Bytes of a token that a slab has in one place, and that the slabs of all groups have there, side by side. */
-template <typename K> inline constexpr int CONTIGUOUS_BYTES = K::UNITS * (K::C == coding::half ? 8 : 16);
-template <typename K> int bytes_together(const slab_tiling &t)
+inline int contiguous_bytes(const resident_kernel &k)
 {
-    return CONTIGUOUS_BYTES<K> * t.groups;
+    return k.units * (k.after_softmax == coding::half ? 8 : 16);
+}
+inline int bytes_together(const resident_kernel &k, const slab_tiling &t)
+{
+    return contiguous_bytes(k) * t.groups;
 }
 
 /* Does a group take a new tile with each slab that is not of a whole tile? Else all of these slabs are of one tile. */
@@ -62,9 +65,9 @@ inline bool changes_tiles(const slab_tiling &t)
     return t.whole_tiles < t.tiles && t.groups % (t.tiles - t.whole_tiles) != 0;
 }
 
-template <typename K> double agreement_of(int blocks)
+inline double agreement_of(const resident_kernel &k, int blocks)
 {
-    constexpr agreement_cost cost = !K::ROTATED ? AGREES_PLAIN : K::BACKWARD ? AGREES_BACKWARD : AGREES_FORWARD;
+    const agreement_cost cost = !k.rotated() ? AGREES_PLAIN : k.backward ? AGREES_BACKWARD : AGREES_FORWARD;
     return cost.group + cost.block * blocks;
 }
 
@@ -72,35 +75,35 @@ template <typename K> double agreement_of(int blocks)
  * They do, so the bytes of each slab hardly matter. But if the groups together have no whole number of lines, a line
  * comes a second time, with the next slabs. With an odd number of groups, two groups that share a line are not
  * neighbours on the device. */
-template <typename K> double width_cost(const slab_tiling &t)
+inline double width_cost(const resident_kernel &k, const slab_tiling &t)
 {
-    const int together = bytes_together<K>(t);
+    const int contiguous = contiguous_bytes(k), together = bytes_together(k, t);
     const double lines = together < 64 ? UNDER_64_BYTES : together % 128 != 0 ? PART_OF_LINES : 1, odd = t.groups % 2;
-    if (K::C == coding::half && CONTIGUOUS_BYTES<K> == 64) {
-        constexpr halves_cost cost = K::BACKWARD ? HALVES_BACKWARD : HALVES_FORWARD;
+    if (k.after_softmax == coding::half && contiguous == 64) {
+        const halves_cost cost = k.backward ? HALVES_BACKWARD : HALVES_FORWARD;
         return lines * (cost.base + cost.ungrouped / t.groups + cost.odd * odd);
     }
-    if (CONTIGUOUS_BYTES<K> < 64)
+    if (contiguous < 64)
         return lines * UNDER_64_EACH;
-    if (K::UNITS < 8) {
-        constexpr narrow_cost cost = K::BACKWARD ? NARROW_BACKWARD : NARROW_FORWARD;
+    if (k.units < 8) {
+        const narrow_cost cost = k.backward ? NARROW_BACKWARD : NARROW_FORWARD;
         return lines * (cost.base + cost.odd * odd);
     }
-    constexpr wide_cost cost = !K::BACKWARD ? WIDE_FORWARD : K::ROTATED ? WIDE_BACKWARD_ROTATED : WIDE_BACKWARD;
-    return lines * (K::UNITS > 8 ? cost.bytes_256 : cost.bytes_128);
+    const wide_cost cost = !k.backward ? WIDE_FORWARD : k.rotated() ? WIDE_BACKWARD_ROTATED : WIDE_BACKWARD;
+    return lines * (k.units > 8 ? cost.bytes_256 : cost.bytes_128);
 }
 
 /* The time of a cut, in tokens of a thread times threads: the slabs that a group takes one after another, each with
  * its steps, its beginning and end, and the agreement as far as the skew does not cover it. */
-template <typename K> double cost_of(const slab_tiling &t)
+inline double cost_of(const resident_kernel &k, const slab_tiling &t)
 {
     const int64_t all = (int64_t)t.tiles * t.batch, slabs = (all + t.groups - 1) / t.groups;
-    const double agreeing = K::COOPERATIVE ? greater(0.0, agreement_of<K>(t.blocks) - t.skew)
+    const double agreeing = k.cooperative  ? greater(0.0, agreement_of(k, t.blocks) - t.skew)
                             : t.blocks > 1 ? CLUSTER_AGREES
                                            : 0;
-    const double rotations = K::ROTATED && changes_tiles(t) ? NEW_ROTATIONS * (double)(slabs - t.whole_slabs) : 0;
+    const double rotations = k.rotated() && changes_tiles(t) ? NEW_ROTATIONS * (double)(slabs - t.whole_slabs) : 0;
     const double steps = (double)slabs * (t.steps + SLAB_BEGINS + agreeing) + rotations;
-    return (steps * width_cost<K>(t) + (K::COOPERATIVE ? LAUNCH_BEGINS : 0)) * K::BATCH * K::THREADS;
+    return (steps * width_cost(k, t) + (k.cooperative ? LAUNCH_BEGINS : 0)) * k.batch * k.threads;
 }
 
 /* From what cost on the portable kernels, which read slabs twice, are faster; relative to a cut with no more than its bytes to
@@ -108,10 +111,11 @@ template <typename K> double cost_of(const slab_tiling &t)
  * in all, with COPES_GPU_VARIANT=sequence_passes as well. */
 inline constexpr double TWO_READINGS_FORWARD = 4, TWO_READINGS_BACKWARD = 6;
 
-template <typename K> double cost_of_two_readings(const gpu_device &device, const copes_lrpe_problem &problem)
+inline double cost_of_two_readings(const resident_kernel &k, const gpu_device &device,
+                                   const copes_lrpe_problem &problem)
 {
-    const double units = (double)problem.b * (double)problem.n * (double)problem.h * (double)(problem.d / K::N);
-    return (K::BACKWARD ? TWO_READINGS_BACKWARD : TWO_READINGS_FORWARD) * units / device.multiprocessors;
+    const double units = (double)problem.b * (double)problem.n * (double)problem.h * (double)(problem.d / k.vector);
+    return (k.backward ? TWO_READINGS_BACKWARD : TWO_READINGS_FORWARD) * units / device.multiprocessors;
 }
 
 } // namespace COPES_GPU::sequence

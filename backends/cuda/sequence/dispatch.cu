@@ -1,5 +1,6 @@
 /* Softmax over the sequence on Hopper: which of the kernels in resident.cu a problem goes to. */
 #include "backends/cuda/sequence/methods.h"
+#include "backends/cuda/sequence/plan.h"
 #include "backends/gpu/angles.h"
 #include "backends/gpu/sequence/methods.h"
 
@@ -42,8 +43,8 @@ template <typename T, coding C>
 static bool plan_rotated(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
 {
     if (!problem.backward)
-        return plan_resident<T, C, role::forward>(device, problem, plan);
-    return problem.lse.data != nullptr ? plan_resident<T, C, role::kept>(device, problem, plan)
+        return plan_resident(resident_kernels<T, C, role::forward>(), device, problem, plan);
+    return problem.lse.data != nullptr ? plan_resident(resident_kernels<T, C, role::kept>(), device, problem, plan)
                                        : refuse(plan, cluster_name, "backward is not given the forward's lse");
 }
 
@@ -56,8 +57,9 @@ static bool plan_coding(const gpu_device &device, const copes_lrpe_problem &prob
         return plan_rotated<T, coding::half>(device, problem, plan);
     if (problem.k > 0)
         return plan_rotated<T, coding::interleaved>(device, problem, plan);
-    return given && problem.backward ? plan_resident<T, coding::none, role::given>(device, problem, plan)
-                                     : plan_resident<T, coding::none, role::forward>(device, problem, plan);
+    return plan_resident(given && problem.backward ? resident_kernels<T, coding::none, role::given>()
+                                                   : resident_kernels<T, coding::none, role::forward>(),
+                         device, problem, plan);
 }
 #else
 template <typename T> static bool plan_coding(const gpu_device &, const copes_lrpe_problem &, bool, copes_plan *)

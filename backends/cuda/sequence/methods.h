@@ -1,5 +1,4 @@
-/* Softmax over the sequence by kernels that keep a slab on chip (resident.cu): their names, and their planner, which
- * has an instance for each storage type, encoding and role. */
+/* Softmax over the sequence by kernels that keep a slab on chip (resident.cu): their names, and the way to them. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_METHODS_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_METHODS_H
 
@@ -30,9 +29,9 @@ template <variant_word METHOD, typename T, coding C, role R>
 inline constexpr const char *resident_variant =
     variant_name<METHOD, type_name<T>, coding_names[(int)C], resident_role_names[(int)R]>::text;
 
-/* False where no allowed kernel has slabs that fit the device. */
-template <typename T, coding C, role R>
-bool plan_resident(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
+/* resident.cu: the four kernels of a storage type, encoding and role; their order is that of resident_width. */
+struct resident_kernel;
+template <typename T, coding C, role R> const resident_kernel *resident_kernels();
 
 } // namespace COPES_GPU::sequence
 

@@ -4,7 +4,6 @@
 
 #include "backends/cuda/launch.h"
 #include "backends/cuda/sequence/costs.h"
-#include "backends/cuda/sequence/totals.h"
 #include "backends/gpu/sequence/methods.h"
 
 namespace COPES_GPU::sequence
@@ -23,50 +22,52 @@ inline void share_out(int64_t active, slab_tiling *t)
 
 /* Gives the agreement as many steps as there is room for in the ring, and as the kernel allows (shared.h): less than
  * one slab's in a cluster, less than three slabs' in a cooperative launch. False where there is no room at all. */
-template <typename K> bool take_skew(const gpu_device &device, slab_tiling *t)
+inline bool take_skew(const resident_kernel &k, const gpu_device &device, slab_tiling *t)
 {
-    const int most = K::COOPERATIVE ? 3 * t->steps - 1 : lesser<int>(CLUSTER_SKEW, t->steps - 1);
-    t->stages = t->steps + K::AHEAD;
-    const int64_t room = (int64_t)device.shared_memory - (int64_t)block_memory<K>::bytes(*t);
+    const int most = k.cooperative ? 3 * t->steps - 1 : lesser<int>(CLUSTER_SKEW, t->steps - 1);
+    t->stages = t->steps + k.ahead;
+    const int64_t room = (int64_t)device.shared_memory - (int64_t)k.memory.bytes(*t);
     if (room < 0)
         return false;
-    t->skew = (int)lesser<int64_t>(most, room / K::STAGE_BYTES);
+    t->skew = (int)lesser<int64_t>(most, room / k.memory.stage);
     t->stages += t->skew;
     return true;
 }
 
 /* How many tiles have rotations in use at once: the tiles of SETS slabs, which are prepared, read, agreed on or
  * written. */
-template <typename K> int rotation_sets(const slab_tiling &t)
+inline int rotation_sets(const resident_kernel &k, const slab_tiling &t)
 {
-    constexpr int SLABS = block_memory<K>::SETS;
-    return changes_tiles(t) ? SLABS : lesser(SLABS, 1 + (SLABS - 2 + t.batch) / t.batch + (t.whole_tiles < t.tiles));
+    if (changes_tiles(t))
+        return k.sets;
+    return lesser(k.sets, 1 + (k.sets - 2 + t.batch) / t.batch + (t.whole_tiles < t.tiles));
 }
 
 /* Unsigned: where there is no data yet, strides may be such that sums wrap. */
-template <typename K> thread_strides strides_through(const copes_view &view, int64_t tokens, int64_t steps)
+inline thread_strides strides_through(const resident_kernel &k, const copes_view &view, int64_t tokens, int64_t steps)
 {
-    const uint64_t size = sizeof(typename K::T), token = (uint64_t)tokens * (uint64_t)view.stride[1];
-    const uint64_t back = (uint64_t)(steps * K::BATCH) * token;
+    const uint64_t size = (uint64_t)k.element, token = (uint64_t)tokens * (uint64_t)view.stride[1];
+    const uint64_t back = (uint64_t)(steps * k.batch) * token;
     return {(int64_t)(token * size), (int64_t)(((uint64_t)view.stride[0] - back) * size)};
 }
 
 /* The cut of a problem into slabs for groups of so many blocks. False where it does not fit, or the device has no
  * such groups. */
-template <typename K> bool cut(const gpu_device &device, const copes_lrpe_problem &problem, int blocks, slab_tiling *t)
+inline bool cut(const resident_kernel &k, const gpu_device &device, const copes_lrpe_problem &problem, int blocks,
+                slab_tiling *t)
 {
-    const int64_t units = problem.d / K::N, step_tokens = (int64_t)K::BATCH * blocks * K::ROWS;
-    const int64_t steps = (problem.n + step_tokens - 1) / step_tokens, tiles = problem.h * units / K::UNITS;
+    const int64_t units = problem.d / k.vector, step_tokens = (int64_t)k.batch * blocks * k.rows;
+    const int64_t steps = (problem.n + step_tokens - 1) / step_tokens, tiles = problem.h * units / k.units;
     const bool cooperates = device.cooperative && blocks <= MOST_BLOCKS;
-    const int active = !K::COOPERATIVE ? device.clusters[blocks] : cooperates ? device.multiprocessors / blocks : 0;
-    if (active == 0 || problem.h * units % K::UNITS != 0 || (K::C == coding::half && units % 2 != 0) ||
+    const int active = !k.cooperative ? device.clusters[blocks] : cooperates ? device.multiprocessors / blocks : 0;
+    if (active == 0 || problem.h * units % k.units != 0 || (k.after_softmax == coding::half && units % 2 != 0) ||
         tiles * problem.b > INT32_MAX / 2 || steps > MOST_STEPS)
         return false;
-    const int64_t stride = blocks * K::ROWS; /* from a token of a thread to its next */
+    const int64_t stride = blocks * k.rows; /* from a token of a thread to its next */
     /* nvcc 13 would misplace these calls among designated initializers. */
-    const thread_strides x = strides_through<K>(problem.x, stride, steps),
-                         g = strides_through<K>(problem.src, stride, steps),
-                         result = strides_through<K>(problem.dst, stride, steps);
+    const thread_strides x = strides_through(k, problem.x, stride, steps),
+                         g = strides_through(k, problem.src, stride, steps),
+                         result = strides_through(k, problem.dst, stride, steps);
     *t = {.blocks = blocks,
           .steps = (int)steps,
           .units = (int)units,
@@ -76,73 +77,96 @@ template <typename K> bool cut(const gpu_device &device, const copes_lrpe_proble
           .g = g,
           .result = result};
     share_out(active, t);
-    t->sets = rotation_sets<K>(*t);
-    t->prefetch_128 = bytes_together<K>(*t) >= 256;
-    return tiles * problem.b <= (int64_t)block_memory<K>::MOST_SLABS * t->groups && take_skew<K>(device, t);
+    t->sets = rotation_sets(k, *t);
+    t->prefetch_128 = bytes_together(k, *t) >= 256;
+    return tiles * problem.b <= (int64_t)MOST_SLABS * t->groups && take_skew(k, device, t);
 }
 
-enum class cut_kind { none, cluster, wide_group, group, narrow_group };
+/* Bytes of the totals and values through which a cooperative launch's groups agree (totals.h). */
+inline int64_t agreement_bytes(const resident_kernel &k, const slab_tiling &t)
+{
+    return words_of(t, k.totals) * (int64_t)sizeof(uint64_t) +
+           (int64_t)t.groups * t.blocks * k.columns * (int64_t)sizeof(float);
+}
 
 struct sequence_plan {
-    cut_kind kind = cut_kind::none;
+    const resident_kernel *kernel = nullptr;
     slab_tiling tiling = {};
     double cost = INFINITY;
-    int64_t workspace = 0;
 };
 
 /* Takes a cut for groups of so many blocks, if there is one and it is cheaper than the plan's. */
-template <typename K>
-void consider(const gpu_device &device, const copes_lrpe_problem &problem, cut_kind kind, int blocks,
-              sequence_plan *plan)
+inline void consider(const resident_kernel &k, const gpu_device &device, const copes_lrpe_problem &problem, int blocks,
+                     sequence_plan *plan)
 {
     slab_tiling t;
-    if (!cut<K>(device, problem, blocks, &t) || cost_of<K>(t) >= plan->cost)
+    if (!cut(k, device, problem, blocks, &t))
         return;
-    *plan = {kind, t, cost_of<K>(t)};
-    if constexpr (K::COOPERATIVE)
-        plan->workspace = (int64_t)group_totals<K>::bytes(t);
+    const double cost = cost_of(k, t);
+    if (cost < plan->cost)
+        *plan = {&k, t, cost};
 }
-
-/* The kernels of an encoding and direction: slabs of 128 bytes in a cluster, and of 256, 128 and 64 in a cooperative
- * launch. */
-template <typename T, coding C, role R> struct instances {
-    typedef kernel_of<T, C, R, 8> cluster;
-    typedef kernel_of<T, C, R, 16, scope::cooperative> wide_group;
-    typedef kernel_of<T, C, R, 8, scope::cooperative> group;
-    typedef kernel_of<T, C, R, 4, scope::cooperative> narrow_group;
-};
 
 /* The cheapest cut over all kernels that are allowed, all sizes of clusters, and up to 16 groups that share the
  * device. */
-template <typename T, coding C, role R>
-sequence_plan plan_of(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *refusals)
+inline sequence_plan cheapest_cut(const resident_kernel *kernels, const gpu_device &device,
+                                  const copes_lrpe_problem &problem, copes_plan *refusals)
 {
-    typedef instances<T, C, R> all;
     sequence_plan plan;
     const bool block = is_allowed(device, block_name, refusals), cluster = is_allowed(device, cluster_name, refusals);
     for (int blocks = 1; blocks <= MOST_CLUSTER; blocks++)
         if (blocks == 1 ? block : cluster)
-            consider<typename all::cluster>(device, problem, cut_kind::cluster, blocks, &plan);
-    const bool wide = is_allowed(device, wide_group_name, refusals), group = is_allowed(device, group_name, refusals),
-               narrow = is_allowed(device, narrow_group_name, refusals);
-    for (int groups = 1; groups <= MOST_GROUPS && groups <= device.multiprocessors; groups++) {
-        const int blocks = device.multiprocessors / groups;
-        if (wide)
-            consider<typename all::wide_group>(device, problem, cut_kind::wide_group, blocks, &plan);
-        if (group)
-            consider<typename all::group>(device, problem, cut_kind::group, blocks, &plan);
-        if (narrow)
-            consider<typename all::narrow_group>(device, problem, cut_kind::narrow_group, blocks, &plan);
-    }
-    if (plan.kind == cut_kind::none)
-        refuse(refusals, cluster_name,
-               "no slab of the problem fits the shared memory of the blocks that would share it");
-    else if (problem.n >= LONG_SEQUENCE && plan.cost > cost_of_two_readings<typename all::group>(device, problem) &&
-             !asks_for_one(device)) {
-        refuse(refusals, cluster_name, "two readings of memory take less time");
-        plan.kind = cut_kind::none;
-    }
+            consider(kernels[CLUSTER_128], device, problem, blocks, &plan);
+    const bool allowed[RESIDENT_WIDTHS] = {false, is_allowed(device, wide_group_name, refusals),
+                                           is_allowed(device, group_name, refusals),
+                                           is_allowed(device, narrow_group_name, refusals)};
+    for (int groups = 1; groups <= MOST_GROUPS && groups <= device.multiprocessors; groups++)
+        for (int width = GROUP_256; width <= GROUP_64; width++)
+            if (allowed[width])
+                consider(kernels[width], device, problem, device.multiprocessors / groups, &plan);
     return plan;
+}
+
+/* The kernel's arguments. */
+struct resident_arguments {
+    copes_lrpe_problem problem;
+    slab_tiling tiling;
+};
+
+inline copes_status run_resident(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *workspace)
+{
+    const resident_arguments &all = tiling_of<resident_arguments>(plan);
+    slab_tiling tiling = all.tiling;
+    tiling.totals = static_cast<uint64_t *>(workspace);
+    return launch_ex(queue, {plan.cluster, plan.cooperative}, planned<resident_function>(plan), grid_of(plan),
+                     block_of(plan), (size_t)plan.shared, all.problem, tiling);
+}
+
+inline void take_cut(const copes_lrpe_problem &problem, const sequence_plan &chosen, copes_plan *plan)
+{
+    const resident_kernel &k = *chosen.kernel;
+    const slab_tiling &t = chosen.tiling;
+    set_launch(plan, dim3((unsigned)(t.blocks * t.groups)), (unsigned)k.block, (int64_t)k.memory.bytes(t));
+    plan->cluster = k.cooperative ? 1 : t.blocks;
+    plan->cooperative = k.cooperative;
+    plan->workspace = k.cooperative ? agreement_bytes(k, t) : 0;
+    set_tiling(plan, resident_arguments{problem, t});
+    take<resident_function>(plan, t.blocks == 1 ? k.alone : k.variant, run_resident, k.kernel);
+}
+
+/* False where no allowed kernel has slabs that fit the device. */
+inline bool plan_resident(const resident_kernel *kernels, const gpu_device &device, const copes_lrpe_problem &problem,
+                          copes_plan *plan)
+{
+    const sequence_plan chosen = cheapest_cut(kernels, device, problem, plan);
+    if (chosen.kernel == nullptr)
+        return refuse(plan, cluster_name,
+                      "no slab of the problem fits the shared memory of the blocks that would share it");
+    if (problem.n >= LONG_SEQUENCE && chosen.cost > cost_of_two_readings(kernels[GROUP_128], device, problem) &&
+        !asks_for_one(device))
+        return refuse(plan, cluster_name, "two readings of memory take less time");
+    take_cut(problem, chosen, plan);
+    return true;
 }
 
 } // namespace COPES_GPU::sequence

@@ -19,11 +19,12 @@
  *   exchange.h, group.h, preparation.h    exchange warps
  *   totals.h        sums over a cooperative launch's group
  *   recompute.h     slabs at the end
+ *   numbers.h       what the planner knows of a kernel
  *   plan.h, costs.h the planner, and the numbers fitted to measurements */
 #include "backends/cuda/launch.h"
 #include "backends/cuda/sequence/group.h"
 #include "backends/cuda/sequence/methods.h"
-#include "backends/cuda/sequence/plan.h"
+#include "backends/cuda/sequence/numbers.h"
 #include "backends/cuda/sequence/recompute.h"
 #include "backends/cuda/sequence/stream.h"
 
@@ -54,7 +55,7 @@ template <typename K> DEVICE void init_exchange(const worker<K> &w)
 {
     if (threadIdx.x == K::THREADS)
         init_mbarriers<K>();
-    for (int i = (int)threadIdx.x; i < block_memory<K>::MOST_SLABS / 32; i += K::BLOCK)
+    for (int i = (int)threadIdx.x; i < MOST_SLABS / 32; i += K::BLOCK)
         block_memory<K>::get()->unfit[i] = 0;
     if constexpr (K::COOPERATIVE) {
         group_totals<K>(w).empty();
@@ -91,60 +92,52 @@ __global__ void __launch_bounds__(K::BLOCK, 1)
     run_slabs<K>(problem, tiling);
 }
 
-/* The kernel's arguments. */
-struct resident_arguments {
-    copes_lrpe_problem problem;
-    slab_tiling tiling;
-};
-
-template <typename K>
-copes_status run_resident(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *workspace)
+template <typename K> constexpr resident_kernel describe(const char *variant, const char *alone)
 {
-    const resident_arguments &all = tiling_of<resident_arguments>(plan);
-    slab_tiling tiling = all.tiling;
-    tiling.totals = static_cast<uint64_t *>(workspace);
-    return launch_ex(queue, {plan.cluster, plan.cooperative}, sequence_resident<K>, grid_of(plan), block_of(plan),
-                     (size_t)plan.shared, all.problem, tiling);
+    return {.variant = variant,
+            .alone = alone,
+            .kernel = sequence_resident<K>,
+            .after_softmax = K::C,
+            .backward = K::BACKWARD,
+            .cooperative = K::COOPERATIVE,
+            .element = (int)sizeof(typename K::T),
+            .vector = K::N,
+            .units = K::UNITS,
+            .batch = K::BATCH,
+            .ahead = K::AHEAD,
+            .rows = K::ROWS,
+            .threads = K::THREADS,
+            .block = K::BLOCK,
+            .sets = block_memory<K>::SETS,
+            .memory = block_memory<K>::needs(),
+            .columns = K::COLUMNS,
+            .totals = group_totals<K>::OF_SLAB};
 }
 
-template <typename K>
-bool take_kind(const copes_lrpe_problem &problem, const sequence_plan &chosen, const char *variant, copes_plan *plan)
+template <typename T, coding C, role R> constexpr resident_kernel describe_cluster()
 {
-    const slab_tiling &t = chosen.tiling;
-    set_launch(plan, dim3((unsigned)(t.blocks * t.groups)), K::BLOCK, (int64_t)block_memory<K>::bytes(t));
-    plan->cluster = K::COOPERATIVE ? 1 : t.blocks;
-    plan->cooperative = K::COOPERATIVE;
-    plan->workspace = chosen.workspace;
-    set_tiling(plan, resident_arguments{problem, t});
-    return take(plan, variant, run_resident<K>);
+    return describe<kernel_of<T, C, R, 8>>(resident_variant<cluster_name, T, C, R>,
+                                           resident_variant<block_name, T, C, R>);
 }
 
-template <typename T, coding C, role R>
-bool plan_resident(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
+template <variant_word METHOD, typename T, coding C, role R, int UNITS> constexpr resident_kernel describe_group()
 {
-    typedef instances<T, C, R> all;
-    const sequence_plan chosen = plan_of<T, C, R>(device, problem, plan);
-    switch (chosen.kind) {
-    case cut_kind::none: return false;
-    case cut_kind::cluster:
-        return take_kind<typename all::cluster>(problem, chosen,
-                                                chosen.tiling.blocks == 1 ? resident_variant<block_name, T, C, R>
-                                                                          : resident_variant<cluster_name, T, C, R>,
-                                                plan);
-    case cut_kind::wide_group:
-        return take_kind<typename all::wide_group>(problem, chosen, resident_variant<wide_group_name, T, C, R>, plan);
-    case cut_kind::group:
-        return take_kind<typename all::group>(problem, chosen, resident_variant<group_name, T, C, R>, plan);
-    case cut_kind::narrow_group: break;
-    }
-    return take_kind<typename all::narrow_group>(problem, chosen, resident_variant<narrow_group_name, T, C, R>, plan);
+    constexpr const char *name = resident_variant<METHOD, T, C, R>;
+    return describe<kernel_of<T, C, R, UNITS, scope::cooperative>>(name, name);
+}
+
+template <typename T, coding C, role R> const resident_kernel *resident_kernels()
+{
+    static constexpr resident_kernel all[RESIDENT_WIDTHS] = {describe_cluster<T, C, R>(),
+                                                             describe_group<wide_group_name, T, C, R, 16>(),
+                                                             describe_group<group_name, T, C, R, 8>(),
+                                                             describe_group<narrow_group_name, T, C, R, 4>()};
+    return all;
 }
 
 /* The build compiles this file once for each storage type and encoding (meson.build). */
 #define INSTANTIATE(ROLE)                                                                                              \
-    template bool plan_resident<COPES_TYPE, coding::COPES_CODING, role::ROLE>(const gpu_device &,                      \
-                                                                              const copes_lrpe_problem &,              \
-                                                                              copes_plan *);
+    template const resident_kernel *resident_kernels<COPES_TYPE, coding::COPES_CODING, role::ROLE>();
 INSTANTIATE(forward)
 #if COPES_ROTATES
 INSTANTIATE(kept)

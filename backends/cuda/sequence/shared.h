@@ -69,7 +69,6 @@ namespace COPES_GPU::sequence
 template <typename K> struct block_memory {
     static constexpr int OPEN = K::COOPERATIVE ? 4 : 1; /* slabs that are agreed on at once, at most */
     static constexpr int SETS = K::COOPERATIVE ? 8 : 4; /* slabs whose references may be in use at once */
-    static constexpr int MOST_SLABS = 8192;             /* of a group */
     /* Rows of `finished`: the factor of a column's terms, and the number to add to a gradient times this factor. */
     static constexpr int SCALE = 0, OFFSET = K::TERMS, FINISHED = OFFSET + K::BACKWARD;
 
@@ -82,13 +81,14 @@ template <typename K> struct block_memory {
     uint64_t summed[1], taken[1], agreed[OPEN], prepared[SETS], done[OPEN], received[2];
     alignas(16) char rest[];
 
-    static size_t bytes(const slab_tiling &t)
+    static constexpr memory_needs needs()
     {
-        return sizeof(block_memory) + RING_ALIGNMENT + ring_bytes(t) +
-               2 * sending_blocks(t) * K::COLUMNS * sizeof(float) +
-               t.sets * (rotations_of(t) * sizeof(rotation) + angle_step_bytes());
+        return {sizeof(block_memory) + RING_ALIGNMENT, K::STAGE_BYTES,
+                K::COOPERATIVE ? 0 : K::COLUMNS * (uint32_t)sizeof(float), ADVANCES * (uint32_t)sizeof(rotation),
+                (uint32_t)angle_step_bytes()};
     }
     static constexpr uint32_t RING_ALIGNMENT = 512;
+    static constexpr int ADVANCES = K::ROTATED ? K::BATCH / K::SPAN * K::ANGLES : 0; /* of a step */
     __host__ __device__ static int sending_blocks(const slab_tiling &t)
     {
         return K::COOPERATIVE ? 0 : t.blocks;
@@ -104,7 +104,7 @@ template <typename K> struct block_memory {
     /* Rotations of a set: the advance to each span of a thread's tokens, for each angle. */
     __host__ __device__ static int rotations_of(const slab_tiling &t)
     {
-        return K::ROTATED ? t.steps * (K::BATCH / K::SPAN) * K::ANGLES : 0;
+        return t.steps * ADVANCES;
     }
     DEVICE block_memory *get()
     {

@@ -10,6 +10,9 @@ namespace COPES_GPU::sequence
 
 using namespace ptx;
 
+/* Of a group: slabs, and blocks that agree by totals. */
+enum { MOST_SLABS = 8192, MOST_BLOCKS = 255 };
+
 /* Distances of a thread in a tensor, in bytes: from a token to the thread's next one, and from the end of a slab's
  * last step to the slab's first token in the next batch entry. */
 struct thread_strides {
@@ -34,6 +37,32 @@ struct slab_tiling {
     int whole_slabs;             /* of one group, of whole tiles */
     uint64_t *totals;            /* of the sums of a cooperative launch's blocks, in global memory */
 };
+
+/* The shared memory that a cut takes, in bytes. */
+struct memory_needs {
+    size_t fixed;
+    uint32_t stage;                 /* of the ring */
+    uint32_t sums;                  /* that a block of a cluster sends */
+    uint32_t advances, angle_steps; /* of a set of rotations: a step's, and all of its angles' */
+
+    size_t bytes(const slab_tiling &t) const
+    {
+        return fixed + (size_t)t.stages * stage + 2 * (size_t)t.blocks * sums +
+               (size_t)t.sets * ((size_t)t.steps * advances + angle_steps);
+    }
+};
+
+/* Words before the totals of a group's slab, which has so many. The groups' slabs alternate. */
+__host__ __device__ inline int64_t words_before(const slab_tiling &t, int words, int64_t slab, int64_t group)
+{
+    return t.groups + (slab * t.groups + group) * words;
+}
+
+/* Words of the counters and all totals. */
+__host__ __device__ inline int64_t words_of(const slab_tiling &t, int words)
+{
+    return words_before(t, words, ((int64_t)t.tiles * t.batch + t.groups - 1) / t.groups, 0);
+}
 
 /* A block's group, and the block's rank in it. */
 struct group_member {

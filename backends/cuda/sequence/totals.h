@@ -20,10 +20,10 @@ namespace COPES_GPU::sequence
 {
 
 /*   bits of a total
- *   0 .. 7     blocks that have added
+ *   0 .. 7     blocks that have added: MOST_BLOCKS
  *   8 .. 15    blocks whose number its digits do not hold exactly
  *   16 .. 63   the sum of their digits, signed */
-enum { MOST_BLOCKS = 255 };
+static_assert(MOST_BLOCKS == 0xff);
 
 DEVICE void add_digit(uint64_t *total, int64_t digit, bool inexact)
 {
@@ -72,6 +72,7 @@ template <typename K> struct group_totals {
     /* Sums of terms are about 1 at least, since the reference's own term is 1. Products with gradients may have any
      * magnitude. */
     static constexpr int WORDS = K::BACKWARD ? 3 : 2;
+    static constexpr int OF_SLAB = WORDS * K::COLUMNS;
     typedef fixed_point<WORDS> fixed;
     const slab_tiling &tiling;
     const int group;
@@ -79,28 +80,15 @@ template <typename K> struct group_totals {
     __device__ __forceinline__ explicit group_totals(const worker<K> &w) : tiling(w.tiling), group(w.block.group)
     {
     }
-    /* Words before the totals of a group's slab. The groups' slabs alternate. */
-    __host__ __device__ static int64_t count(const slab_tiling &t, int64_t slab, int64_t group)
-    {
-        return t.groups + (slab * t.groups + group) * WORDS * K::COLUMNS;
-    }
-    __host__ __device__ static int64_t count(const slab_tiling &t)
-    {
-        return count(t, ((int64_t)t.tiles * t.batch + t.groups - 1) / t.groups, 0);
-    }
-    __host__ static size_t bytes(const slab_tiling &t)
-    {
-        return count(t) * sizeof(uint64_t) + t.groups * t.blocks * K::COLUMNS * sizeof(float);
-    }
     /* A block's value of a column, while a slab is recomputed. */
     __device__ __forceinline__ float *block_found(int rank, int column) const
     {
-        return reinterpret_cast<float *>(tiling.totals + count(tiling)) + (group * tiling.blocks + rank) * K::COLUMNS +
-               column;
+        return reinterpret_cast<float *>(tiling.totals + words_of(tiling, OF_SLAB)) +
+               (group * tiling.blocks + rank) * K::COLUMNS + column;
     }
     __device__ __forceinline__ uint64_t *of(int slab, int column) const
     {
-        return tiling.totals + count(tiling, slab, group) + column;
+        return tiling.totals + words_before(tiling, OF_SLAB, slab, group) + column;
     }
     /* Waits until seven in eight blocks have added to a slab's totals. Only one lane polls, and only one total:
      * polls keep blocks from adding. */
@@ -113,7 +101,7 @@ template <typename K> struct group_totals {
     /* Empties the counters and all totals. All blocks of the launch share the work. */
     __device__ __forceinline__ void empty() const
     {
-        const int64_t threads = (int64_t)gridDim.x * K::BLOCK, all = count(tiling);
+        const int64_t threads = (int64_t)gridDim.x * K::BLOCK, all = words_of(tiling, OF_SLAB);
         for (int64_t i = (int64_t)blockIdx.x * K::BLOCK + threadIdx.x; i < all; i += threads)
             tiling.totals[i] = 0;
     }

@@ -82,17 +82,19 @@ inline act_pass pass_of(const copes_act_problem &problem)
     return problem.of_output && problem.act == COPES_ACT_SIGMOID ? OF_OUTPUT : OF_X;
 }
 
-template <typename T, copes_act ACT, act_pass PASS>
+template <typename T> using line_kernel = void(const T *, const T *, T *, int64_t);
+
+template <typename T>
 copes_status run_line(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const copes_act_problem &p = problem.act;
-    return launch(queue, act_line<T, ACT, PASS>, grid_of(plan), block_of(plan), 0, static_cast<const T *>(p.src.data),
-                  static_cast<const T *>(p.saved.data), static_cast<T *>(p.dst.data), p.shape[0]);
+    return launch_plan<line_kernel<T>>(queue, plan, static_cast<const T *>(p.src.data),
+                                       static_cast<const T *>(p.saved.data), static_cast<T *>(p.dst.data), p.shape[0]);
 }
 
 template <typename T, copes_act ACT, act_pass PASS> bool take_line(copes_plan *plan)
 {
-    return take(plan, name_of_line<T, ACT, PASS>, run_line<T, ACT, PASS>);
+    return take<line_kernel<T>>(plan, name_of_line<T, ACT, PASS>, run_line<T>, act_line<T, ACT, PASS>);
 }
 
 template <typename T, copes_act ACT> bool take_line(const copes_act_problem &problem, copes_plan *plan)
@@ -132,13 +134,15 @@ template <typename T> bool plan_line(const gpu_device &device, const copes_act_p
     }
 }
 
-template <typename T, int V, typename Index>
+template <typename T> using strided_kernel = void(copes_act, act_pass, const T *, const T *, T *, act_strides);
+
+template <typename T>
 copes_status run_strided(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const copes_act_problem &p = problem.act;
-    return launch(queue, act_strided<T, V, Index>, grid_of(plan), block_of(plan), 0, p.act, pass_of(p),
-                  static_cast<const T *>(p.src.data), static_cast<const T *>(p.saved.data),
-                  static_cast<T *>(p.dst.data), tiling_of<act_strides>(plan));
+    return launch_plan<strided_kernel<T>>(queue, plan, p.act, pass_of(p), static_cast<const T *>(p.src.data),
+                                          static_cast<const T *>(p.saved.data), static_cast<T *>(p.dst.data),
+                                          tiling_of<act_strides>(plan));
 }
 
 template <typename T, int V> void take_strided(const copes_act_problem &problem, copes_plan *plan)
@@ -149,9 +153,9 @@ template <typename T, int V> void take_strided(const copes_act_problem &problem,
     set_launch(plan, blocks_of((units.count + THREADS - 1) / THREADS, THREADS), THREADS, 0);
     set_tiling(plan, units);
     if (units.count <= INT32_MAX)
-        take(plan, name_of_strided<T, V, uint32_t>, run_strided<T, V, uint32_t>);
+        take<strided_kernel<T>>(plan, name_of_strided<T, V, uint32_t>, run_strided<T>, act_strided<T, V, uint32_t>);
     else
-        take(plan, name_of_strided<T, V, uint64_t>, run_strided<T, V, uint64_t>);
+        take<strided_kernel<T>>(plan, name_of_strided<T, V, uint64_t>, run_strided<T>, act_strided<T, V, uint64_t>);
 }
 
 template <typename T>

@@ -84,13 +84,14 @@ inline constexpr const char *name_of_line = variant_name<line_name, type_name<T>
 template <typename T, int V>
 inline constexpr const char *name_of_strided = variant_name<strided_name, type_name<T>, unit_names[V > 1]>::text;
 
-template <typename T, bool BACKWARD>
+template <typename T> using line_kernel = void(const T *, uint8_t *, T *, int64_t);
+
+template <typename T>
 copes_status run_line(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const copes_act_problem &p = problem.act;
-    return launch(queue, act_mask_line<T, BACKWARD>, grid_of(plan), block_of(plan), 0,
-                  static_cast<const T *>(p.src.data), static_cast<uint8_t *>(p.mask.data), static_cast<T *>(p.dst.data),
-                  p.shape[0]);
+    return launch_plan<line_kernel<T>>(queue, plan, static_cast<const T *>(p.src.data),
+                                       static_cast<uint8_t *>(p.mask.data), static_cast<T *>(p.dst.data), p.shape[0]);
 }
 
 /* Can both tensors be read and written in whole vectors, of which the mask has whole bytes? */
@@ -114,17 +115,19 @@ template <typename T> bool plan_line(const gpu_device &device, const copes_act_p
         return refuse(plan, line_name, "the mask is not contiguous");
     const int64_t threads = problem.shape[0] / vector_length<T>;
     set_launch(plan, dim3((unsigned)((threads + THREADS - 1) / THREADS)), THREADS, 0);
-    return problem.backward ? take(plan, name_of_line<T, true>, run_line<T, true>)
-                            : take(plan, name_of_line<T, false>, run_line<T, false>);
+    return problem.backward ? take<line_kernel<T>>(plan, name_of_line<T, true>, run_line<T>, act_mask_line<T, true>)
+                            : take<line_kernel<T>>(plan, name_of_line<T, false>, run_line<T>, act_mask_line<T, false>);
 }
 
-template <typename T, int V>
+template <typename T> using strided_kernel = void(bool, const T *, uint8_t *, T *, mask_bytes);
+
+template <typename T>
 copes_status run_strided(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const copes_act_problem &p = problem.act;
-    return launch(queue, act_mask_strided<T, V>, grid_of(plan), block_of(plan), 0, p.backward != 0,
-                  static_cast<const T *>(p.src.data), static_cast<uint8_t *>(p.mask.data), static_cast<T *>(p.dst.data),
-                  tiling_of<mask_bytes>(plan));
+    return launch_plan<strided_kernel<T>>(queue, plan, p.backward != 0, static_cast<const T *>(p.src.data),
+                                          static_cast<uint8_t *>(p.mask.data), static_cast<T *>(p.dst.data),
+                                          tiling_of<mask_bytes>(plan));
 }
 
 template <typename T, int V> void take_strided(const copes_act_problem &problem, copes_plan *plan)
@@ -145,7 +148,7 @@ template <typename T, int V> void take_strided(const copes_act_problem &problem,
     }
     set_launch(plan, blocks_of((all.units.count + THREADS - 1) / THREADS, THREADS), THREADS, 0);
     set_tiling(plan, all);
-    take(plan, name_of_strided<T, V>, run_strided<T, V>);
+    take<strided_kernel<T>>(plan, name_of_strided<T, V>, run_strided<T>, act_mask_strided<T, V>);
 }
 
 } // namespace mask

@@ -57,24 +57,27 @@ static int log2_lanes_of(const copes_act_problem &problem, int units)
     return log2;
 }
 
-template <typename T, int P, bool BACKWARD, copes_passes PASS>
+template <typename T> using shares_kernel = void(const T *, const T *, T *, float *, int, int, act_strides);
+
+template <typename T>
 copes_status run_shares(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const copes_act_problem &p = problem.act;
     const int units = (int)(p.shape[p.axis] / vector_length<T>);
-    return launch(queue, softmax_shares<T, P, BACKWARD, PASS>, grid_of(plan), block_of(plan), 0,
-                  static_cast<const T *>(p.src.data), static_cast<const T *>(p.saved.data),
-                  static_cast<T *>(p.dst.data), static_cast<float *>(p.sums.data), units, log2_lanes_of(p, units),
-                  tiling_of<act_strides>(plan));
+    return launch_plan<shares_kernel<T>>(queue, plan, static_cast<const T *>(p.src.data),
+                                         static_cast<const T *>(p.saved.data), static_cast<T *>(p.dst.data),
+                                         static_cast<float *>(p.sums.data), units, log2_lanes_of(p, units),
+                                         tiling_of<act_strides>(plan));
 }
 
 template <typename T, int P, bool BACKWARD> bool take_pass(const copes_act_problem &problem, copes_plan *plan)
 {
     if constexpr (P == 4 || BACKWARD)
         if (problem.passes == COPES_FIRST_PASS)
-            return take(plan, name_of_shares<T, P, BACKWARD, COPES_FIRST_PASS>,
-                        run_shares<T, P, BACKWARD, COPES_FIRST_PASS>);
-    return take(plan, name_of_shares<T, P, BACKWARD, COPES_SECOND_PASS>, run_shares<T, P, BACKWARD, COPES_SECOND_PASS>);
+            return take<shares_kernel<T>>(plan, name_of_shares<T, P, BACKWARD, COPES_FIRST_PASS>, run_shares<T>,
+                                          softmax_shares<T, P, BACKWARD, COPES_FIRST_PASS>);
+    return take<shares_kernel<T>>(plan, name_of_shares<T, P, BACKWARD, COPES_SECOND_PASS>, run_shares<T>,
+                                  softmax_shares<T, P, BACKWARD, COPES_SECOND_PASS>);
 }
 
 template <typename T, int P> bool take_direction(const copes_act_problem &problem, copes_plan *plan)

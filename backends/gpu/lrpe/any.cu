@@ -93,10 +93,11 @@ inline constexpr variant_word place_names[] = {"grid", "anywhere"};
 template <typename T, bool ANYWHERE>
 inline constexpr const char *any_variant = variant_name<any_name, type_name<T>, place_names[ANYWHERE]>::text;
 
-template <typename T, bool ANYWHERE>
+typedef void any_kernel(copes_lrpe_problem);
+
 static copes_status run(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
-    return launch(queue, lrpe_any<T, ANYWHERE>, grid_of(plan), block_of(plan), 0, tiling_of<copes_lrpe_problem>(plan));
+    return launch_plan<any_kernel>(queue, plan, tiling_of<copes_lrpe_problem>(plan));
 }
 
 template <typename T> void plan_any(const gpu_device &, const copes_lrpe_problem &problem, copes_plan *plan)
@@ -105,9 +106,9 @@ template <typename T> void plan_any(const gpu_device &, const copes_lrpe_problem
     set_launch(plan, blocks_of(wanted, ROWS * LANES), ROWS * LANES, 0);
     set_tiling(plan, problem);
     if (is_anywhere(problem))
-        take(plan, any_variant<T, true>, run<T, true>);
+        take<any_kernel>(plan, any_variant<T, true>, run, lrpe_any<T, true>);
     else
-        take(plan, any_variant<T, false>, run<T, false>);
+        take<any_kernel>(plan, any_variant<T, false>, run, lrpe_any<T, false>);
 }
 
 template void plan_any<f32>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);

@@ -169,11 +169,12 @@ const char *cut_batch(const copes_lrpe_problem &problem, const batch_cut &cut, c
     return cut.blocks <= INT32_MAX ? nullptr : "there are more blocks than a launch takes";
 }
 
-template <typename T, encoding E, activation A, bool BACKWARD, typename Source>
+template <typename Source> using batch_kernel = void(batch_arguments<Source>);
+
+template <typename Source>
 copes_status run_batch(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
-    return launch(queue, lrpe_batch<T, E, A, BACKWARD, Source>, grid_of(plan), block_of(plan), (size_t)plan.shared,
-                  tiling_of<batch_arguments<Source>>(plan));
+    return launch_plan<batch_kernel<Source>>(queue, plan, tiling_of<batch_arguments<Source>>(plan));
 }
 
 /* Plans all but the kernel for vectors of v elements. Returns why not; nullptr: it did. */
@@ -199,8 +200,11 @@ bool plan_shared(const gpu_device &device, const copes_lrpe_problem &problem, co
     const int share = problem.backward ? shares<T, E, A, true> : shares<T, E, A, false>;
     if (const char *why = plan_launch(device, problem, shape, source, share, wanted, vector_length<T>, plan))
         return refuse(plan, METHOD, why);
-    return problem.backward ? take(plan, row_variant<METHOD, T, E, A, true>, run_batch<T, E, A, true, Source>)
-                            : take(plan, row_variant<METHOD, T, E, A, false>, run_batch<T, E, A, false, Source>);
+    if (problem.backward)
+        return take<batch_kernel<Source>>(plan, row_variant<METHOD, T, E, A, true>, run_batch<Source>,
+                                          lrpe_batch<T, E, A, true, Source>);
+    return take<batch_kernel<Source>>(plan, row_variant<METHOD, T, E, A, false>, run_batch<Source>,
+                                      lrpe_batch<T, E, A, false, Source>);
 }
 
 } // namespace COPES_GPU::lrpe

@@ -246,12 +246,13 @@ static copes_status add_up(const gpu_queue &queue, const copes_lrpe_problem &pro
                              static_cast<const float *>(all.partials), all.slots);
 }
 
-template <typename T, encoding E, activation A, bool MIXED>
+typedef void gradients_kernel(gradient_arguments);
+
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
     gradient_arguments all = tiling_of<gradient_arguments>(plan);
     all.partials = static_cast<float *>(workspace);
-    COPES_TRY(launch(queue, lrpe_gradients<T, E, A, MIXED>, grid_of(plan), block_of(plan), (size_t)plan.shared, all));
+    COPES_TRY(launch_plan<gradients_kernel>(queue, plan, all));
     return add_up(queue, problem.lrpe, all);
 }
 
@@ -312,9 +313,9 @@ bool plan_gradients(const gpu_device &device, const copes_lrpe_problem &problem,
     if (!cut_gradients(device, problem, shape, batch_as_heads, wanted, vector_length<T>, plan))
         return false;
     if (problem.mixed)
-        take(plan, gradients_variant<T, E, A, true>, run<T, E, A, true>);
+        take<gradients_kernel>(plan, gradients_variant<T, E, A, true>, run, lrpe_gradients<T, E, A, true>);
     else
-        take(plan, gradients_variant<T, E, A, false>, run<T, E, A, false>);
+        take<gradients_kernel>(plan, gradients_variant<T, E, A, false>, run, lrpe_gradients<T, E, A, false>);
     const bool fits = refuse_shape<T, E>(problem, A == activation::softmax, &shape) == nullptr;
     return fits || refuse_addresses(plan, gradients_name);
 }

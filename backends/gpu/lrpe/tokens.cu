@@ -270,12 +270,12 @@ static const char *refuse_tiling(const gpu_device &device, const copes_lrpe_prob
     return *blocks <= INT32_MAX ? nullptr : "there are more blocks than a launch takes";
 }
 
-template <typename T, encoding E, activation A, bool BACKWARD>
+typedef void tokens_kernel(copes_act, tensor_rows, tensor_rows, tensor_rows, token_tiling);
+
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const token_arguments &all = tiling_of<token_arguments>(plan);
-    return launch(queue, lrpe_tokens<T, E, A, BACKWARD>, grid_of(plan), block_of(plan), (size_t)plan.shared,
-                  problem.lrpe.act, all.src, all.x, all.dst, all.tiling);
+    return launch_plan<tokens_kernel>(queue, plan, problem.lrpe.act, all.src, all.x, all.dst, all.tiling);
 }
 
 /* Plans all but the kernel, for vectors of v elements. Returns why not; nullptr: it did. */
@@ -308,7 +308,8 @@ static bool plan_direction(const gpu_device &device, const copes_lrpe_problem &p
         why = refuse_shape<T, E>(problem, A == activation::softmax, &shape);
     if (why == nullptr)
         why = plan_launch(device, problem, shape, V, sizeof(advance), shared_angles<advance, V>::bytes_of, plan);
-    return why == nullptr ? take(plan, row_variant<tokens_name, T, E, A, BACKWARD>, run<T, E, A, BACKWARD>)
+    return why == nullptr ? take<tokens_kernel>(plan, row_variant<tokens_name, T, E, A, BACKWARD>, run,
+                                                lrpe_tokens<T, E, A, BACKWARD>)
                           : refuse(plan, tokens_name, why);
 }
 

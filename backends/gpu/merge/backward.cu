@@ -129,13 +129,6 @@ __global__ void __launch_bounds__(THREADS) merge_backward(GPU_PARAMETER row_argu
 template <typename T>
 inline constexpr const char *name_of_vectors = variant_name<vectors_name, type_name<T>, backward_name>::text;
 
-template <typename T, int V, typename Index>
-copes_status run_backward(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
-{
-    return launch(queue, merge_backward<T, V, Index>, grid_of(plan), block_of(plan), 0,
-                  row_arguments<Index>{problem.merge, tiling_of<row_threads<Index>>(plan)});
-}
-
 /* As many threads as a row has vectors, or elements, rounded up to a power of two. */
 template <int V> int64_t lanes_of(const copes_merge_problem &problem)
 {
@@ -152,13 +145,13 @@ template <typename T> bool plan_vectors(const gpu_device &device, const copes_me
     if (!is_in_vectors<T>(device, problem, rows_of(problem) * (double)lanes, plan))
         return false;
     set_threads<uint32_t>(problem, lanes, plan);
-    return take(plan, name_of_vectors<T>, run_backward<T, V, uint32_t>);
+    return take<row_kernel<uint32_t>>(plan, name_of_vectors<T>, run_rows<uint32_t>, merge_backward<T, V, uint32_t>);
 }
 
 template <typename T, typename Index> bool take_any(const copes_merge_problem &problem, copes_plan *plan)
 {
     set_threads<Index>(problem, lanes_of<1>(problem), plan);
-    return take(plan, name_of_any<T, true, Index>, run_backward<T, 1, Index>);
+    return take<row_kernel<Index>>(plan, name_of_any<T, true, Index>, run_rows<Index>, merge_backward<T, 1, Index>);
 }
 
 template <typename T>

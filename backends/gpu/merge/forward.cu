@@ -99,17 +99,11 @@ template <typename T, int AT_ONCE, bool MORE>
 inline constexpr const char *name_of_vectors =
     variant_name<vectors_name, type_name<T>, forward_name, count_names[MORE ? 3 : AT_ONCE / 4]>::text;
 
-template <typename T, int V, int AT_ONCE, bool MORE, typename Index>
-copes_status run_forward(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
-{
-    return launch(queue, merge_forward<T, V, AT_ONCE, MORE, Index>, grid_of(plan), block_of(plan), 0,
-                  row_arguments<Index>{problem.merge, tiling_of<row_threads<Index>>(plan)});
-}
-
 template <typename T, int AT_ONCE, bool MORE> bool take_vectors(const copes_merge_problem &problem, copes_plan *plan)
 {
     set_threads<uint32_t>(problem, problem.e / vector_length<T>, plan);
-    return take(plan, name_of_vectors<T, AT_ONCE, MORE>, run_forward<T, vector_length<T>, AT_ONCE, MORE, uint32_t>);
+    return take<row_kernel<uint32_t>>(plan, name_of_vectors<T, AT_ONCE, MORE>, run_rows<uint32_t>,
+                                      merge_forward<T, vector_length<T>, AT_ONCE, MORE, uint32_t>);
 }
 
 template <typename T>
@@ -128,7 +122,8 @@ template <typename T, typename Index>
 bool take_any(const copes_merge_problem &problem, int64_t pieces, copes_plan *plan)
 {
     set_threads<Index>(problem, pieces, plan);
-    return take(plan, name_of_any<T, false, Index>, run_forward<T, 1, 4, true, Index>);
+    return take<row_kernel<Index>>(plan, name_of_any<T, false, Index>, run_rows<Index>,
+                                   merge_forward<T, 1, 4, true, Index>);
 }
 
 template <typename T>

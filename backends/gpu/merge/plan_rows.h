@@ -46,6 +46,16 @@ bool is_in_vectors(const gpu_device &device, const copes_merge_problem &problem,
     return threads <= INT32_MAX || refuse(plan, vectors_name, "it counts threads in 31 bits");
 }
 
+/* The type of both directions' kernels. */
+template <typename Index> using row_kernel = void(row_arguments<Index>);
+
+template <typename Index>
+copes_status run_rows(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
+{
+    return launch_plan<row_kernel<Index>>(queue, plan,
+                                          row_arguments<Index>{problem.merge, tiling_of<row_threads<Index>>(plan)});
+}
+
 /* The launch in which `pieces` threads have a row. */
 template <typename Index> void set_threads(const copes_merge_problem &problem, int64_t pieces, copes_plan *plan)
 {

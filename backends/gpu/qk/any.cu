@@ -221,7 +221,9 @@ inline constexpr variant_word any_name = "qk_any";
 template <typename T, bool BACKWARD>
 inline constexpr const char *any_variant = variant_name<any_name, type_name<T>, direction_names[BACKWARD]>::text;
 
-template <typename T, bool BACKWARD>
+typedef void any_kernel(any_arguments);
+
+template <bool BACKWARD>
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
     any_arguments all = {problem.qk, {}};
@@ -229,7 +231,7 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
         count_partials(problem.qk, (uint32_t)plan.grid[0], 1, all.side);
         place_partials(all.side, workspace);
     }
-    COPES_TRY(launch(queue, qk_any<T, BACKWARD>, grid_of(plan), block_of(plan), 0, all));
+    COPES_TRY(launch_plan<any_kernel>(queue, plan, all));
     return BACKWARD ? add_up_weights(queue, problem.qk, all.side) : COPES_OK;
 }
 
@@ -248,9 +250,9 @@ template <typename T> void plan_any(const gpu_device &device, const copes_qk_pro
     }
     set_launch(plan, blocks_of(most, THREADS), THREADS, 0);
     if (problem.backward)
-        take(plan, any_variant<T, true>, run<T, true>);
+        take<any_kernel>(plan, any_variant<T, true>, run<true>, qk_any<T, true>);
     else
-        take(plan, any_variant<T, false>, run<T, false>);
+        take<any_kernel>(plan, any_variant<T, false>, run<false>, qk_any<T, false>);
 }
 
 template void plan_any<f32>(const gpu_device &, const copes_qk_problem &, copes_plan *);

@@ -179,19 +179,22 @@ inline constexpr const char *backward_variant =
     variant_name<backward_name, type_name<T>, lrpe::encoding_names[(int)E], norm_names[(int)NORM],
                  gradient_names[WEIGHTS], place_names[ON_LINE]>::text;
 
-template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE>
+typedef void backward_kernel(learning_arguments);
+
+template <bool WEIGHTS>
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
     learning_arguments all = tiling_of<learning_arguments>(plan);
     place_partials(all.side, workspace);
-    COPES_TRY(launch_ex(queue, {}, qk_backward<T, E, NORM, WEIGHTS, ON_LINE>, grid_of(plan), block_of(plan),
-                        (size_t)plan.shared, all));
+    COPES_TRY(launch_ex(queue, {}, planned<backward_kernel>(plan), grid_of(plan), block_of(plan), (size_t)plan.shared,
+                        all));
     return WEIGHTS ? add_up_weights(queue, problem.qk, all.side) : COPES_OK;
 }
 
 template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE> static bool take_one(copes_plan *plan)
 {
-    return take(plan, backward_variant<T, E, NORM, WEIGHTS, ON_LINE>, run<T, E, NORM, WEIGHTS, ON_LINE>);
+    return take<backward_kernel>(plan, backward_variant<T, E, NORM, WEIGHTS, ON_LINE>, run<WEIGHTS>,
+                                 qk_backward<T, E, NORM, WEIGHTS, ON_LINE>);
 }
 
 template <typename T, encoding E, bool WEIGHTS, bool ON_LINE>

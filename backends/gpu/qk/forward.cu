@@ -172,19 +172,24 @@ template <typename T, encoding E, norm NORM, bool ON_LINE>
 inline constexpr const char *forward_variant = variant_name<forward_name, type_name<T>, lrpe::encoding_names[(int)E],
                                                             norm_names[(int)NORM], place_names[ON_LINE]>::text;
 
-template <typename T, encoding E, norm NORM, bool ON_LINE>
+typedef void forward_kernel(row_arguments);
+
 static copes_status run(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
-    return launch(queue, qk_forward<T, E, NORM, ON_LINE>, grid_of(plan), block_of(plan), (size_t)plan.shared,
-                  tiling_of<row_arguments>(plan));
+    return launch_plan<forward_kernel>(queue, plan, tiling_of<row_arguments>(plan));
+}
+
+template <typename T, encoding E, norm NORM, bool ON_LINE> static bool take_one(copes_plan *plan)
+{
+    return take<forward_kernel>(plan, forward_variant<T, E, NORM, ON_LINE>, run, qk_forward<T, E, NORM, ON_LINE>);
 }
 
 template <typename T, encoding E, bool ON_LINE> static bool take_forward(const row_cut &cut, copes_plan *plan)
 {
     switch (cut.sum) {
-    case norm::none: return take(plan, forward_variant<T, E, norm::none, ON_LINE>, run<T, E, norm::none, ON_LINE>);
-    case norm::warp: return take(plan, forward_variant<T, E, norm::warp, ON_LINE>, run<T, E, norm::warp, ON_LINE>);
-    default: return take(plan, forward_variant<T, E, norm::block, ON_LINE>, run<T, E, norm::block, ON_LINE>);
+    case norm::none: return take_one<T, E, norm::none, ON_LINE>(plan);
+    case norm::warp: return take_one<T, E, norm::warp, ON_LINE>(plan);
+    default: return take_one<T, E, norm::block, ON_LINE>(plan);
     }
 }
 

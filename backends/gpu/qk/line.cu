@@ -84,10 +84,11 @@ template <typename T, encoding E, bool NORM, int HEADS>
 inline constexpr const char *line_variant = variant_name<(HEADS == 1 ? step_name : line_name), type_name<T>,
                                                          lrpe::encoding_names[(int)E], norm_names[NORM]>::text;
 
-template <typename T, encoding E, bool NORM, int HEADS>
+typedef void line_kernel(line_arguments);
+
 static copes_status run(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
-    return launch_overlapped(queue, qk_line<T, E, NORM, HEADS>, grid_of(plan), block_of(plan), (size_t)plan.shared,
+    return launch_overlapped(queue, planned<line_kernel>(plan), grid_of(plan), block_of(plan), (size_t)plan.shared,
                              tiling_of<line_arguments>(plan));
 }
 
@@ -207,8 +208,9 @@ static bool plan_heads(const gpu_device &device, const copes_qk_problem &problem
     set_launch(plan, all.blocks, dim3((unsigned)(all.teams * TEAM)),
                (int64_t)all.teams * greater(all.k, (int)TEAM) * (int)sizeof(rotation));
     set_tiling(plan, all);
-    return has_norm(problem) ? take(plan, line_variant<T, E, true, HEADS>, run<T, E, true, HEADS>)
-                             : take(plan, line_variant<T, E, false, HEADS>, run<T, E, false, HEADS>);
+    if (has_norm(problem))
+        return take<line_kernel>(plan, line_variant<T, E, true, HEADS>, run, qk_line<T, E, true, HEADS>);
+    return take<line_kernel>(plan, line_variant<T, E, false, HEADS>, run, qk_line<T, E, false, HEADS>);
 }
 
 template <typename T, encoding E>

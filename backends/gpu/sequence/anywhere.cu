@@ -5,10 +5,33 @@
 namespace COPES_GPU::sequence
 {
 
-#if COPES_VECTORS_ANYWHERE
-COPES_ENCODINGS_ANYWHERE(, f32)
-COPES_ENCODINGS_ANYWHERE(, f16)
-COPES_ENCODINGS_ANYWHERE(, bf16)
-#endif
+template <typename T, copes_passes P, encoding E> static columns_kernel *kernel_of_role(role r)
+{
+    constexpr int V = unit_angles<T>;
+    if (r == role::backward)
+        return sequence_columns<T, V, E, role::backward, true, P>;
+    if constexpr (P != COPES_FIRST_PASS)
+        return sequence_columns<T, V, E, role::forward, true, P>;
+    return nullptr;
+}
+
+template <typename T, copes_passes P> columns_kernel *vectors_anywhere(encoding e, role r)
+{
+    if constexpr (COPES_VECTORS_ANYWHERE)
+        switch (e) {
+        case encoding::half: return kernel_of_role<T, P, encoding::half>(r);
+        case encoding::interleaved: return kernel_of_role<T, P, encoding::interleaved>(r);
+        default: return kernel_of_role<T, P, encoding::cosine>(r);
+        }
+    return nullptr;
+}
+
+#define INSTANTIATE(T)                                                                                                 \
+    template columns_kernel *vectors_anywhere<T, COPES_BOTH_PASSES>(encoding, role);                                   \
+    template columns_kernel *vectors_anywhere<T, COPES_FIRST_PASS>(encoding, role);                                    \
+    template columns_kernel *vectors_anywhere<T, COPES_SECOND_PASS>(encoding, role);
+INSTANTIATE(f32)
+INSTANTIATE(f16)
+INSTANTIATE(bf16)
 
 } // namespace COPES_GPU::sequence

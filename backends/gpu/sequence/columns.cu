@@ -9,6 +9,86 @@ namespace COPES_GPU::sequence
 
 inline constexpr columns_method whole = {columns_name, COPES_BOTH_PASSES};
 
+/* Blocks of a cluster, such that the device has all slabs' tokens soonest: few, where more are hardly sooner. OVERHEAD: of a
+ * block, in tokens of a row. Two blocks run on a multiprocessor. */
+static int blocks_of_cluster(const gpu_device &device, const copes_lrpe_problem &problem, double slabs, int rows)
+{
+    constexpr int ON_EACH = 2, OVERHEAD = 24;
+    int best = 1;
+    double least = INFINITY;
+    for (int blocks = 1; blocks <= largest_cluster(device); blocks++) {
+        const double at_once = ON_EACH * (blocks == 1 ? device.multiprocessors : device.clusters[blocks]);
+        const double time = ceil(slabs / at_once) * (OVERHEAD + ceil((double)problem.n / (blocks * rows)));
+        if (at_once > 0 && time < 0.95 * least) {
+            best = blocks;
+            least = time;
+        }
+    }
+    return best;
+}
+
+static copes_status cut_columns(const gpu_device &device, const copes_lrpe_problem &problem, int64_t units,
+                                int tile_units, int parts, columns_cut *cut)
+{
+    const int rows = THREADS / tile_units;
+    const int64_t tiles = (units + tile_units - 1) / tile_units;
+    const double slabs = (double)problem.b * (double)problem.h * (double)tiles;
+    const int blocks = parts > 0 ? parts : blocks_of_cluster(device, problem, slabs, rows);
+    if (slabs * blocks > INT32_MAX)
+        return copes_fail(COPES_ERROR_SIZE, "softmax over the sequence: %.3g slabs; a device takes 2^31 - 1", slabs);
+    if (problem.n / ((int64_t)blocks * rows) >= INT32_MAX)
+        return copes_fail(COPES_ERROR_SIZE, "softmax over the sequence: %lld tokens; a device takes 2^31 - 1 a thread",
+                          (long long)problem.n);
+    *cut = {units, (uint32_t)tiles, (uint32_t)blocks, (uint32_t)(slabs * blocks), parts == 0};
+    return COPES_OK;
+}
+
+static encoding encoding_of(const copes_lrpe_problem &problem)
+{
+    if (problem.variant == COPES_LRPE_COSINE)
+        return encoding::cosine;
+    return problem.pairing == COPES_LRPE_HALF && problem.k > 0 ? encoding::half : encoding::interleaved;
+}
+
+/* Are the tensors and their turned features whole vectors, of which a unit has `unit` angles? */
+static bool is_in_vectors(const copes_lrpe_problem &problem, encoding e, int vector, int unit)
+{
+    const int64_t d = problem.d, encoded = e == encoding::cosine ? 2 * d : d;
+    const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, encoded};
+    const int joined = e == encoding::interleaved ? vector : unit;
+    return d % vector == 0 && problem.k % unit == 0 && problem.begin % joined == 0 &&
+           in_vectors(problem.src, problem.backward ? wide : plain, 4, vector) &&
+           in_vectors(problem.x, plain, 4, vector) &&
+           in_vectors(problem.dst, problem.backward ? plain : wide, 4, vector);
+}
+
+copes_status choose_columns(const columns_instances &all, const gpu_device &device, const copes_lrpe_problem &problem,
+                            bool given, int parts, columns_choice *chosen)
+{
+    const encoding e = encoding_of(problem);
+    const role r = !problem.backward ? role::forward : given ? role::given : role::backward;
+    const bool anywhere = is_anywhere(problem) && !has_offsets(problem);
+    const bool vectors = is_in_vectors(problem, e, all.vector, all.unit) &&
+                         (!anywhere || (COPES_VECTORS_ANYWHERE && may_be_in_line(problem)));
+    const int v = vectors ? all.unit : 1;
+    const int64_t units = e == encoding::cosine ? units_of<encoding::cosine>(problem.d, problem.k, (int64_t)v)
+                                                : units_of<encoding::half>(problem.d, problem.k, (int64_t)v);
+    const columns_instance &one = all.of[(int)e][2 * anywhere + vectors][(int)r];
+    COPES_TRY(cut_columns(device, problem, units, tile_units(v, all.vector), parts, &chosen->cut));
+    chosen->variant = one.variant;
+    chosen->kernel = one.kernel == nullptr ? all.anywhere(e, r) : one.kernel;
+    return COPES_OK;
+}
+
+void list_instances(const columns_instances &all, variant_list *list)
+{
+    for (int unit = 0; unit < 4; unit++)
+        for (const auto &of : all.of)
+            for (const columns_instance &one : of[unit])
+                if (one.variant != nullptr)
+                    list->add(one.variant);
+}
+
 /* The kernel's arguments. */
 struct columns_arguments {
     copes_lrpe_problem problem;
@@ -18,7 +98,7 @@ struct columns_arguments {
 static copes_status run_columns(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
     const columns_arguments &all = tiling_of<columns_arguments>(plan);
-    return all.chosen.launch(queue, all.problem, all.chosen.cut, nullptr);
+    return all.chosen.launch(queue, all.problem, nullptr);
 }
 
 void take_columns(const copes_lrpe_problem &problem, const columns_choice &chosen, copes_plan *plan)
@@ -33,14 +113,14 @@ template <typename T>
 copes_status plan_columns(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
 {
     columns_choice chosen = {};
-    COPES_TRY((choose_columns<whole, T>(device, problem, given, 0, &chosen)));
+    COPES_TRY(choose_columns(columns_of<whole, T>, device, problem, given, 0, &chosen));
     take_columns(problem, chosen, plan);
     return COPES_OK;
 }
 
 template <typename T> void list_columns(variant_list *list)
 {
-    list_method<whole, T>(list);
+    list_instances(columns_of<whole, T>, list);
 }
 
 #define INSTANTIATE(T)                                                                                                 \

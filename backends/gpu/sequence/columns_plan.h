@@ -1,4 +1,4 @@
-/* Which instance of the portable kernel takes a problem, and how many blocks share a slab. */
+/* The instances of the portable kernel, as a table for each method and storage type, and what a planner chooses of it. */
 #ifndef COPES_BACKENDS_GPU_SEQUENCE_COLUMNS_PLAN_H
 #define COPES_BACKENDS_GPU_SEQUENCE_COLUMNS_PLAN_H
 
@@ -32,61 +32,20 @@ struct columns_cut {
     bool clusters;
 };
 
-typedef copes_status columns_launch(const gpu_queue &queue, const copes_lrpe_problem &problem, const columns_cut &cut,
-                                    column *parts);
+/* Any instance of the kernel. */
+typedef void columns_kernel(copes_lrpe_problem, int64_t units, uint32_t tiles, uint32_t blocks, column *parts);
 
 struct columns_choice {
     const char *variant;
-    columns_launch *launch;
+    columns_kernel *kernel;
     columns_cut cut;
-};
 
-template <typename T, int V, encoding E, role R, bool ANYWHERE, copes_passes P>
-copes_status launch_columns(const gpu_queue &queue, const copes_lrpe_problem &problem, const columns_cut &cut,
-                            column *parts)
-{
-    return launch_ex(queue, {.cluster = cut.clusters ? (int)cut.blocks : 1}, sequence_columns<T, V, E, R, ANYWHERE, P>,
-                     cut.grid, THREADS, 0, problem, cut.units, cut.tiles, cut.blocks, parts);
-}
-
-/* anywhere.cu: the kernels of vectors whose tokens have positions, where a vendor's registers hold them. */
-#if COPES_VECTORS_ANYWHERE
-#define COPES_KERNEL_ANYWHERE(PREFIX, T, E, R, P)                                                                      \
-    PREFIX template copes_status launch_columns<T, unit_angles<T>, E, R, true, P>(const gpu_queue &,                   \
-                                                                                  const copes_lrpe_problem &,          \
-                                                                                  const columns_cut &, column *);
-#define COPES_PASSES_ANYWHERE(PREFIX, T, E)                                                                            \
-    COPES_KERNEL_ANYWHERE(PREFIX, T, E, role::forward, COPES_BOTH_PASSES)                                              \
-    COPES_KERNEL_ANYWHERE(PREFIX, T, E, role::backward, COPES_BOTH_PASSES)                                             \
-    COPES_KERNEL_ANYWHERE(PREFIX, T, E, role::backward, COPES_FIRST_PASS)                                              \
-    COPES_KERNEL_ANYWHERE(PREFIX, T, E, role::forward, COPES_SECOND_PASS)                                              \
-    COPES_KERNEL_ANYWHERE(PREFIX, T, E, role::backward, COPES_SECOND_PASS)
-#define COPES_ENCODINGS_ANYWHERE(PREFIX, T)                                                                            \
-    COPES_PASSES_ANYWHERE(PREFIX, T, encoding::half)                                                                   \
-    COPES_PASSES_ANYWHERE(PREFIX, T, encoding::interleaved)                                                            \
-    COPES_PASSES_ANYWHERE(PREFIX, T, encoding::cosine)
-COPES_ENCODINGS_ANYWHERE(extern, f32)
-COPES_ENCODINGS_ANYWHERE(extern, f16)
-COPES_ENCODINGS_ANYWHERE(extern, bf16)
-#endif
-
-/* Blocks of a cluster, such that the device has all slabs' tokens soonest: few, where more are hardly sooner. OVERHEAD: of a
- * block, in tokens of a row. Two blocks run on a multiprocessor. */
-inline int blocks_of_cluster(const gpu_device &device, const copes_lrpe_problem &problem, double slabs, int rows)
-{
-    constexpr int ON_EACH = 2, OVERHEAD = 24;
-    int best = 1;
-    double least = INFINITY;
-    for (int blocks = 1; blocks <= largest_cluster(device); blocks++) {
-        const double at_once = ON_EACH * (blocks == 1 ? device.multiprocessors : device.clusters[blocks]);
-        const double time = ceil(slabs / at_once) * (OVERHEAD + ceil((double)problem.n / (blocks * rows)));
-        if (at_once > 0 && time < 0.95 * least) {
-            best = blocks;
-            least = time;
-        }
+    copes_status launch(const gpu_queue &queue, const copes_lrpe_problem &problem, column *parts) const
+    {
+        return launch_ex(queue, {.cluster = cut.clusters ? (int)cut.blocks : 1}, kernel, cut.grid, THREADS, 0, problem,
+                         cut.units, cut.tiles, cut.blocks, parts);
     }
-    return best;
-}
+};
 
 /* act passes softmax alone, and the sums of a forward are taken, as rotate that turns nothing, whose pairs are neighbours. */
 template <encoding E, bool ANYWHERE> inline constexpr bool is_alone = E == encoding::interleaved && !ANYWHERE;
@@ -96,106 +55,63 @@ template <role R, encoding E, bool ANYWHERE, copes_passes P>
 inline constexpr bool has_role =
     R == role::backward || is_alone<E, ANYWHERE> || (R == role::forward && P != COPES_FIRST_PASS);
 
-/* `parts`: how many of a slab; 0: its blocks are a cluster. */
-template <columns_method M, typename T, copes_passes P> struct columns_chooser {
-    const gpu_device &device;
-    const copes_lrpe_problem &problem;
-    const bool given;
-    const int parts;
-    columns_choice *chosen;
-
-    template <int V, encoding E, bool ANYWHERE, role R> void take_role()
-    {
-        if constexpr (has_role<R, E, ANYWHERE, P>) {
-            chosen->variant = columns_variant<M, T, V, E, R, ANYWHERE>;
-            chosen->launch = launch_columns<T, V, E, R, ANYWHERE, P>;
-        }
-    }
-    template <int V, encoding E, bool ANYWHERE> copes_status take_unit()
-    {
-        const int64_t units = units_of<E>(problem.d, problem.k, (int64_t)V);
-        const int64_t tiles = (units + tile_units_of<T, V> - 1) / tile_units_of<T, V>;
-        const double slabs = (double)problem.b * (double)problem.h * (double)tiles;
-        const int blocks = parts > 0 ? parts : blocks_of_cluster(device, problem, slabs, rows_of<T, V>);
-        if (slabs * blocks > INT32_MAX)
-            return copes_fail(COPES_ERROR_SIZE, "softmax over the sequence: %.3g slabs; a device takes 2^31 - 1",
-                              slabs);
-        if (problem.n / ((int64_t)blocks * rows_of<T, V>) >= INT32_MAX)
-            return copes_fail(COPES_ERROR_SIZE,
-                              "softmax over the sequence: %lld tokens; a device takes 2^31 - 1 a thread",
-                              (long long)problem.n);
-        chosen->cut = {units, (uint32_t)tiles, (uint32_t)blocks, (uint32_t)(slabs * blocks), parts == 0};
-        if (!problem.backward)
-            take_role<V, E, ANYWHERE, role::forward>();
-        else if (given)
-            take_role<V, E, ANYWHERE, role::given>();
-        else
-            take_role<V, E, ANYWHERE, role::backward>();
-        return COPES_OK;
-    }
-    template <encoding E> copes_status take_encoding()
-    {
-        constexpr int V = unit_angles<T>;
-        const int64_t d = problem.d, encoded = E == encoding::cosine ? 2 * d : d;
-        const int64_t plain[] = {problem.b, problem.n, problem.h, d},
-                      wide[] = {problem.b, problem.n, problem.h, encoded};
-        const int joined = is_joined<T, E, V> ? 2 * V : V;
-        const bool vectors = d % vector_length<T> == 0 && problem.k % V == 0 && problem.begin % joined == 0 &&
-                             in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) &&
-                             in_vectors<T>(problem.x, plain, 4) &&
-                             in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
-        const bool anywhere = is_anywhere(problem) && !has_offsets(problem);
-        if constexpr (COPES_VECTORS_ANYWHERE)
-            if (anywhere && vectors && may_be_in_line(problem))
-                return take_unit<V, E, true>();
-        if (anywhere)
-            return take_unit<1, E, true>();
-        return vectors ? take_unit<V, E, false>() : take_unit<1, E, false>();
-    }
-    copes_status choose()
-    {
-        if (problem.variant == COPES_LRPE_COSINE)
-            return take_encoding<encoding::cosine>();
-        return problem.pairing == COPES_LRPE_HALF && problem.k > 0 ? take_encoding<encoding::half>()
-                                                                   : take_encoding<encoding::interleaved>();
-    }
+/* A kernel and its name; nullptr both where there is none. */
+struct columns_instance {
+    const char *variant;
+    columns_kernel *kernel; /* nullptr of a name: anywhere.cu has it */
 };
 
+/* The kernels of a method for a storage type. */
+struct columns_instances {
+    int vector, unit; /* elements of 16 bytes; angles of a unit of them */
+    columns_kernel *(*anywhere)(encoding, role);
+    columns_instance of[3][4][3]; /* encoding; place in unit_names; role */
+};
+
+/* anywhere.cu: the kernels of vectors whose tokens have positions, where a vendor's registers hold them. */
+template <typename T, copes_passes P> columns_kernel *vectors_anywhere(encoding e, role r);
+
+template <columns_method M, typename T, copes_passes P, int UNIT, encoding E, role R>
+constexpr columns_instance instance_of()
+{
+    constexpr bool ANYWHERE = UNIT / 2 == 1;
+    constexpr int V = UNIT % 2 == 1 ? unit_angles<T> : 1;
+    constexpr bool apart = ANYWHERE && V > 1;
+    if constexpr (!has_role<R, E, ANYWHERE, P> || (apart && !COPES_VECTORS_ANYWHERE))
+        return {};
+    else if constexpr (apart)
+        return {columns_variant<M, T, V, E, R, ANYWHERE>, nullptr};
+    else
+        return {columns_variant<M, T, V, E, R, ANYWHERE>, sequence_columns<T, V, E, R, ANYWHERE, P>};
+}
+
+template <columns_method M, typename T, copes_passes P, int UNIT, encoding E>
+constexpr void fill_roles(columns_instance (&of)[3])
+{
+    of[(int)role::forward] = instance_of<M, T, P, UNIT, E, role::forward>();
+    of[(int)role::backward] = instance_of<M, T, P, UNIT, E, role::backward>();
+    of[(int)role::given] = instance_of<M, T, P, UNIT, E, role::given>();
+}
+
+template <columns_method M, typename T, copes_passes P, encoding... E> constexpr columns_instances list_instances()
+{
+    columns_instances all = {vector_length<T>, unit_angles<T>, vectors_anywhere<T, P>, {}};
+    (fill_roles<M, T, P, 0, E>(all.of[(int)E][0]), ...);
+    (fill_roles<M, T, P, 1, E>(all.of[(int)E][1]), ...);
+    (fill_roles<M, T, P, 2, E>(all.of[(int)E][2]), ...);
+    (fill_roles<M, T, P, 3, E>(all.of[(int)E][3]), ...);
+    return all;
+}
+
 template <columns_method M, typename T, copes_passes P = M.passes>
-copes_status choose_columns(const gpu_device &device, const copes_lrpe_problem &problem, bool given, int parts,
-                            columns_choice *chosen)
-{
-    return columns_chooser<M, T, P>{device, problem, given, parts, chosen}.choose();
-}
+inline constexpr columns_instances columns_of =
+    list_instances<M, T, P, encoding::half, encoding::interleaved, encoding::cosine>();
 
-template <columns_method M, typename T, int V, encoding E, bool ANYWHERE, copes_passes P, role... R>
-void list_roles(variant_list *list)
-{
-    const auto add = [list](auto role_of) {
-        constexpr role ONE = decltype(role_of)::value;
-        if constexpr (has_role<ONE, E, ANYWHERE, P>)
-            list->add(columns_variant<M, T, V, E, ONE, ANYWHERE>);
-    };
-    (add(std::integral_constant<role, R>()), ...);
-}
-
-template <columns_method M, typename T, copes_passes P, encoding... E> void list_units(variant_list *list)
-{
-    constexpr role F = role::forward, B = role::backward, G = role::given;
-    (list_roles<M, T, 1, E, false, P, F, B, G>(list), ...);
-    (list_roles<M, T, unit_angles<T>, E, false, P, F, B, G>(list), ...);
-    (list_roles<M, T, 1, E, true, P, F, B, G>(list), ...);
-    if constexpr (COPES_VECTORS_ANYWHERE)
-        (list_roles<M, T, unit_angles<T>, E, true, P, F, B, G>(list), ...);
-}
-
-/* columns.cu */
+/* columns.cu: chooses among instances for a storage type and pass. `parts`: how many of a slab; 0: its blocks are a cluster. */
+copes_status choose_columns(const columns_instances &all, const gpu_device &device, const copes_lrpe_problem &problem,
+                            bool given, int parts, columns_choice *chosen);
 void take_columns(const copes_lrpe_problem &problem, const columns_choice &chosen, copes_plan *plan);
-
-template <columns_method M, typename T, copes_passes P = M.passes> void list_method(variant_list *list)
-{
-    list_units<M, T, P, encoding::half, encoding::interleaved, encoding::cosine>(list);
-}
+void list_instances(const columns_instances &all, variant_list *list);
 
 } // namespace COPES_GPU::sequence
 

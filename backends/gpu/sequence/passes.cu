@@ -101,7 +101,7 @@ static copes_status run_first(const gpu_queue &queue, const copes_problem &, con
     const passes_arguments &all = tiling_of<passes_arguments>(plan);
     const copes_lrpe_problem &problem = all.problem;
     column *const parts = static_cast<column *>(workspace);
-    COPES_TRY(all.first.launch(queue, problem, all.first.cut, parts));
+    COPES_TRY(all.first.launch(queue, problem, parts));
     const int64_t pieces = (problem.d + MERGED_COLUMNS - 1) / MERGED_COLUMNS;
     return launch(queue, merge_parts, (unsigned)(problem.b * problem.h * pieces), THREADS, 0, problem,
                   static_cast<const column *>(parts), all.first.cut.blocks, pieces);
@@ -113,11 +113,12 @@ static copes_status plan_first(const gpu_device &device, const copes_lrpe_proble
 {
     passes_arguments all = {problem, {}, {}};
     if (!takes_passes(device, problem, given, plan)) {
-        COPES_TRY((choose_columns<first, T>(device, problem, given, 0, &all.first)));
+        COPES_TRY(choose_columns(columns_of<first, T>, device, problem, given, 0, &all.first));
         take_columns(problem, all.first, plan);
         return COPES_OK;
     }
-    COPES_TRY((choose_columns<first_in_parts, T>(device, problem, given, parts_of(device, problem), &all.first)));
+    COPES_TRY(
+        choose_columns(columns_of<first_in_parts, T>, device, problem, given, parts_of(device, problem), &all.first));
     plan->workspace = parts_bytes(device, problem);
     set_launch(plan, all.first.cut.grid, THREADS, 0);
     set_tiling(plan, all);
@@ -131,7 +132,8 @@ copes_status plan_pass(const gpu_device &device, const copes_lrpe_problem &probl
     if (problem.passes == COPES_FIRST_PASS)
         return plan_first<T>(device, of_first_pass(problem), given, plan);
     columns_choice chosen = {};
-    COPES_TRY((choose_columns<second, T>(device, problem, given, blocks_of_second(device, problem), &chosen)));
+    COPES_TRY(
+        choose_columns(columns_of<second, T>, device, problem, given, blocks_of_second(device, problem), &chosen));
     take_columns(problem, chosen, plan);
     return COPES_OK;
 }
@@ -140,8 +142,8 @@ static copes_status run_passes(const gpu_queue &queue, const copes_problem &, co
 {
     const passes_arguments &all = tiling_of<passes_arguments>(plan);
     column *const parts = static_cast<column *>(workspace);
-    COPES_TRY(all.first.launch(queue, of_first_pass(all.problem), all.first.cut, parts));
-    return all.second.launch(queue, all.problem, all.second.cut, parts);
+    COPES_TRY(all.first.launch(queue, of_first_pass(all.problem), parts));
+    return all.second.launch(queue, all.problem, parts);
 }
 
 bool takes_passes(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
@@ -171,8 +173,8 @@ copes_status plan_passes(const gpu_device &device, const copes_lrpe_problem &pro
 {
     passes_arguments all = {problem, {}, {}};
     const int parts = parts_of(device, problem);
-    COPES_TRY((choose_columns<first, T>(device, of_first_pass(problem), given, parts, &all.first)));
-    COPES_TRY((choose_columns<both, T, COPES_SECOND_PASS>(device, problem, given, parts, &all.second)));
+    COPES_TRY(choose_columns(columns_of<first, T>, device, of_first_pass(problem), given, parts, &all.first));
+    COPES_TRY(choose_columns(columns_of<both, T, COPES_SECOND_PASS>, device, problem, given, parts, &all.second));
     set_launch(plan, all.second.cut.grid, THREADS, 0);
     set_tiling(plan, all);
     take(plan, all.second.variant, run_passes);
@@ -181,10 +183,10 @@ copes_status plan_passes(const gpu_device &device, const copes_lrpe_problem &pro
 
 template <typename T> void list_passes(variant_list *list)
 {
-    list_method<first, T>(list);
-    list_method<second, T>(list);
-    list_method<first_in_parts, T>(list);
-    list_method<both, T, COPES_SECOND_PASS>(list);
+    list_instances(columns_of<first, T>, list);
+    list_instances(columns_of<second, T>, list);
+    list_instances(columns_of<first_in_parts, T>, list);
+    list_instances(columns_of<both, T, COPES_SECOND_PASS>, list);
 }
 
 #define INSTANTIATE(T)                                                                                                 \

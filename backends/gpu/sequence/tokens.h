@@ -18,7 +18,11 @@ template <typename T> inline constexpr int unit_angles = WIDE_UNITS ? vector_len
 /* Units of a tile: their columns make up a line of the caches, or two halves of lines with pairing half. Units of
  * single elements are 32: a warp's. A block's thread i has unit i % tile_units_of, and row i / tile_units_of of the
  * block's tokens. */
-template <typename T, int V> inline constexpr int tile_units_of = V == 1 ? 32 : V == vector_length<T> ? 8 : 16;
+constexpr int tile_units(int v, int vector)
+{
+    return v == 1 ? 32 : v == vector ? 8 : 16;
+}
+template <typename T, int V> inline constexpr int tile_units_of = tile_units(V, vector_length<T>);
 template <typename T, int V> inline constexpr int rows_of = THREADS / tile_units_of<T, V>;
 
 /* Tokens whose loads are under way together: as many as registers allow. LATE: the columns' sums are known, and nothing before

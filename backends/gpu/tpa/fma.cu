@@ -367,21 +367,23 @@ template <typename T, int V, bool CUT>
 inline constexpr const char *fma_variant =
     variant_name<fma_name, type_name<T>, access_names[V > 1], cut_names[CUT]>::text;
 
-template <typename T, int V>
+typedef void fma_kernel(tpa_call);
+
+template <typename T>
 static copes_status run_fma(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan,
                             void *workspace)
 {
     const tpa_cut &cut = tiling_of<tpa_cut>(plan);
     const partial_outputs partials(plan.cooperative, problem.tpa, cut.cache, workspace);
-    COPES_TRY(launch_ex(queue, {.cooperative = plan.cooperative}, tpa_fma<T, V>, grid_of(plan), block_of(plan), 0,
-                        tpa_call{problem.tpa, cut, partials}));
+    COPES_TRY(launch_ex(queue, {.cooperative = plan.cooperative}, planned<fma_kernel>(plan), grid_of(plan),
+                        block_of(plan), 0, tpa_call{problem.tpa, cut, partials}));
     return merge_partials<T>(queue, problem.tpa, partials, false);
 }
 
 /* One kernel has two names. They tell whether its parts are merged, on AMD's GPUs by a launch of tpa_merge. */
 template <typename T, int V> static void take_access(bool in_parts, copes_plan *plan)
 {
-    take(plan, in_parts ? fma_variant<T, V, true> : fma_variant<T, V, false>, run_fma<T, V>);
+    take<fma_kernel>(plan, in_parts ? fma_variant<T, V, true> : fma_variant<T, V, false>, run_fma<T>, tpa_fma<T, V>);
 }
 
 template <typename T>

@@ -209,13 +209,15 @@ template <typename T> const char *refuse_block(const gpu_device &device, const c
     return plan_block<T>(device, problem, head_tiles_of(problem), &plan);
 }
 
-template <typename T, int WIDTH, bool CUT>
+typedef void mma_kernel(copes_tpa_problem, mma_plan, partial_outputs);
+
+template <typename T>
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
     const mma_plan &own = tiling_of<mma_plan>(plan);
     const partial_outputs partials(plan.cooperative, problem.tpa, own.cut.cache, workspace);
-    COPES_TRY(launch_ex(queue, {plan.cluster, plan.cooperative}, tpa_mma<T, WIDTH, CUT>, grid_of(plan), block_of(plan),
-                        (size_t)plan.shared, problem.tpa, own, partials));
+    COPES_TRY(launch_ex(queue, {plan.cluster, plan.cooperative}, planned<mma_kernel>(plan), grid_of(plan),
+                        block_of(plan), (size_t)plan.shared, problem.tpa, own, partials));
     return merge_partials<T>(queue, problem.tpa, partials, own.pairs);
 }
 
@@ -227,9 +229,9 @@ inline constexpr const char *variant = variant_name<name, type_name<T>, width_na
 template <typename T, int WIDTH> static void take_width(bool in_parts, copes_plan *plan)
 {
     if (in_parts)
-        take(plan, variant<T, WIDTH, true>, run<T, WIDTH, true>);
+        take<mma_kernel>(plan, variant<T, WIDTH, true>, run<T>, tpa_mma<T, WIDTH, true>);
     else
-        take(plan, variant<T, WIDTH, false>, run<T, WIDTH, false>);
+        take<mma_kernel>(plan, variant<T, WIDTH, false>, run<T>, tpa_mma<T, WIDTH, false>);
 }
 
 template <typename T> void plan(const gpu_device &device, const copes_tpa_problem &problem, copes_plan *plan)

@@ -279,14 +279,16 @@ template <typename T> static copes_status map_cache(cache_maps *maps, const cope
     return map_tensor<T>(&maps->bv, p, p.bv, p.e, p.rv, 128);
 }
 
-template <typename T, int WIDTH, int SLICES, bool FLAT, bool CUT>
+typedef void wgmma_kernel(wgmma_plan, copes_tpa_problem, cache_maps, partial_outputs);
+
+template <typename T, bool FLAT>
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *workspace)
 {
     const wgmma_plan &own = tiling_of<wgmma_plan>(plan);
     const partial_outputs partials(plan.cooperative, problem.tpa, own.cut.cache, workspace);
     cache_maps maps = {};
     COPES_TRY(map_cache<T>(&maps, problem.tpa, FLAT));
-    COPES_TRY(launch_ex(queue, {plan.cluster, plan.cooperative}, tpa_wgmma<T, WIDTH, SLICES, FLAT, CUT>, grid_of(plan),
+    COPES_TRY(launch_ex(queue, {plan.cluster, plan.cooperative}, planned<wgmma_kernel>(plan), grid_of(plan),
                         block_of(plan), (size_t)plan.shared, own, problem.tpa, maps, partials));
     return merge_partials<T>(queue, problem.tpa, partials, own.pairs);
 }
@@ -302,8 +304,11 @@ inline constexpr const char *variant = variant_name<name, type_name<T>, width_na
 
 template <typename T, int WIDTH, int SLICES, bool FLAT> static bool take_cut(bool in_parts, copes_plan *plan)
 {
-    return in_parts ? take(plan, variant<T, WIDTH, SLICES, FLAT, true>, run<T, WIDTH, SLICES, FLAT, true>)
-                    : take(plan, variant<T, WIDTH, SLICES, FLAT, false>, run<T, WIDTH, SLICES, FLAT, false>);
+    if (in_parts)
+        return take<wgmma_kernel>(plan, variant<T, WIDTH, SLICES, FLAT, true>, run<T, FLAT>,
+                                  tpa_wgmma<T, WIDTH, SLICES, FLAT, true>);
+    return take<wgmma_kernel>(plan, variant<T, WIDTH, SLICES, FLAT, false>, run<T, FLAT>,
+                              tpa_wgmma<T, WIDTH, SLICES, FLAT, false>);
 }
 
 template <typename T, bool FLAT>
