@@ -1,4 +1,4 @@
-"""What test_command.py compares with: safetensors files and the operators' definitions, in Python's own numbers."""
+"""What test_command*.py compare with: safetensors files and the operators' definitions, in Python's own numbers."""
 import itertools
 import json
 import math
