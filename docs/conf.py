@@ -35,7 +35,7 @@ myst_fence_as_directive = ["math"]
 myst_heading_anchors = 4
 
 # Docstrings of copes.nn are read without PyTorch.
-autodoc_mock_imports = ["torch", "copes._torch", "copes._torch_operators", "copes._torch_shares"]
+autodoc_mock_imports = ["torch", "copes._torch", "copes._torch_library", "copes._torch_lrpe", "copes._torch_shares"]
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 

@@ -15,7 +15,7 @@ from . import _torch_shares as shares
 from ._distributed_check import FAILED, agree
 from ._distributed_exchange import done, gather, group_of
 from ._merge import attention_merge
-from ._torch_operators import explicit
+from ._torch_lrpe import explicit
 
 Order = Literal["contiguous", "zigzag"]
 

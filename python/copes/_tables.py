@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from ._torch_operators import refuse_constants
+from ._torch_library import refuse_constants
 
 __all__ = ["apply_rotary_transformers"]
 

@@ -14,12 +14,23 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from . import _torch_merge as merge
-from . import _torch_operators as operators
 from . import _torch_qk as qk
 from . import _torch_shares as shares
 from ._copes import run
 from ._operators import ACT_FORWARD, LRPE_FORWARD, MERGE_FORWARD, QK_FORWARD, TPA_DECODE
-from ._torch_library import OPERATORS, is_plain, refuse_outs, requires_grad
+from ._torch_act import act_with_grad, compute_act, compute_relu_mask, relu_with_grad
+from ._torch_library import OPERATORS, given, is_plain, refuse_outs, requires_grad
+from ._torch_lrpe import (
+    LRPE_NAMES,
+    SEQUENCE,
+    compute_lrpe,
+    compute_lrpe_lse,
+    explicit,
+    lrpe_lse_with_grad,
+    lrpe_with_grad,
+    refuse_positions,
+)
+from ._torch_tpa import TPA_NAMES, refuse_factors
 
 _OPTIONAL = {"x", "o", "mask", "positions", "offsets", "lse", "kv_len", "out", *qk.OPTIONAL}
 
@@ -51,7 +62,7 @@ def act(x, act, dim, out):
     if not is_plain(x):
         return OPERATORS.act.default(x, act, dim)
     if x.requires_grad and torch.is_grad_enabled():
-        return operators.act_with_grad(operators.compute_act, x, act, dim)
+        return act_with_grad(compute_act, x, act, dim)
     return run(ACT_FORWARD, x, None, None, None, None, act, dim)
 
 
@@ -64,8 +75,8 @@ def relu_mask(x):
     if not is_plain(x):
         return OPERATORS.relu_mask.default(x)
     if requires_grad(x):
-        return operators.relu_with_grad(operators.compute_relu_mask, x)
-    return operators.compute_relu_mask(x)
+        return relu_with_grad(compute_relu_mask, x)
+    return compute_relu_mask(x)
 
 
 def act_backward(grad_o, act, dim, x, o, mask):
@@ -102,56 +113,56 @@ def softmax_of_lse(x, lse, dim, out):
 
 def lrpe_of_lse(inputs, attributes, out):
     """inputs are lrpe's and lse."""
-    _refuse_other_arrays((*operators.LRPE_NAMES, "lse"), inputs, out)
+    _refuse_other_arrays((*LRPE_NAMES, "lse"), inputs, out)
     if out is not None:
-        OPERATORS.lrpe_of_lse.out(*inputs, *operators.explicit(*attributes), out=out)
+        OPERATORS.lrpe_of_lse.out(*inputs, *explicit(*attributes), out=out)
         return out
-    if not is_plain(*operators.given(*inputs)):
-        return OPERATORS.lrpe_of_lse.default(*inputs, *operators.explicit(*attributes))
-    if requires_grad(*operators.given(*inputs)):
-        operators.refuse_positions([x is not None and x.requires_grad for x in inputs])
+    if not is_plain(*given(*inputs)):
+        return OPERATORS.lrpe_of_lse.default(*inputs, *explicit(*attributes))
+    if requires_grad(*given(*inputs)):
+        refuse_positions([x is not None and x.requires_grad for x in inputs])
         return shares.lrpe_with_grad(shares.compute_lrpe_of_lse, *inputs, *attributes)
     return shares.compute_lrpe_of_lse(*inputs, *attributes)
 
 
 def lrpe(inputs, attributes, out):
-    tensors = operators.given(*inputs)
-    plain = is_plain(*tensors, *operators.given(out))
+    tensors = given(*inputs)
+    plain = is_plain(*tensors, *given(out))
     if not plain:
-        _refuse_other_arrays(operators.LRPE_NAMES, inputs, out)
+        _refuse_other_arrays(LRPE_NAMES, inputs, out)
     if out is not None:
         if plain and not out.is_neg():
             return _run_to(out, inputs, LRPE_FORWARD, *inputs, None, out, None, *attributes)
-        OPERATORS.lrpe.out(*inputs, *operators.explicit(*attributes), out=out)
+        OPERATORS.lrpe.out(*inputs, *explicit(*attributes), out=out)
         return out
     grad = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     if plain and not grad:
         return run(LRPE_FORWARD, *inputs, None, None, None, *attributes)
-    keeps_lse = grad and attributes[2] == "softmax" and attributes[3] in operators.SEQUENCE
+    keeps_lse = grad and attributes[2] == "softmax" and attributes[3] in SEQUENCE
     if plain:
         if len(tensors) > 2:
-            operators.refuse_positions([x is not None and x.requires_grad for x in inputs])
+            refuse_positions([x is not None and x.requires_grad for x in inputs])
         if keeps_lse:
-            return operators.lrpe_lse_with_grad(operators.compute_lrpe_lse, *inputs, *attributes)[0]
-        return operators.lrpe_with_grad(operators.compute_lrpe, *inputs, *attributes)
-    attributes = operators.explicit(*attributes)
+            return lrpe_lse_with_grad(compute_lrpe_lse, *inputs, *attributes)[0]
+        return lrpe_with_grad(compute_lrpe, *inputs, *attributes)
+    attributes = explicit(*attributes)
     if keeps_lse:
         return OPERATORS.lrpe_lse.default(*inputs, *attributes)[0]
     return OPERATORS.lrpe.default(*inputs, *attributes)
 
 
 def tpa_decode(inputs, attributes, return_lse, out):
-    plain = is_plain(*operators.given(*inputs, out)) and (out is None or not out.is_neg())
+    plain = is_plain(*given(*inputs, out)) and (out is None or not out.is_neg())
     device = inputs[0].device.type
     autocast = torch.is_autocast_enabled(device)
     if not plain or autocast:
-        _refuse_other_arrays(operators.TPA_NAMES, inputs, out)
+        _refuse_other_arrays(TPA_NAMES, inputs, out)
     if autocast:
         dtype = torch.get_autocast_dtype(device)
         inputs = (*(x.to(dtype) for x in inputs[:-1]), inputs[-1])
     if plain:
         if requires_grad(*inputs):
-            operators.refuse_factors([x is not None and x.requires_grad for x in inputs])
+            refuse_factors([x is not None and x.requires_grad for x in inputs])
         if out is not None:
             return _run_to(out, inputs, TPA_DECODE, *inputs, out, return_lse, *attributes)
         return run(TPA_DECODE, *inputs, None, return_lse, *attributes)
@@ -165,7 +176,7 @@ def tpa_decode(inputs, attributes, return_lse, out):
 
 
 def attention_merge(inputs, base, return_lse, out):
-    plain = is_plain(*inputs, *operators.given(out)) and (out is None or not out.is_neg())
+    plain = is_plain(*inputs, *given(out)) and (out is None or not out.is_neg())
     if not plain:
         _refuse_other_arrays(merge.NAMES, inputs, out)
     if plain and out is not None:
@@ -186,8 +197,8 @@ def qk_norm_rope(inputs, outs, attributes):
     """outs are those of run()."""
     out, keys, *caches = outs
     written = dict(zip(("out", *qk.WRITTEN), (out, None if isinstance(keys, bool) else keys, *caches)))
-    given = operators.given(*written.values())
-    if not is_plain(*operators.given(*inputs), *given) or any(x.is_neg() for x in given):
+    tensors = given(*written.values())
+    if not is_plain(*given(*inputs), *tensors) or any(x.is_neg() for x in tensors):
         _refuse_other_arrays((*qk.NAMES, *qk.WRITTEN), (*inputs, *(written[name] for name in qk.WRITTEN)), out)
         return _registered_qk(inputs, written, keys, qk.explicit(*attributes))
     refuse_outs(written, *(() if out is None else inputs))
@@ -196,7 +207,7 @@ def qk_norm_rope(inputs, outs, attributes):
         made = qk.with_grad(functools.partial(qk.compute, outs), *inputs, *attributes)
     else:
         made = run(QK_FORWARD, *inputs, *outs, *attributes)
-    increment_version(given)
+    increment_version(tensors)
     return made
 
 
@@ -205,7 +216,7 @@ def _registered_qk(inputs, written, keys, attributes):
     if out is not None:
         OPERATORS.qk_norm_rope.out(*inputs, *attributes, **written)
         return out if k_out is None else (out, k_out)
-    if operators.given(*inputs[qk.PURE :], *caches):
+    if given(*inputs[qk.PURE :], *caches):
         caches = dict(zip(qk.CACHES, caches))
         made = OPERATORS.qk_norm_rope_cache.default(*inputs, keys, *attributes, **caches)
     else:

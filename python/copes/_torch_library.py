@@ -1,5 +1,5 @@
 """How operators are registered with PyTorch, and the rules of PyTorch that they keep: for derivatives in both modes and
-under torch.func's transforms, and for tensors that are written to.
+under torch.func's transforms, and for tensors that are written to; and what operators ask of their inputs.
 
 torch.library.register_autograd knows neither forward mode nor transforms nor out=, so the kernels of the keys Autograd
 and ADInplaceOrView are here."""
@@ -94,6 +94,30 @@ def define(name: str, arguments: str, results: str, compute, fake, *, autograd=N
         _LIBRARY.impl(name, _resolve_negative(operator), "Negative")
     if batched is not None:
         torch.library.register_vmap(f"{NAMESPACE}::{name}", batched, lib=_LIBRARY)
+
+
+# ---- inputs of operators ---------------------------------------------------------------------------------------------
+
+
+def given(*tensors: Tensor | None) -> list[Tensor]:
+    return [x for x in tensors if x is not None]
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def check_devices(names, tensors) -> None:
+    """All must be where the first is."""
+    for name, other in zip(names[1:], tensors[1:]):
+        if other is not None and other.device != tensors[0].device:
+            raise ValueError(f"{name} is on {other.device}; it must be where {names[0]} is, on {tensors[0].device}")
+
+
+def refuse_constants(operator: str, names, needed) -> None:
+    for name, is_needed in zip(names, needed):
+        if is_needed:
+            raise RuntimeError(f"{operator}: {name} requires grad, but has no gradient; pass {name}.detach()")
 
 
 # ---- derivatives -----------------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ import torch
 from . import _torch_vmap
 from ._copes import run
 from ._operators import MERGE_BACKWARD, MERGE_FORWARD
-from ._torch_library import OPERATORS, define, function, is_plain
-from ._torch_operators import check_devices, given, wide
+from ._torch_library import OPERATORS, check_devices, define, function, given, is_plain, wide
 
 NAMES = ("o_shares", "lse_shares")
 _INPUTS = "Tensor o_shares, Tensor lse_shares, str base"

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import torch
 
-from . import _torch_operators, _torch_vmap
+from . import _torch_library, _torch_vmap
 from ._copes import run
 from ._operators import QK_BACKWARD, QK_FORWARD
-from ._torch_library import OPERATORS, define, function, is_plain
-from ._torch_operators import ANGLES, ROTATION, check_devices, explicit_rotation, given, wide
+from ._torch_library import OPERATORS, check_devices, define, function, given, is_plain, wide
+from ._torch_lrpe import ANGLES, ROTATION, explicit_rotation
 
 NAMES = ("q", "k", "theta", "positions", "offsets", "wq", "wk", "v", "slots", "k_scale", "v_scale")
 PURE = 7  # of them go to q_out and k_out
@@ -65,7 +65,7 @@ def _qk_out(*arguments, out, k_out, k_cache, v_cache):
 
 def refuse_constants(needed) -> None:
     constants = [(name, is_needed) for name, is_needed in zip(NAMES, needed) if name in _CONSTANT]
-    _torch_operators.refuse_constants("qk_norm_rope", *zip(*constants))
+    _torch_library.refuse_constants("qk_norm_rope", *zip(*constants))
 
 
 def _refuse_norm(wq, wk, what: str) -> None:

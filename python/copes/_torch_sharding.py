@@ -18,7 +18,7 @@ from torch.distributed.tensor.experimental import register_sharding
 
 from . import _torch_merge, _torch_qk, _torch_shares  # noqa: F401 (they define the operators)
 from ._torch_library import OPERATORS
-from ._torch_operators import SEQUENCE
+from ._torch_lrpe import SEQUENCE
 
 _TOKENS = 1  # their axis in x and q
 _WHOLE = "."  # an axis that no dimension of the mesh shards

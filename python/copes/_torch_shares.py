@@ -11,8 +11,8 @@ import torch
 from . import _torch_vmap
 from ._copes import run
 from ._operators import ACT_BACKWARD, ACT_FORWARD, LRPE_BACKWARD, LRPE_FORWARD
-from ._torch_library import OPERATORS, define, function, without_derivatives
-from ._torch_operators import ANGLES, LRPE, LRPE_NAMES, check_devices, explicit, refuse_positions, wide
+from ._torch_library import OPERATORS, check_devices, define, function, wide, without_derivatives
+from ._torch_lrpe import ANGLES, LRPE, LRPE_NAMES, explicit, refuse_positions
 
 _SOFTMAX = "softmax"
 

@@ -89,7 +89,8 @@ def test_vmap(act, dim, axis):
 
 def test_vmap_is_one_call(monkeypatch):
     calls = []
-    monkeypatch.setattr("copes._torch_operators.run", lambda *a: calls.append(a[0]) or copes._copes.run(*a))
+    for module in ("_torch_act", "_torch_lrpe"):
+        monkeypatch.setattr(f"copes.{module}.run", lambda *a: calls.append(a[0]) or copes._copes.run(*a))
     torch.vmap(lambda x: copes.act(x, "silu"))(randn(5, B, N, H, D))
     torch.vmap(lambda x: copes.lrpe_rotate(x, THETA["lrpe_rotate"]))(randn(5, B, N, H, D))
     assert len(calls) == 2
