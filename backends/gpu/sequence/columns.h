@@ -21,8 +21,9 @@
 namespace COPES_GPU::sequence
 {
 
-/* The largest terms of a column, e^4. Larger exponents round more. */
-constexpr float LARGEST_TERM = 54.6f;
+/* The largest terms of a column: e^4 of float32, since larger exponents round more, and e^12 of 16 bits, which do not show
+ * it. Each raised reference costs a warp as much as some tokens. */
+template <typename T> inline constexpr float LARGEST_TERM = sizeof(T) == 2 ? 162754.8f : 54.6f;
 
 /* A sum of many terms, a chunk of them at a time (Kahan): the next chunk begins with the rounding error of the last
  * join. */
@@ -59,7 +60,7 @@ struct open_column {
 };
 
 /* The terms of a batch's tokens, and each column's sum of them. */
-template <role R, int BATCH, int COLUMNS> struct batch_terms {
+template <typename T, role R, int BATCH, int COLUMNS> struct batch_terms {
     float terms[BATCH][COLUMNS], sums[COLUMNS];
     bool beyond = false; /* are a column's too large for its reference? */
 
@@ -74,23 +75,23 @@ template <role R, int BATCH, int COLUMNS> struct batch_terms {
                 terms[t][i] = R == role::given ? value : softmax_term(value, columns[i].reference);
                 sums[i] = t == 0 ? terms[t][i] : sums[i] + terms[t][i];
             }
-            beyond |= R != role::given && sums[i] > LARGEST_TERM;
+            beyond |= R != role::given && sums[i] > LARGEST_TERM<T>;
         }
     }
 };
 
 /* Adds the tokens of a batch. The first of a thread raises the reference, and few others. SUMS: the sum of the terms is asked for,
  * too. */
-template <role R, bool SUMS, int BATCH, int COLUMNS, int V>
+template <typename T, role R, bool SUMS, int BATCH, int COLUMNS, int V>
 DEVICE void add_batch(open_column (&columns)[COLUMNS], const float (&x)[BATCH][2][V], const float (&g)[BATCH][2][V],
                       bool kept)
 {
-    batch_terms<R, BATCH, COLUMNS> of(columns, x);
+    batch_terms<T, R, BATCH, COLUMNS> of(columns, x);
     if (of.beyond && !kept) {
 #pragma unroll
         for (int i = 0; i < BATCH * COLUMNS; i++)
             columns[i % COLUMNS].template raise<R>(x[i / COLUMNS][i % COLUMNS / V][i % V]);
-        of = batch_terms<R, BATCH, COLUMNS>(columns, x);
+        of = batch_terms<T, R, BATCH, COLUMNS>(columns, x);
     }
 #pragma unroll
     for (int i = 0; i < COLUMNS && SUMS; i++)
@@ -130,7 +131,7 @@ DEVICE void read_columns(bool apart, const slab_thread<T, V, E, R, ANYWHERE> &s,
         open[i].reference = s.kept && s.at.plain[i / V] >= 0 ? read_scalar(s.lse_of(i)) : -FLT_MAX;
     const auto add = [&](const auto &walk, int j, auto &values, auto &gradients) {
         walk.clear_past_end(j, values, gradients);
-        add_batch<R, SUMS>(open, values, gradients, KEPT || s.kept);
+        add_batch<T, R, SUMS>(open, values, gradients, KEPT || s.kept);
     };
     for_tokens<false>(s, add, [&] {
 #pragma unroll
