@@ -186,8 +186,8 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
 {
     learning_arguments all = tiling_of<learning_arguments>(plan);
     place_partials(all.side, workspace);
-    COPES_TRY(launch_ex(queue, {}, planned<backward_kernel>(plan), grid_of(plan), block_of(plan), (size_t)plan.shared,
-                        all));
+    COPES_TRY(
+        launch_ex(queue, {}, planned<backward_kernel>(plan), grid_of(plan), block_of(plan), (size_t)plan.shared, all));
     return WEIGHTS ? add_up_weights(queue, problem.qk, all.side) : COPES_OK;
 }
 
