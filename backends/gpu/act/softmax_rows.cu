@@ -113,9 +113,9 @@ inline constexpr const char *name_of_any = variant_name<any_name, type_name<T>, 
 template <typename T>
 inline constexpr const char *name_of_any<T, COPES_BOTH_PASSES> = variant_name<any_name, type_name<T>>::text;
 
-template <typename T> using any_kernel = void(strided_row<T>, act_strides);
-
-template <typename T>
+/* An instance for each pass: with a const parameter of a type that hangs on T, Clang 15 makes two symbols of a kernel that a function
+ * pointer's type chooses. */
+template <typename T, copes_passes P>
 copes_status run_any(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {
     const copes_act_problem &p = problem.act;
@@ -127,7 +127,7 @@ copes_status run_any(const gpu_queue &queue, const copes_problem &problem, const
                                   p.src.stride[p.axis],
                                   p.saved.stride[p.axis],
                                   p.dst.stride[p.axis]};
-    return launch_plan<any_kernel<T>>(queue, plan, first, tiling_of<act_strides>(plan));
+    return launch(queue, softmax_any<T, P>, grid_of(plan), block_of(plan), 0, first, tiling_of<act_strides>(plan));
 }
 
 template <typename T> using lanes_kernel = void(const T *, const T *, T *, int, act_strides);
@@ -186,11 +186,11 @@ copes_status plan_softmax_rows(const gpu_device &device, const copes_act_problem
         return COPES_OK;
     set_launch(plan, blocks_of(rows.count, THREADS), THREADS, 0);
     if (problem.passes == COPES_FIRST_PASS)
-        take<any_kernel<T>>(plan, name_of_any<T, COPES_FIRST_PASS>, run_any<T>, softmax_any<T, COPES_FIRST_PASS>);
+        take(plan, name_of_any<T, COPES_FIRST_PASS>, run_any<T, COPES_FIRST_PASS>);
     else if (problem.passes == COPES_SECOND_PASS)
-        take<any_kernel<T>>(plan, name_of_any<T, COPES_SECOND_PASS>, run_any<T>, softmax_any<T, COPES_SECOND_PASS>);
+        take(plan, name_of_any<T, COPES_SECOND_PASS>, run_any<T, COPES_SECOND_PASS>);
     else
-        take<any_kernel<T>>(plan, name_of_any<T, COPES_BOTH_PASSES>, run_any<T>, softmax_any<T, COPES_BOTH_PASSES>);
+        take(plan, name_of_any<T, COPES_BOTH_PASSES>, run_any<T, COPES_BOTH_PASSES>);
     return COPES_OK;
 }
 
