@@ -30,14 +30,6 @@ template <typename T> static const char *refuse_problem(const gpu_device &device
     return problem.b * problem.h * d == 0 ? "there is nothing to do" : nullptr;
 }
 
-template <typename T> static bool is_in_vectors(const copes_lrpe_problem &problem)
-{
-    const int64_t d = problem.d, encoded = problem.variant == COPES_LRPE_COSINE ? 2 * d : d;
-    const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, encoded};
-    return in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) && in_vectors<T>(problem.x, plain, 4) &&
-           in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4);
-}
-
 #if COPES_RESIDENT
 template <typename T, coding C>
 static bool plan_rotated(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan)
@@ -78,9 +70,9 @@ bool plan_fast(const gpu_device &device, const copes_lrpe_problem &problem, bool
     copes_lrpe_problem anywhere = problem;
     for (copes_view *view : {&anywhere.src, &anywhere.x, &anywhere.dst})
         *view = aligned(*view);
-    if (!is_in_vectors<T>(anywhere))
+    if (!is_in_vectors(anywhere, vector_length<T>))
         return refuse(plan, cluster_name, "a tensor's rows are not contiguous, or not at multiples of 16 bytes");
-    if (is_in_vectors<T>(problem))
+    if (is_in_vectors(problem, vector_length<T>))
         return plan_coding<T>(device, problem, given, plan);
     plan_coding<T>(device, anywhere, given, plan);
     return refuse_addresses(plan, cluster_name);

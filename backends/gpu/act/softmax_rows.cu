@@ -113,8 +113,8 @@ inline constexpr const char *name_of_any = variant_name<any_name, type_name<T>, 
 template <typename T>
 inline constexpr const char *name_of_any<T, COPES_BOTH_PASSES> = variant_name<any_name, type_name<T>>::text;
 
-/* An instance for each pass: with a const parameter of a type that hangs on T, Clang 15 makes two symbols of a kernel that a function
- * pointer's type chooses. */
+/* It names its kernel itself: where a pointer's type chooses a kernel of which a const parameter's type depends on T, Clang 15 looks for
+ * a symbol that does not exist. */
 template <typename T, copes_passes P>
 copes_status run_any(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan, void *)
 {

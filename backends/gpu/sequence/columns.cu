@@ -50,16 +50,11 @@ static encoding encoding_of(const copes_lrpe_problem &problem)
     return problem.pairing == COPES_LRPE_HALF && problem.k > 0 ? encoding::half : encoding::interleaved;
 }
 
-/* Are the tensors and their turned features whole vectors, of which a unit has `unit` angles? */
-static bool is_in_vectors(const copes_lrpe_problem &problem, encoding e, int vector, int unit)
+/* Does each row consist of whole units of vectors, of `unit` angles each? */
+static bool has_whole_units(const copes_lrpe_problem &problem, encoding e, int vector, int unit)
 {
-    const int64_t d = problem.d, encoded = e == encoding::cosine ? 2 * d : d;
-    const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, encoded};
     const int joined = e == encoding::interleaved ? vector : unit;
-    return d % vector == 0 && problem.k % unit == 0 && problem.begin % joined == 0 &&
-           in_vectors(problem.src, problem.backward ? wide : plain, 4, vector) &&
-           in_vectors(problem.x, plain, 4, vector) &&
-           in_vectors(problem.dst, problem.backward ? plain : wide, 4, vector);
+    return problem.d % vector == 0 && problem.k % unit == 0 && problem.begin % joined == 0;
 }
 
 copes_status choose_columns(const columns_instances &all, const gpu_device &device, const copes_lrpe_problem &problem,
@@ -68,7 +63,7 @@ copes_status choose_columns(const columns_instances &all, const gpu_device &devi
     const encoding e = encoding_of(problem);
     const role r = !problem.backward ? role::forward : given ? role::given : role::backward;
     const bool anywhere = is_anywhere(problem) && !has_offsets(problem);
-    const bool vectors = is_in_vectors(problem, e, all.vector, all.unit) &&
+    const bool vectors = has_whole_units(problem, e, all.vector, all.unit) && is_in_vectors(problem, all.vector) &&
                          (!anywhere || (COPES_VECTORS_ANYWHERE && may_be_in_line(problem)));
     const int v = vectors ? all.unit : 1;
     const int64_t units = e == encoding::cosine ? units_of<encoding::cosine>(problem.d, problem.k, (int64_t)v)

@@ -63,7 +63,7 @@ struct columns_instance {
 
 /* The kernels of a method for a storage type. */
 struct columns_instances {
-    int vector, unit; /* elements of 16 bytes; angles of a unit of them */
+    int vector, unit; /* elements of a vector of 16 bytes; angles of a unit of such vectors */
     columns_kernel *(*anywhere)(encoding, role);
     columns_instance of[3][4][3]; /* encoding; place in unit_names; role */
 };
@@ -93,7 +93,7 @@ constexpr void fill_roles(columns_instance (&of)[3])
     of[(int)role::given] = instance_of<M, T, P, UNIT, E, role::given>();
 }
 
-template <columns_method M, typename T, copes_passes P, encoding... E> constexpr columns_instances list_instances()
+template <columns_method M, typename T, copes_passes P, encoding... E> constexpr columns_instances make_instances()
 {
     columns_instances all = {vector_length<T>, unit_angles<T>, vectors_anywhere<T, P>, {}};
     (fill_roles<M, T, P, 0, E>(all.of[(int)E][0]), ...);
@@ -105,7 +105,7 @@ template <columns_method M, typename T, copes_passes P, encoding... E> constexpr
 
 template <columns_method M, typename T, copes_passes P = M.passes>
 inline constexpr columns_instances columns_of =
-    list_instances<M, T, P, encoding::half, encoding::interleaved, encoding::cosine>();
+    make_instances<M, T, P, encoding::half, encoding::interleaved, encoding::cosine>();
 
 /* columns.cu: chooses among instances for a storage type and pass. `parts`: how many of a slab; 0: its blocks are a cluster. */
 copes_status choose_columns(const columns_instances &all, const gpu_device &device, const copes_lrpe_problem &problem,

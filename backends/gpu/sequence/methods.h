@@ -8,6 +8,9 @@
 namespace COPES_GPU::sequence
 {
 
+/* sequence.cu: may the tensors be read and written in whole vectors of so many elements? */
+bool is_in_vectors(const copes_lrpe_problem &problem, int vector);
+
 /* The kernels of a vendor's own folder. False where they do not take the problem. plan->workspace is then 0 or, where
  * addresses alone keep a kernel from the problem, the workspace of this kernel. */
 template <typename T>

@@ -4,6 +4,15 @@
 namespace COPES_GPU::sequence
 {
 
+bool is_in_vectors(const copes_lrpe_problem &problem, int vector)
+{
+    const int64_t d = problem.d, encoded = problem.variant == COPES_LRPE_COSINE ? 2 * d : d;
+    const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, encoded};
+    return in_vectors(problem.src, problem.backward ? wide : plain, 4, vector) &&
+           in_vectors(problem.x, plain, 4, vector) &&
+           in_vectors(problem.dst, problem.backward ? plain : wide, 4, vector);
+}
+
 template <typename T>
 copes_status plan(const gpu_device &device, const copes_lrpe_problem &problem, bool given, copes_plan *plan)
 {
