@@ -2,6 +2,7 @@
  * refuse them without writing a byte, or compute within the memory that the tensors cover. Each buffer is exactly the
  * extent of its tensor, so that the address sanitizer sees a byte too far. */
 #include "tests/fuzzed_op.h"
+#include "tests/levels.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -199,16 +200,13 @@ static void take_tensors(reader *from, fuzz_call *call, bool together)
 /* One context of each instruction-set level that the processor has. */
 static copes_context *context_of(int choice)
 {
-    static const char *const levels[4] = {"baseline", "avx2", "avx512", "avx512bf16"};
-    static copes_context *contexts[4];
+    static copes_context *contexts[LEVELS];
     static int count;
-    const copes_context_options options = {.threads = 1};
-    for (int i = 0; i < 4 && count == i; i++) { /* on the first call: each level is a superset of the one before */
-        setenv("COPES_CPU_ISA", levels[i], 1);
-        if (copes_context_create((DLDevice){kDLCPU, 0}, &options, &contexts[count]) == COPES_OK)
-            count++;
-    }
-    require(count > 0);
+    if (count == 0)
+        for (int i = 0; i < LEVELS; i++) {
+            require(open_level(level_names[i], 1, &contexts[count]));
+            count += contexts[count] != NULL;
+        }
     return contexts[choice % count];
 }
 

@@ -3,13 +3,13 @@
 
 #include "tests/every.h"
 #include "tests/harness/report.h"
+#include "tests/levels.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEVELS = 4, TEAMS = 3, BATCH = 64, HUGE_CASE = 1 << 19 };
+enum { TEAMS = 3, BATCH = 64, HUGE_CASE = 1 << 19 };
 
-static const char *const levels[LEVELS] = {"baseline", "avx2", "avx512", "avx512bf16"};
 static const int32_t teams[TEAMS] = {1, 2, 7};
 static const DLDevice cpu = {kDLCPU, 0};
 
@@ -22,17 +22,13 @@ typedef struct plan {
 static void open_contexts(plan *p)
 {
     for (int level = 0; level < LEVELS; level++) {
-        setenv("COPES_CPU_ISA", levels[level], 1);
         for (int team = 0; team < TEAMS; team++) {
-            copes_context_options options = {.threads = teams[team]};
-            copes_status status = copes_context_create(cpu, &options, &p->contexts[level][team]);
-            if (status != COPES_OK && (status != COPES_ERROR_ATTRIBUTE || level == 0)) {
-                printf("FAILED copes_context_create at %s: %s\n", levels[level], copes_last_error());
+            if (!open_level(level_names[level], teams[team], &p->contexts[level][team])) {
+                printf("FAILED copes_context_create at %s: %s\n", level_names[level], copes_last_error());
                 p->failed++;
             }
         }
     }
-    unsetenv("COPES_CPU_ISA");
 }
 
 /* One context of the level on the whole batch; with the first team the bits are noted, with the others compared. */
@@ -45,7 +41,7 @@ static void run_batch(plan *p, int level, int team, check_problem *problems, siz
             check_report_add(&p->report[level], &problems[i].c, &result, stdout);
         } else if (result.failed || result.hash != hashes[i]) {
             char text[CHECK_CASE_TEXT];
-            printf("FAILED at %s with %d threads: %s: %s\n", levels[level], (int)teams[team],
+            printf("FAILED at %s with %d threads: %s: %s\n", level_names[level], (int)teams[team],
                    check_case_text(&problems[i].c, text), result.failed ? result.message : "other bits");
             p->failed++;
         }
@@ -112,7 +108,7 @@ static int64_t close_and_count(plan *p)
     int64_t failed = p->failed;
     for (int level = 0; level < LEVELS; level++) {
         if (p->contexts[level][0] != NULL) {
-            printf("level %s\n", levels[level]);
+            printf("level %s\n", level_names[level]);
             check_report_print(&p->report[level], false, stdout);
         }
         failed += p->report[level].failed;

@@ -1,6 +1,7 @@
 /* The caller's floating-point mode: with every rounding, with subnormal numbers flushed, and with exceptions that trap,
  * each kind of call gives the bits that it gives in the default mode, at every instruction-set level and with 1, 2 and 7
  * threads; and every thread has its mode back afterwards. */
+#include "tests/levels.h"
 #include "tests/small_calls.h"
 #include "tests/suite.h"
 
@@ -14,9 +15,8 @@
 #include <omp.h>
 #endif
 
-enum { LEVELS = 4, TEAMS = 3, TYPES = 4, MOST_THREADS = 7 };
+enum { TEAMS = 3, TYPES = 4, MOST_THREADS = 7 };
 
-static const char *const levels[LEVELS] = {"baseline", "avx2", "avx512", "avx512bf16"};
 static const int32_t teams[TEAMS] = {7, 2, 1};
 static const DLDataType types[TYPES] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}, {kDLFloat, 64, 1}};
 
@@ -113,16 +113,13 @@ static void expect_same_bits(copes_context *context, const small_call *call, DLD
 START_TEST(modes_change_no_bits)
 {
     const int level = _i / TEAMS;
-    const copes_context_options options = {.threads = teams[_i % TEAMS]};
     copes_context *context;
-    setenv("COPES_CPU_ISA", levels[level], 1);
-    if (copes_context_create((DLDevice){kDLCPU, 0}, &options, &context) != COPES_OK) {
-        ck_assert_msg(level > 0, "%s", copes_last_error());
+    ck_assert_msg(open_level(level_names[level], teams[_i % TEAMS], &context), "%s", copes_last_error());
+    if (context == NULL)
         return;
-    }
     for (int i = 0; i < small_call_count; i++)
         for (int j = 0; j < TYPES; j++)
-            expect_same_bits(context, &small_calls[i], types[j], levels[level]);
+            expect_same_bits(context, &small_calls[i], types[j], level_names[level]);
     copes_context_destroy(context);
 }
 END_TEST

@@ -2,7 +2,7 @@
  * they depend on a position alone, at every level that is there. */
 #include "tests/every.h"
 #include "tests/harness/random.h"
-#include "tests/level.h"
+#include "tests/levels.h"
 #include "tests/oracle/oracle.h"
 #include "tests/rotations.h"
 #include "tests/suite.h"

@@ -3,6 +3,7 @@
  * holds the product of two short numbers exactly. */
 #include "tests/harness/buffer.h"
 #include "tests/harness/random.h"
+#include "tests/levels.h"
 #include "tests/suite.h"
 
 #include <math.h>
@@ -65,23 +66,20 @@ static void run_gradient(copes_context *context, check_type type, bool columns, 
 static void expect_rounded(check_type type, bool columns)
 {
     static double a[COUNT], b[COUNT], o[COUNT];
-    static const char *const levels[] = {"baseline", "avx2", "avx512", "avx512bf16"};
     int ties = 0;
     make_factors(type, a, b);
-    for (size_t level = 0; level < sizeof levels / sizeof *levels; level++) {
+    for (int level = 0; level < LEVELS; level++) {
         copes_context *context;
-        setenv("COPES_CPU_ISA", levels[level], 1);
-        if (copes_context_create((DLDevice){kDLCPU, 0}, NULL, &context) != COPES_OK) {
-            ck_assert_msg(level > 0, "%s", copes_last_error());
+        ck_assert_msg(open_level(level_names[level], 0, &context), "%s", copes_last_error());
+        if (context == NULL)
             continue;
-        }
         run_gradient(context, type, columns, a, b, o);
         copes_context_destroy(context);
         for (int i = 0; i < COUNT; i++) {
             const double exact = -a[i] * b[i], nearest = check_round(type, exact);
             ties += fabs(exact - nearest) == check_ulp(type, exact) / 2;
             ck_assert_msg(o[i] == nearest, "%s at %s: %a is stored as %a, not %a", check_type_of(type)->name,
-                          levels[level], exact, o[i], nearest);
+                          level_names[level], exact, o[i], nearest);
         }
     }
     ck_assert_int_gt(ties, 20);

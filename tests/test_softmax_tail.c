@@ -2,9 +2,9 @@
  * results are then as large as its e^(x - largest), and as wrong as the rounding of that difference would make it, or a sum from
  * which the smaller exponentials are missing. At every instruction-set level. */
 #include "tests/harness/random.h"
+#include "tests/levels.h"
 #include "tests/suite.h"
 
-#include <copes/copes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -101,14 +101,10 @@ static void check_sum(copes_context *context, walk w)
 
 START_TEST(differences_are_as_good_as_their_exponentials)
 {
-    static const char *const levels[] = {"baseline", "avx2", "avx512"};
-    const copes_context_options options = {.threads = 1};
-    for (int level = 0; level < 3; level++) {
-        copes_context *context = NULL;
-        setenv("COPES_CPU_ISA", levels[level], 1);
-        const copes_status status = copes_context_create((DLDevice){kDLCPU, 0}, &options, &context);
-        ck_assert(status == COPES_OK || (level > 0 && status == COPES_ERROR_ATTRIBUTE)); /* the processor lacks it */
-        for (int w = FEATURES; w <= SEQUENCE_WITH_LSE && status == COPES_OK; w++) {
+    for (int level = 0; level < LEVELS; level++) {
+        copes_context *context;
+        ck_assert_msg(open_level(level_names[level], 1, &context), "%s", copes_last_error());
+        for (int w = FEATURES; w <= SEQUENCE_WITH_LSE && context != NULL; w++) {
             check_walk(context, &single, (walk)w);
             check_walk(context, &twice, (walk)w);
             if (w != SEQUENCE_WITH_LSE)

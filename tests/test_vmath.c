@@ -3,7 +3,7 @@
 #include "tests/every.h"
 #include "tests/harness/random.h"
 #include "tests/harness/type.h"
-#include "tests/level.h"
+#include "tests/levels.h"
 #include "tests/suite.h"
 #include "tests/vmath.h"
 

@@ -13,7 +13,7 @@ void report_failure(FILE *stream, const trial *t, const char *what)
 {
     char text[CHECK_CASE_TEXT];
     fprintf(stream, "FAILED: %s\n  differential --seed %llu --cases 1\n", what, (unsigned long long)t->seed);
-    fprintf(stream, "  arrangement %d at %s with %d threads\n", t->arrangement, trial_levels[t->level],
+    fprintf(stream, "  arrangement %d at %s with %d threads\n", t->arrangement, level_names[t->level],
             (int)trial_teams[t->team]);
     if (t->drawn) {
         fprintf(stream, "  %s\n", check_case_text(&t->c, text));
@@ -45,7 +45,7 @@ static void sum_parts(const trial_counts *counts, int64_t sums[PARTS][MOST_VALUE
 {
     for (int family = 0; family < TRIAL_FAMILIES; family++)
         for (int backward = 0; backward < 2; backward++)
-            for (int level = 0; level < TRIAL_LEVELS; level++)
+            for (int level = 0; level < LEVELS; level++)
                 for (int type = 0; type < CHECK_TYPES; type++)
                     for (int team = 0; team < TRIAL_TEAMS; team++) {
                         const int64_t runs = counts->runs[family][backward][level][type][team];
@@ -62,7 +62,7 @@ static void say_part(FILE *stream, int part, int value, int64_t runs)
     case 0:
         snprintf(name, sizeof name, "%s %s", check_families[value / 2].name, value % 2 ? "backward" : "forward");
         break;
-    case 1: snprintf(name, sizeof name, "%s", trial_levels[value]); break;
+    case 1: snprintf(name, sizeof name, "%s", level_names[value]); break;
     case 2: snprintf(name, sizeof name, "%s", check_type_of((check_type)value)->name); break;
     default: snprintf(name, sizeof name, "%d threads", (int)trial_teams[value]); break;
     }

@@ -283,7 +283,7 @@ static bool run_arrangement(trial *t, const trial_contexts *contexts)
     uint64_t state = t->seed ^ (uint64_t)(t->arrangement + 1) << 56;
     arrange(t, &state);
     const uint64_t after = state;
-    for (t->level = 0; t->level < TRIAL_LEVELS; t->level++) {
+    for (t->level = 0; t->level < LEVELS; t->level++) {
         state = after ^ (uint64_t)(t->level + 1) << 56;
         if (contexts->at[t->level][0] != NULL && !run_level(t, contexts, &state))
             return false;

@@ -5,15 +5,15 @@
 
 #include "tests/differential/view.h"
 #include "tests/harness/run.h"
+#include "tests/levels.h"
 
-enum { TRIAL_LEVELS = 4, TRIAL_TEAMS = 4, TRIAL_FAMILIES = 6, TRIAL_RIGHT = 8 };
+enum { TRIAL_TEAMS = 4, TRIAL_FAMILIES = 6, TRIAL_RIGHT = 8 };
 
-extern const char *const trial_levels[TRIAL_LEVELS];
 extern const int32_t trial_teams[TRIAL_TEAMS]; /* numbers of threads */
 
 /* A context of each level that the processor has, and number of threads; the others are NULL. */
 typedef struct trial_contexts {
-    copes_context *at[TRIAL_LEVELS][TRIAL_TEAMS];
+    copes_context *at[LEVELS][TRIAL_TEAMS];
 } trial_contexts;
 
 /* False, with a message on stdout, where a context cannot be had. */
@@ -22,7 +22,7 @@ void trial_close(trial_contexts *contexts);
 
 /* Calls of copes_run by family, direction, level, type and team. */
 typedef struct trial_counts {
-    int64_t runs[TRIAL_FAMILIES][2][TRIAL_LEVELS][CHECK_TYPES][TRIAL_TEAMS];
+    int64_t runs[TRIAL_FAMILIES][2][LEVELS][CHECK_TYPES][TRIAL_TEAMS];
     int64_t all, cases;
 } trial_counts;
 
