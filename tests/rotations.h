@@ -10,6 +10,7 @@ typedef void rotations_of(const copes_lrpe_problem *problem, const int64_t *toke
                           float *sine);
 
 rotations_of copes_rotations_baseline_f16, copes_rotations_baseline_bf16, copes_rotations_avx2_f16,
-    copes_rotations_avx2_bf16, copes_rotations_avx512_f16, copes_rotations_avx512_bf16;
+    copes_rotations_avx2_bf16, copes_rotations_avx512_f16, copes_rotations_avx512_bf16, copes_rotations_sve256_f16,
+    copes_rotations_sve256_bf16;
 
 #endif

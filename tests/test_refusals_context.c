@@ -101,7 +101,7 @@ START_TEST(levels)
     copes_context *context = (copes_context *)&context;
     setenv("COPES_CPU_ISA", "sse9", 1);
     expect_refusal(copes_context_create(cpu, NULL, &context), COPES_ERROR_ATTRIBUTE,
-                   "COPES_CPU_ISA is sse9; it must be baseline, avx2, avx512 or avx512bf16, or not set");
+                   "COPES_CPU_ISA is sse9; it must be baseline, avx2, avx512, avx512bf16 or sve256, or not set");
     ck_assert_ptr_null(context);
     setenv("COPES_CPU_ISA", "baseline", 1);
     ck_assert_int_eq(copes_context_create(cpu, NULL, &context), COPES_OK);

@@ -22,11 +22,14 @@ typedef struct probe {
 
 static const probe probes[] = {
     {"baseline", "f16", copes_rotations_baseline_f16}, {"baseline", "bf16", copes_rotations_baseline_bf16},
-#if COPES_CPU_ISAS > 1
+#ifdef COPES_CPU_AVX2
     {"avx2", "f16", copes_rotations_avx2_f16},         {"avx2", "bf16", copes_rotations_avx2_bf16},
 #endif
-#if COPES_CPU_ISAS > 2
+#ifdef COPES_CPU_AVX512
     {"avx512", "f16", copes_rotations_avx512_f16},     {"avx512", "bf16", copes_rotations_avx512_bf16},
+#endif
+#ifdef COPES_CPU_SVE256
+    {"sve256", "f16", copes_rotations_sve256_f16},     {"sve256", "bf16", copes_rotations_sve256_bf16},
 #endif
 };
 enum { PROBES = sizeof probes / sizeof probes[0] };

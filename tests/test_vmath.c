@@ -27,11 +27,14 @@ typedef struct probe {
 
 static const probe probes[] = {
     {"baseline", 0, &copes_vmath_baseline_f32}, {"baseline", 1, &copes_vmath_baseline_f64},
-#if COPES_CPU_ISAS > 1
+#ifdef COPES_CPU_AVX2
     {"avx2", 0, &copes_vmath_avx2_f32},         {"avx2", 1, &copes_vmath_avx2_f64},
 #endif
-#if COPES_CPU_ISAS > 2
+#ifdef COPES_CPU_AVX512
     {"avx512", 0, &copes_vmath_avx512_f32},     {"avx512", 1, &copes_vmath_avx512_f64},
+#endif
+#ifdef COPES_CPU_SVE256
+    {"sve256", 0, &copes_vmath_sve256_f32},     {"sve256", 1, &copes_vmath_sve256_f64},
 #endif
 };
 enum { PROBES = sizeof probes / sizeof probes[0] };
@@ -134,11 +137,14 @@ typedef struct half_probe {
 
 static const half_probe half_probes[] = {
     {{"baseline", 0, &copes_vmath_baseline_f16}, CHECK_F16}, {{"baseline", 0, &copes_vmath_baseline_bf16}, CHECK_BF16},
-#if COPES_CPU_ISAS > 1
+#ifdef COPES_CPU_AVX2
     {{"avx2", 0, &copes_vmath_avx2_f16}, CHECK_F16},         {{"avx2", 0, &copes_vmath_avx2_bf16}, CHECK_BF16},
 #endif
-#if COPES_CPU_ISAS > 2
+#ifdef COPES_CPU_AVX512
     {{"avx512", 0, &copes_vmath_avx512_f16}, CHECK_F16},     {{"avx512", 0, &copes_vmath_avx512_bf16}, CHECK_BF16},
+#endif
+#ifdef COPES_CPU_SVE256
+    {{"sve256", 0, &copes_vmath_sve256_f16}, CHECK_F16},     {{"sve256", 0, &copes_vmath_sve256_bf16}, CHECK_BF16},
 #endif
 };
 enum { HALF_PROBES = sizeof half_probes / sizeof half_probes[0] };

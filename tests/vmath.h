@@ -24,5 +24,7 @@ extern const vmath_functions copes_vmath_baseline_f32, copes_vmath_baseline_f16,
 extern const vmath_functions copes_vmath_avx2_f32, copes_vmath_avx2_f16, copes_vmath_avx2_bf16, copes_vmath_avx2_f64;
 extern const vmath_functions copes_vmath_avx512_f32, copes_vmath_avx512_f16, copes_vmath_avx512_bf16,
     copes_vmath_avx512_f64;
+extern const vmath_functions copes_vmath_sve256_f32, copes_vmath_sve256_f16, copes_vmath_sve256_bf16,
+    copes_vmath_sve256_f64;
 
 #endif

@@ -80,8 +80,9 @@ static ALWAYS_INLINE vreal sigmoidal_gradient(copes_act act, bool exactly, vreal
 }
 
 /* Of vectors of which some lanes are in the tail. */
-static SELDOM vreal sigmoidal_far(copes_act act, vreal x)
+static SELDOM vargument sigmoidal_far(copes_act act, vargument argument)
 {
+    const vreal x = argument;
     const vdecay decay = vexp_with_tail(-vabs(x), x < 0);
     return vexp_in_units(sigmoidal(act, x, decay.e), decay);
 }
@@ -90,11 +91,12 @@ static ALWAYS_INLINE vreal sigmoidal_forward(copes_act act, bool exactly, vreal 
 {
     const vreal below = -vabs(x);
     (void)exactly;
-    return vexp_has_tail(below) ? sigmoidal_far(act, x) : sigmoidal(act, x, vexp_before_tail(below));
+    return vexp_has_tail(below) ? (vreal)sigmoidal_far(act, x) : sigmoidal(act, x, vexp_before_tail(below));
 }
 
-static SELDOM vreal sigmoidal_gradient_far(copes_act act, bool exactly, vreal g, vreal x)
+static SELDOM vargument sigmoidal_gradient_far(copes_act act, bool exactly, vargument gradient, vargument argument)
 {
+    const vreal g = gradient, x = argument;
     const vdecay decay = vexp_with_tail(-vabs(x), act == COPES_ACT_SILU ? x < 0 : ~(vint){0});
     return vexp_in_units(sigmoidal_gradient(act, exactly, g, x, decay.e), decay);
 }
@@ -104,7 +106,7 @@ static ALWAYS_INLINE vreal sigmoidal_backward(copes_act act, bool exactly, vreal
 {
     const vreal below = -vabs(x);
     if (vexp_has_tail(below))
-        return sigmoidal_gradient_far(act, exactly, g, x);
+        return (vreal)sigmoidal_gradient_far(act, exactly, g, x);
     return sigmoidal_gradient(act, exactly, g, x, vexp_before_tail(below));
 }
 

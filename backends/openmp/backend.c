@@ -191,7 +191,7 @@ static copes_status run(void *state, const copes_problem *problem, const copes_p
 static size_t variants(const char **names, size_t capacity)
 {
     size_t count = 0;
-    for (int isa = 0; isa < COPES_CPU_ISAS; isa++)
+    for (int isa = 0; isa < COPES_ISAS; isa++)
         for (int dtype = 0; dtype < COPES_DTYPES; dtype++) {
             const copes_cpu_kernels *kernels = copes_cpu_kernels_of((copes_isa)isa, (copes_dtype)dtype);
             if (kernels == NULL ||

@@ -10,7 +10,7 @@
 #include "backends/openmp/rows.h"
 #include "backends/openmp/softmax.h"
 
-/* The lengths, in pairs: of 16-bit elements, AVX-512 has rows of 32 to 256, AVX2 and NEON of 128 at most. */
+/* The lengths, in pairs: of 16-bit elements, AVX-512 has rows of 32 to 256, the others of 128 at most. */
 #if VECTOR_BYTES == 64
 enum { MOST_PAIRS = 8 };
 #define EACH_LENGTH(of) of(1) of(2) of(3) of(4) of(6) of(8)

@@ -1,6 +1,6 @@
 /* Vectors of the widest registers of the level that this source is compiled for, in the compilers' vector extensions,
  * and loads and stores that convert between them and the storage type. One source for x86-64 baseline, AVX2, AVX-512,
- * NEON and whatever else has a C compiler; the few intrinsics are conversions that no portable expression reaches. */
+ * NEON, SVE and whatever else has a C compiler; the few intrinsics are conversions that no portable expression reaches. */
 #ifndef COPES_BACKENDS_OPENMP_SIMD_H
 #define COPES_BACKENDS_OPENMP_SIMD_H
 
@@ -13,6 +13,10 @@
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && defined(__ARM_FEATURE_SVE_BITS) && __ARM_FEATURE_SVE_BITS == 256
+#include <arm_sve.h>
+#define SVE256 1
+#endif
 #endif
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
@@ -21,7 +25,7 @@
 
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) || defined(SVE256)
 #define VECTOR_BYTES 32
 #else
 #define VECTOR_BYTES 16
@@ -61,6 +65,16 @@ enum { LANES = VECTOR_BYTES / (int)sizeof(real) };
 typedef real vreal __attribute__((vector_size(VECTOR_BYTES)));
 typedef integer vint __attribute__((vector_size(VECTOR_BYTES)));
 
+/* A vector as the argument or result of a call. Of SVE's own types it is one in registers, and the call keeps half of all registers for the
+ * loop that makes it; a GNU vector would go through memory, and every constant of the loop be loaded again. */
+#if defined(SVE256) && defined(COPES_TYPE_F64)
+typedef svfloat64_t vargument __attribute__((arm_sve_vector_bits(256)));
+#elif defined(SVE256)
+typedef svfloat32_t vargument __attribute__((arm_sve_vector_bits(256)));
+#else
+typedef vreal vargument;
+#endif
+
 /* Two vectors of neighbours: what one full-width store of a 16-bit type takes. */
 typedef struct vpair {
     vreal low, high;
@@ -84,6 +98,12 @@ static ALWAYS_INLINE vreal vset(real x)
 #define FUSED(operation, a, b, c) (vreal) _mm_##operation##_pd((__m128d)(a), (__m128d)(b), (__m128d)(c))
 #elif defined(__FMA__)
 #define FUSED(operation, a, b, c) (vreal) _mm_##operation##_ps((__m128)(a), (__m128)(b), (__m128)(c))
+#elif defined(SVE256) && defined(COPES_TYPE_F64)
+#define FUSED(operation, a, b, c)                                                                                      \
+    (vreal) operation##_f64_x(svptrue_b64(), (svfloat64_t)(c), (svfloat64_t)(a), (svfloat64_t)(b))
+#elif defined(SVE256)
+#define FUSED(operation, a, b, c)                                                                                      \
+    (vreal) operation##_f32_x(svptrue_b32(), (svfloat32_t)(c), (svfloat32_t)(a), (svfloat32_t)(b))
 #elif defined(COPES_TYPE_F64)
 #define FUSED(operation, a, b, c) (vreal) operation##_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b))
 #else
@@ -96,6 +116,8 @@ static ALWAYS_INLINE vreal vfma(vreal a, vreal b, vreal c)
 {
 #if !FUSES
     return c + a * b;
+#elif defined(SVE256)
+    return FUSED(svmla, a, b, c);
 #elif defined(__aarch64__)
     return FUSED(vfmaq, a, b, c);
 #else
@@ -107,6 +129,8 @@ static ALWAYS_INLINE vreal vfnma(vreal a, vreal b, vreal c)
 {
 #if !FUSES
     return c - a * b;
+#elif defined(SVE256)
+    return FUSED(svmls, a, b, c);
 #elif defined(__aarch64__)
     return FUSED(vfmsq, a, b, c);
 #else
@@ -171,6 +195,10 @@ static ALWAYS_INLINE bool any_lane(vint mask)
     return _mm256_movemask_epi8((__m256i)mask) != 0;
 #elif defined(__SSE2__)
     return _mm_movemask_epi8((__m128i)mask) != 0;
+#elif defined(SVE256) && defined(COPES_TYPE_F64)
+    return svptest_any(svptrue_b64(), svcmpne_n_s64(svptrue_b64(), (svint64_t)mask, 0));
+#elif defined(SVE256)
+    return svptest_any(svptrue_b32(), svcmpne_n_s32(svptrue_b32(), (svint32_t)mask, 0));
 #elif defined(__aarch64__)
     return vmaxvq_u32((uint32x4_t)mask) != 0;
 #else
@@ -228,6 +256,10 @@ static ALWAYS_INLINE real sum_lanes(vreal v)
     __m128 part = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
     part = _mm_add_ps(part, _mm_movehl_ps(part, part));
     return _mm_cvtss_f32(_mm_add_ss(part, _mm_movehdup_ps(part)));
+#elif defined(SVE256) && defined(COPES_TYPE_F64)
+    return svaddv_f64(svptrue_b64(), (svfloat64_t)v);
+#elif defined(SVE256)
+    return svaddv_f32(svptrue_b32(), (svfloat32_t)v);
 #elif defined(__aarch64__) && defined(COPES_TYPE_F64)
     return vpaddd_f64((float64x2_t)v);
 #elif defined(__aarch64__)
@@ -253,6 +285,10 @@ static ALWAYS_INLINE real max_lanes(vreal v)
     __m128 part = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
     part = _mm_max_ps(part, _mm_movehl_ps(part, part));
     return _mm_cvtss_f32(_mm_max_ss(part, _mm_movehdup_ps(part)));
+#elif defined(SVE256) && defined(COPES_TYPE_F64)
+    return svmaxnmv_f64(svptrue_b64(), (svfloat64_t)v);
+#elif defined(SVE256)
+    return svmaxnmv_f32(svptrue_b32(), (svfloat32_t)v);
 #elif defined(__aarch64__) && defined(COPES_TYPE_F64)
     return vmaxnmvq_f64((float64x2_t)v);
 #elif defined(__aarch64__)
@@ -271,12 +307,12 @@ static ALWAYS_INLINE real max_lanes(vreal v)
 #define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
 #define ZIP_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define ZIP_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#elif defined(__AVX512F__) || (defined(__AVX2__) && !defined(COPES_TYPE_F64))
+#elif defined(__AVX512F__) || (VECTOR_BYTES == 32 && !defined(COPES_TYPE_F64))
 #define EVEN 0, 2, 4, 6, 8, 10, 12, 14
 #define ODD 1, 3, 5, 7, 9, 11, 13, 15
 #define ZIP_LOW 0, 8, 1, 9, 2, 10, 3, 11
 #define ZIP_HIGH 4, 12, 5, 13, 6, 14, 7, 15
-#elif defined(__AVX2__) || !defined(COPES_TYPE_F64)
+#elif VECTOR_BYTES == 32 || !defined(COPES_TYPE_F64)
 #define EVEN 0, 2, 4, 6
 #define ODD 1, 3, 5, 7
 #define ZIP_LOW 0, 4, 1, 5

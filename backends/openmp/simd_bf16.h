@@ -20,7 +20,11 @@ static ALWAYS_INLINE vword round_bf16(vreal x)
 
 static ALWAYS_INLINE vhalf narrow(vreal x)
 {
+#ifdef SVE256
+    return (vhalf)svcvt_bf16_f32_x(svptrue_b32(), (svfloat32_t)x);
+#else
     return __builtin_convertvector(round_bf16(x), vhalf);
+#endif
 }
 
 /* Pairs of bfloat16 are kept split: the words of memory hold an even element in their lower half and the odd one after
@@ -37,7 +41,15 @@ static SELDOM void store_split_of_any(void *p, vreal low, vreal high, bool strea
     store_bits(p, (vint)(round_bf16(low) | round_bf16(high) << 16), stream);
 }
 
-#if defined(__AVX512BF16__)
+#if defined(SVE256)
+
+static ALWAYS_INLINE vint round_split(vpair v)
+{
+    const svbfloat16_t low = svcvt_bf16_f32_x(svptrue_b32(), (svfloat32_t)v.low);
+    return (vint)svcvtnt_bf16_f32_x(low, svptrue_b32(), (svfloat32_t)v.high);
+}
+
+#elif defined(__AVX512BF16__)
 
 /* The instruction takes denormals for zero: they are left to integers, should there be any. */
 static ALWAYS_INLINE bool rounds_quickly(vpair v)
@@ -111,7 +123,9 @@ static ALWAYS_INLINE vint round_quickly(vpair v)
 
 static ALWAYS_INLINE void store_split(void *p, vpair v, bool stream)
 {
-#if defined(__AVX2__) || defined(__aarch64__)
+#if defined(SVE256)
+    store_bits(p, round_split(v), stream);
+#elif defined(__AVX2__) || defined(__aarch64__)
     if (__builtin_expect(rounds_quickly(v), 1))
         store_bits(p, round_quickly(v), stream);
     else

@@ -7,7 +7,7 @@
 
 enum { PAIR = 2 * LANES };
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__) || defined(SVE256)
 #define MASKS 1
 #else
 #define MASKS 0
@@ -19,9 +19,30 @@ static ALWAYS_INLINE bool first_is_all(int64_t n)
     return split_place(1) == 1 && n <= LANES;
 }
 
-#if MASKS
+#ifdef SVE256
 
 /* Copies the first n of PAIR elements; with `zeros`, zeros for the others. */
+static ALWAYS_INLINE void copy_masked(storage *to, const storage *from, int64_t n, bool zeros)
+{
+#ifdef STORES_HALF
+    const svbool_t mask = svwhilelt_b16_s64(0, n);
+    svst1_u16(zeros ? svptrue_b16() : mask, to, svld1_u16(mask, from));
+#else
+    for (int i = 0; i < PAIR; i += LANES) {
+#ifdef COPES_TYPE_F64
+        const svbool_t mask = svwhilelt_b64_s64(i, n);
+        svst1_f64(zeros ? svptrue_b64() : mask, to + i, svld1_f64(mask, from + i));
+#else
+        const svbool_t mask = svwhilelt_b32_s64(i, n);
+        svst1_f32(zeros ? svptrue_b32() : mask, to + i, svld1_f32(mask, from + i));
+#endif
+    }
+#endif
+}
+
+#elif MASKS
+
+/* Likewise. */
 static ALWAYS_INLINE void copy_masked(storage *to, const storage *from, int64_t n, bool zeros)
 {
     const uint32_t mask = (uint32_t)((UINT64_C(1) << n) - 1);

@@ -49,9 +49,7 @@ static ALWAYS_INLINE void store_scalar(void *p, real x)
 
 static ALWAYS_INLINE vreal load_vector(const void *p)
 {
-    vhalf h;
-    memcpy(&h, p, sizeof h);
-    return widen(h);
+    return widen(load_halves(p));
 }
 
 static ALWAYS_INLINE vpair load_pair(const void *p)
@@ -66,8 +64,7 @@ static ALWAYS_INLINE void store_pair(void *p, vpair v, bool stream)
 
 static ALWAYS_INLINE void store_vector(void *p, vreal v)
 {
-    const vhalf h = narrow(v);
-    memcpy(p, &h, sizeof h);
+    store_halves(p, narrow(v));
 }
 
 static ALWAYS_INLINE real load_scalar(const void *p)

@@ -10,6 +10,8 @@ extern const copes_cpu_kernels copes_kernels_avx2_f32, copes_kernels_avx2_f16, c
     copes_kernels_avx2_f64;
 extern const copes_cpu_kernels copes_kernels_avx512_f32, copes_kernels_avx512_f16, copes_kernels_avx512_bf16,
     copes_kernels_avx512_f64;
+extern const copes_cpu_kernels copes_kernels_sve256_f32, copes_kernels_sve256_f16, copes_kernels_sve256_bf16,
+    copes_kernels_sve256_f64;
 extern const copes_cpu_kernels copes_kernels_avx512bf16_bf16; /* the level adds nothing to the other types */
 
 #endif

@@ -95,6 +95,14 @@ static ALWAYS_INLINE vexponential vexp_of_octaves(scaled s, vreal octaves, vint 
     (void)exponent;
     return (vexponential){(vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)octaves),
                           (vreal)_mm512_scalef_ps((__m512)s.rest, (__m512)octaves)};
+#elif defined(SVE256) && defined(COPES_TYPE_F64)
+    (void)octaves;
+    return (vexponential){(vreal)svscale_f64_x(svptrue_b64(), (svfloat64_t)s.fraction, (svint64_t)exponent),
+                          (vreal)svscale_f64_x(svptrue_b64(), (svfloat64_t)s.rest, (svint64_t)exponent)};
+#elif defined(SVE256)
+    (void)octaves;
+    return (vexponential){(vreal)svscale_f32_x(svptrue_b32(), (svfloat32_t)s.fraction, (svint32_t)exponent),
+                          (vreal)svscale_f32_x(svptrue_b32(), (svfloat32_t)s.rest, (svint32_t)exponent)};
 #else
     (void)octaves;
     const vint half = exponent >> 1; /* in two steps, neither of which leaves the normal range */

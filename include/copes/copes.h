@@ -511,7 +511,7 @@ typedef struct copes_context_options {
 
 /* Opens a device. `options` may be NULL: all zero. The results of an operator do not depend on the number of threads.
  * A context on the CPU owns 256 KiB of scratch memory for each thread, of which only what is used is touched.
- * COPES_CPU_ISA in the environment caps the CPU's instruction-set level: baseline, avx2, avx512 or avx512bf16.
+ * COPES_CPU_ISA in the environment caps the CPU's instruction-set level: baseline, avx2, avx512, avx512bf16 or sve256.
  * Errors: NULL, ATTRIBUTE (threads < 0, reserved not zero, an unknown COPES_CPU_ISA or one the processor lacks), DEVICE,
  * UNSUPPORTED, MEMORY, BACKEND; *context is then NULL. */
 COPES_API copes_status copes_context_create(DLDevice device, const copes_context_options *options,
