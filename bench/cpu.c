@@ -110,9 +110,8 @@ static double now(void)
     return (double)time.tv_sec * 1e3 + (double)time.tv_nsec * 1e-6;
 }
 
-static double cpu_time(void *state, const bench_job *job, bool replay)
+static double cpu_time(void *state, const bench_job *job)
 {
-    (void)replay; /* there is nothing to record */
     flush_caches(state);
     const double start = now();
     const int status = job->run(job->what);

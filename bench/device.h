@@ -7,11 +7,12 @@
 
 #include <stdbool.h>
 
-/* Work to be timed: run, or on a GPU enqueue on the context's stream. 0, or -1 for a failure. It may be recorded once
- * and replayed. */
+/* Work to be timed: run, or on a GPU enqueue on the context's stream. 0, or -1 for a failure. With `replay` it is recorded, and the record
+ * replayed, on devices that can. */
 typedef struct bench_job {
     int (*run)(void *what);
     void *what;
+    bool replay;
 } bench_job;
 
 typedef struct bench_device {
@@ -26,9 +27,8 @@ typedef struct bench_device {
     /* Bytes of memory that are free. */
     int64_t (*free_memory)(void *state);
 
-    /* Milliseconds of one run of a job whose data is in no cache, or of replaying its record; below 0 where it
-     * failed. */
-    double (*time)(void *state, const bench_job *job, bool replay);
+    /* Milliseconds of one run of a job whose data is in no cache; below 0 where it failed. */
+    double (*time)(void *state, const bench_job *job);
 
     /* Copies within the device, in one of the ways. As a job does. */
     int (*copy)(void *state, int way, void *to, const void *from, size_t bytes);

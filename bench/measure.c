@@ -7,7 +7,7 @@
 
 enum { JOBS = 8, LEAST = 5, MOST = 101, WARM_UP = 1 };
 
-/* One copy after another, of memory that follows on. */
+/* One copy after another, of memory that follows on. Probes go by it, too. */
 typedef struct copy_work {
     const bench_device *device;
     void *state;
@@ -66,15 +66,15 @@ static double now(void)
 }
 
 /* Times the jobs in turn and leaves the median of each. Returns the repeats, or -1. */
-static int time_jobs(const bench_device *device, void *state, const bench_job *jobs, int count, bool replay,
-                     double budget_ms, double medians[JOBS])
+static int time_jobs(const bench_device *device, void *state, const bench_job *jobs, int count, double budget_ms,
+                     double medians[JOBS])
 {
     double times[JOBS][MOST];
     const double end = now() + budget_ms;
     int repeats = -WARM_UP;
     for (; repeats < LEAST || (repeats < MOST && now() < end); repeats++) {
         for (int i = 0; i < count; i++) {
-            const double time = device->time(state, &jobs[i], replay);
+            const double time = device->time(state, &jobs[i]);
             if (time < 0)
                 return -1;
             if (repeats >= 0)
@@ -86,20 +86,21 @@ static int time_jobs(const bench_device *device, void *state, const bench_job *j
     return repeats;
 }
 
+/* Each way to copy is a job, with replayed calls two: of small copies replayed ones are faster, of large ones the others. */
 static int measure_beside(const bench_device *device, void *state, const bench_calls *calls, double budget_ms, void *to,
                           const void *from, bench_result *result)
 {
     const bench_call *call = &calls->calls[0];
-    bench_job jobs[JOBS] = {{run_calls, (void *)calls}};
+    bench_job jobs[JOBS] = {{run_calls, (void *)calls, calls->replay}};
     copy_work works[JOBS];
     double medians[JOBS];
     const bool probe = call->multiply_adds > 0 && device->multiply_adds(state) > 0;
-    const int copies = device->copies;
+    const int copies = device->copies * (calls->replay ? 2 : 1);
     for (int i = 0; i < copies + probe; i++) {
-        works[i] = (copy_work){device, state, i, to, from, (size_t)call->moved / 2, calls->count};
-        jobs[1 + i] = (bench_job){i < copies ? run_copies : run_probe, &works[i]};
+        works[i] = (copy_work){device, state, i % device->copies, to, from, (size_t)call->moved / 2, calls->count};
+        jobs[1 + i] = (bench_job){i < copies ? run_copies : run_probe, &works[i], i >= device->copies && i < copies};
     }
-    result->repeats = time_jobs(device, state, jobs, 1 + copies + probe, calls->replay, budget_ms, medians);
+    result->repeats = time_jobs(device, state, jobs, 1 + copies + probe, budget_ms, medians);
     if (result->repeats < 0)
         return -1;
     result->ms = medians[0] / calls->count;

@@ -46,7 +46,7 @@ static bool measure_rates(const bench_plan *plan, rates *found)
         copy.to != NULL && copy.from != NULL && bench_fill_random(memory, id, copy.from, probe_bytes, CHECK_F32) == 0;
     found->fill = (now() - start) / (double)probe_bytes;
     for (int i = 0; i < 2 && done; i++) { /* the first also gets the pages of memory */
-        const double time = plan->device->time(plan->state, &job, false);
+        const double time = plan->device->time(plan->state, &job);
         done = time >= 0;
         found->copy = time / (double)probe_bytes;
     }
