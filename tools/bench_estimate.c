@@ -40,7 +40,7 @@ static bool measure_rates(const bench_plan *plan, rates *found)
     const device_memory *memory = device_memory_of(plan->id.device_type);
     const int id = plan->id.device_id;
     copy_job copy = {plan, memory->allocate(id, probe_bytes), memory->allocate(id, probe_bytes)};
-    const bench_job job = {run_copy, &copy};
+    const bench_job job = {.run = run_copy, .what = &copy};
     const double start = now();
     bool done =
         copy.to != NULL && copy.from != NULL && bench_fill_random(memory, id, copy.from, probe_bytes, CHECK_F32) == 0;

@@ -107,9 +107,9 @@ static void call_benchmark(visit *v)
     if (state == NULL)
         return;
     check_step(v, "bench: free_memory", device->free_memory(state) > 0);
-    check_step(v, "bench: time", device->time(state, &(bench_job){do_nothing, NULL}, false) >= 0);
-    check_step(v, "bench: time of a record", device->time(state, &(bench_job){do_nothing, NULL}, true) >= 0);
-    check_step(v, "bench: a job that fails", device->time(state, &(bench_job){fail_job, NULL}, true) < 0);
+    check_step(v, "bench: time", device->time(state, &(bench_job){.run = do_nothing}) >= 0);
+    check_step(v, "bench: time of a record", device->time(state, &(bench_job){.run = do_nothing, .replay = true}) >= 0);
+    check_step(v, "bench: a job that fails", device->time(state, &(bench_job){.run = fail_job, .replay = true}) < 0);
     device->close(state);
     check_step(v, "bench: close", true);
 }
