@@ -19,6 +19,11 @@
 #define GPU(name) cuda##name                  /* the runtimes have the same functions under two prefixes */
 #define GPU_PARAMETER const __grid_constant__ /* a kernel's argument that is read where it lies */
 #define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks) /* that many on a multiprocessor */
+#ifdef __maxnreg__
+#define MOST_REGISTERS(of_a_thread) __maxnreg__(of_a_thread)
+#else
+#define MOST_REGISTERS(of_a_thread) /* nvcc before 12.4 */
+#endif
 #define DEVICE static __device__ __forceinline__
 #define OUT_OF_LINE static __device__ __noinline__       /* no part of its caller */
 #define COPES_FUNCTION static __device__ __forceinline__ /* for common/phase.h */
@@ -27,6 +32,9 @@
 
 namespace COPES_GPU
 {
+
+/* Of a multiprocessor, and the registers that each of them has. */
+inline constexpr int SCHEDULERS = 4, SCHEDULER_REGISTERS = 16384;
 
 typedef cudaDeviceProp device_properties;
 

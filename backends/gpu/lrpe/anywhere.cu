@@ -7,6 +7,12 @@ namespace COPES_GPU::lrpe
 
 inline constexpr variant_word anywhere_name = "lrpe_anywhere";
 
+template <typename T, encoding E, activation A, bool BACKWARD>
+__global__ void lrpe_anywhere(GPU_PARAMETER batch_arguments<anywhere_plan> argument)
+{
+    run_block<T, E, A, BACKWARD>(argument);
+}
+
 template <typename T, encoding E, activation A>
 bool plan_anywhere(const gpu_device &device, const copes_lrpe_problem &problem, bool batch_as_heads, copes_plan *plan)
 {
@@ -19,10 +25,12 @@ bool plan_anywhere(const gpu_device &device, const copes_lrpe_problem &problem, 
         return refuse(plan, anywhere_name, "rotary_begin is not a whole number of vectors of 16 bytes");
     if (const char *why = theta_source::refuse(problem))
         return refuse(plan, anywhere_name, why);
+    const batch_method<anywhere_plan> methods[2] = {{lrpe_anywhere<T, E, A, false>, 0},
+                                                    {lrpe_anywhere<T, E, A, true>, 0}};
     const bool alone = !batch_as_heads && problem.positions.data != nullptr && problem.positions.stride[1] != 0;
     return plan_shared<anywhere_name, T, E, A>(device, problem, shape,
                                                anywhere_plan(problem, batch_as_heads, shape.units, vector_length<T>),
-                                               alone ? 1 : entries_wanted<T, E, A>(problem), plan);
+                                               alone ? 1 : entries_wanted<T, E, A>(problem), methods, plan);
 }
 
 #define LRPE_INSTANTIATE(T, E, A)                                                                                      \

@@ -56,8 +56,9 @@ template <typename Source> struct batch_arguments {
     copes_act act;
 };
 
+/* What a block does. The kernels are lrpe_batch and lrpe_anywhere. */
 template <typename T, encoding E, activation A, bool BACKWARD, typename Source>
-__global__ void lrpe_batch(GPU_PARAMETER batch_arguments<Source> argument)
+DEVICE void run_block(const batch_arguments<Source> &argument)
 {
     constexpr int V = vector_length<T>, SHARES = shares<T, E, A, BACKWARD>;
     const batch_arguments<Source> &all = Source::read(argument);
@@ -111,9 +112,19 @@ inline int choose_entries(int b, int wanted, int most)
 }
 
 /* What limits blocks: tokens of a thread, batch entries that share angles, and threads. With fewer blocks than `enough`,
- * they become smaller. */
+ * they become smaller, but for what would not run at once, where a thread has so many `registers`; 0: that is not known. */
 struct batch_limits {
     int share, wanted, least, most, enough;
+    int multiprocessors = 0, registers = 0;
+
+    /* The blocks of `threads` that run at once. Each of a multiprocessor's schedulers has registers of its own. */
+    double at_once(int threads) const
+    {
+        if (registers == 0 || SCHEDULER_REGISTERS == 0)
+            return INT32_MAX;
+        const int warps = SCHEDULERS * (SCHEDULER_REGISTERS / (registers * 32));
+        return (double)(warps / times(threads, 32)) * multiprocessors;
+    }
 };
 
 /* How blocks share the rows. A block's batch entries share angles, and it takes tokens until it has a thread for each
@@ -132,10 +143,9 @@ struct batch_cut {
         while (together > 1 && (together * row_threads > limits.most || together * share * bytes_of_token > MOST_BYTES))
             --together;
         groups = times(shape.b, entries);
-        const auto are_enough = [&] {
-            return (double)times(shape.n, together * share) * groups * (double)problem.h >= limits.enough;
-        };
-        while (share > 1 && !are_enough())
+        const auto count = [&](int tokens) { return (double)times(shape.n, tokens) * groups * (double)problem.h; };
+        const auto are_enough = [&] { return count(together * share) >= limits.enough; };
+        while (share > 1 && !are_enough() && count(together * (share - 1)) <= limits.at_once(together * row_threads))
             --share;
         while (together > 1 && together * row_threads > FEWEST_THREADS && !are_enough())
             --together;
@@ -180,9 +190,11 @@ copes_status run_batch(const gpu_queue &queue, const copes_problem &, const cope
 /* Plans all but the kernel for vectors of v elements. Returns why not; nullptr: it did. */
 template <typename Source>
 const char *plan_launch(const gpu_device &device, const copes_lrpe_problem &problem, const row_shape &shape,
-                        const Source &source, int share, int wanted, int v, copes_plan *plan)
+                        const Source &source, int share, int registers, int wanted, int v, copes_plan *plan)
 {
-    const batch_cut cut(problem, shape, v, {share, wanted, 0, MOST_THREADS, ENOUGH_BLOCKS * device.multiprocessors});
+    const batch_cut cut(problem, shape, v,
+                        {share, wanted, 0, MOST_THREADS, ENOUGH_BLOCKS * device.multiprocessors, device.multiprocessors,
+                         registers});
     batch_arguments<Source> all = {};
     all.shape = shape;
     if (const char *why = cut_batch(problem, cut, source, &all))
@@ -192,19 +204,27 @@ const char *plan_launch(const gpu_device &device, const copes_lrpe_problem &prob
     return nullptr;
 }
 
-/* Plans a problem whose tensors are whole vectors for the kernel `method`, or notes why not. */
-template <variant_word METHOD, typename T, encoding E, activation A, typename Source>
+/* A method's kernel, and the registers of its threads that a plan may count on; 0: none. */
+template <typename Source> struct batch_method {
+    batch_kernel<Source> *kernel;
+    int registers;
+};
+
+/* Plans a problem whose tensors are whole vectors for the method NAME, whose kernels are for the forward and the backward, or notes why
+ * not. */
+template <variant_word NAME, typename T, encoding E, activation A, typename Source>
 bool plan_shared(const gpu_device &device, const copes_lrpe_problem &problem, const row_shape &shape,
-                 const Source &source, int wanted, copes_plan *plan)
+                 const Source &source, int wanted, const batch_method<Source> (&methods)[2], copes_plan *plan)
 {
     const int share = problem.backward ? shares<T, E, A, true> : shares<T, E, A, false>;
-    if (const char *why = plan_launch(device, problem, shape, source, share, wanted, vector_length<T>, plan))
-        return refuse(plan, METHOD, why);
-    if (problem.backward)
-        return take<batch_kernel<Source>>(plan, row_variant<METHOD, T, E, A, true>, run_batch<Source>,
-                                          lrpe_batch<T, E, A, true, Source>);
-    return take<batch_kernel<Source>>(plan, row_variant<METHOD, T, E, A, false>, run_batch<Source>,
-                                      lrpe_batch<T, E, A, false, Source>);
+    const batch_method<Source> &method = methods[problem.backward];
+    if (const char *why =
+            plan_launch(device, problem, shape, source, share, method.registers, wanted, vector_length<T>, plan))
+        return refuse(plan, NAME, why);
+    return take<batch_kernel<Source>>(plan,
+                                      problem.backward ? row_variant<NAME, T, E, A, true>
+                                                       : row_variant<NAME, T, E, A, false>,
+                                      run_batch<Source>, method.kernel);
 }
 
 } // namespace COPES_GPU::lrpe
