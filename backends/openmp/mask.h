@@ -75,11 +75,11 @@ static ALWAYS_INLINE uint32_t bits_above_0(vwords x)
 #elif defined(__SSE2__)
     return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16((__m128i)above, _mm_setzero_si128()));
 #elif defined(SVE256) && defined(COPES_TYPE_F64)
-    return (uint32_t)svaddv_u64(svptrue_b64(), (svuint64_t)(above & bit_of_lane()));
+    return (uint32_t)svaddv_u64(svptrue_b64(), (sve_u64)(above & bit_of_lane()));
 #elif defined(SVE256) && defined(COPES_TYPE_F32)
-    return (uint32_t)svaddv_u32(svptrue_b32(), (svuint32_t)(above & bit_of_lane()));
+    return (uint32_t)svaddv_u32(svptrue_b32(), (sve_u32)(above & bit_of_lane()));
 #elif defined(SVE256)
-    return (uint32_t)svaddv_u16(svptrue_b16(), (svuint16_t)(above & bit_of_lane()));
+    return (uint32_t)svaddv_u16(svptrue_b16(), (sve_u16)(above & bit_of_lane()));
 #elif defined(__aarch64__) && defined(COPES_TYPE_F64)
     return (uint32_t)vaddvq_u64((uint64x2_t)(above & bit_of_lane()));
 #elif defined(__aarch64__) && defined(COPES_TYPE_F32)

@@ -16,6 +16,18 @@
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && defined(__ARM_FEATURE_SVE_BITS) && __ARM_FEATURE_SVE_BITS == 256
 #include <arm_sve.h>
 #define SVE256 1
+
+/* SVE's types at this length: compilers go by them from GNU's vectors to the types of intrinsics, and back. */
+#define SVE_TYPE(name, type) typedef type name __attribute__((arm_sve_vector_bits(256)))
+SVE_TYPE(sve_f16, svfloat16_t);
+SVE_TYPE(sve_f32, svfloat32_t);
+SVE_TYPE(sve_f64, svfloat64_t);
+SVE_TYPE(sve_s32, svint32_t);
+SVE_TYPE(sve_s64, svint64_t);
+SVE_TYPE(sve_u16, svuint16_t);
+SVE_TYPE(sve_u32, svuint32_t);
+SVE_TYPE(sve_u64, svuint64_t);
+#undef SVE_TYPE
 #endif
 #endif
 
@@ -68,9 +80,9 @@ typedef integer vint __attribute__((vector_size(VECTOR_BYTES)));
 /* A vector as the argument or result of a call. Of SVE's own types it is one in registers, and the call keeps half of all registers for the
  * loop that makes it; a GNU vector would go through memory, and every constant of the loop be loaded again. */
 #if defined(SVE256) && defined(COPES_TYPE_F64)
-typedef svfloat64_t vargument __attribute__((arm_sve_vector_bits(256)));
+typedef sve_f64 vargument;
 #elif defined(SVE256)
-typedef svfloat32_t vargument __attribute__((arm_sve_vector_bits(256)));
+typedef sve_f32 vargument;
 #else
 typedef vreal vargument;
 #endif
@@ -100,10 +112,10 @@ static ALWAYS_INLINE vreal vset(real x)
 #define FUSED(operation, a, b, c) (vreal) _mm_##operation##_ps((__m128)(a), (__m128)(b), (__m128)(c))
 #elif defined(SVE256) && defined(COPES_TYPE_F64)
 #define FUSED(operation, a, b, c)                                                                                      \
-    (vreal) operation##_f64_x(svptrue_b64(), (svfloat64_t)(c), (svfloat64_t)(a), (svfloat64_t)(b))
+    (vreal)(sve_f64) operation##_f64_x(svptrue_b64(), (sve_f64)(c), (sve_f64)(a), (sve_f64)(b))
 #elif defined(SVE256)
 #define FUSED(operation, a, b, c)                                                                                      \
-    (vreal) operation##_f32_x(svptrue_b32(), (svfloat32_t)(c), (svfloat32_t)(a), (svfloat32_t)(b))
+    (vreal)(sve_f32) operation##_f32_x(svptrue_b32(), (sve_f32)(c), (sve_f32)(a), (sve_f32)(b))
 #elif defined(COPES_TYPE_F64)
 #define FUSED(operation, a, b, c) (vreal) operation##_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b))
 #else
@@ -196,9 +208,9 @@ static ALWAYS_INLINE bool any_lane(vint mask)
 #elif defined(__SSE2__)
     return _mm_movemask_epi8((__m128i)mask) != 0;
 #elif defined(SVE256) && defined(COPES_TYPE_F64)
-    return svptest_any(svptrue_b64(), svcmpne_n_s64(svptrue_b64(), (svint64_t)mask, 0));
+    return svptest_any(svptrue_b64(), svcmpne_n_s64(svptrue_b64(), (sve_s64)mask, 0));
 #elif defined(SVE256)
-    return svptest_any(svptrue_b32(), svcmpne_n_s32(svptrue_b32(), (svint32_t)mask, 0));
+    return svptest_any(svptrue_b32(), svcmpne_n_s32(svptrue_b32(), (sve_s32)mask, 0));
 #elif defined(__aarch64__)
     return vmaxvq_u32((uint32x4_t)mask) != 0;
 #else
@@ -257,9 +269,9 @@ static ALWAYS_INLINE real sum_lanes(vreal v)
     part = _mm_add_ps(part, _mm_movehl_ps(part, part));
     return _mm_cvtss_f32(_mm_add_ss(part, _mm_movehdup_ps(part)));
 #elif defined(SVE256) && defined(COPES_TYPE_F64)
-    return svaddv_f64(svptrue_b64(), (svfloat64_t)v);
+    return svaddv_f64(svptrue_b64(), (sve_f64)v);
 #elif defined(SVE256)
-    return svaddv_f32(svptrue_b32(), (svfloat32_t)v);
+    return svaddv_f32(svptrue_b32(), (sve_f32)v);
 #elif defined(__aarch64__) && defined(COPES_TYPE_F64)
     return vpaddd_f64((float64x2_t)v);
 #elif defined(__aarch64__)
@@ -286,9 +298,9 @@ static ALWAYS_INLINE real max_lanes(vreal v)
     part = _mm_max_ps(part, _mm_movehl_ps(part, part));
     return _mm_cvtss_f32(_mm_max_ss(part, _mm_movehdup_ps(part)));
 #elif defined(SVE256) && defined(COPES_TYPE_F64)
-    return svmaxnmv_f64(svptrue_b64(), (svfloat64_t)v);
+    return svmaxnmv_f64(svptrue_b64(), (sve_f64)v);
 #elif defined(SVE256)
-    return svmaxnmv_f32(svptrue_b32(), (svfloat32_t)v);
+    return svmaxnmv_f32(svptrue_b32(), (sve_f32)v);
 #elif defined(__aarch64__) && defined(COPES_TYPE_F64)
     return vmaxnmvq_f64((float64x2_t)v);
 #elif defined(__aarch64__)

@@ -21,7 +21,7 @@ static ALWAYS_INLINE vword round_bf16(vreal x)
 static ALWAYS_INLINE vhalf narrow(vreal x)
 {
 #ifdef SVE256
-    return (vhalf)svcvt_bf16_f32_x(svptrue_b32(), (svfloat32_t)x);
+    return (vhalf)(sve_u32)svreinterpret_u32_bf16(svcvt_bf16_f32_x(svptrue_b32(), (sve_f32)x));
 #else
     return __builtin_convertvector(round_bf16(x), vhalf);
 #endif
@@ -45,8 +45,8 @@ static SELDOM void store_split_of_any(void *p, vreal low, vreal high, bool strea
 
 static ALWAYS_INLINE vint round_split(vpair v)
 {
-    const svbfloat16_t low = svcvt_bf16_f32_x(svptrue_b32(), (svfloat32_t)v.low);
-    return (vint)svcvtnt_bf16_f32_x(low, svptrue_b32(), (svfloat32_t)v.high);
+    const svbfloat16_t low = svcvt_bf16_f32_x(svptrue_b32(), (sve_f32)v.low);
+    return (vint)(sve_s32)svreinterpret_s32_bf16(svcvtnt_bf16_f32_x(low, svptrue_b32(), (sve_f32)v.high));
 }
 
 #elif defined(__AVX512BF16__)

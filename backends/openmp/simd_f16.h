@@ -97,7 +97,7 @@ static ALWAYS_INLINE vreal widen(vhalf h)
 #elif defined(__F16C__)
     return (vreal)_mm256_cvtph_ps((__m128i)h);
 #elif defined(SVE256)
-    return (vreal)svcvt_f32_f16_x(svptrue_b32(), (svfloat16_t)h);
+    return (vreal)(sve_f32)svcvt_f32_f16_x(svptrue_b32(), (sve_f16)h);
 #elif defined(__aarch64__)
     return (vreal)vcvt_f32_f16((float16x4_t)h);
 #else
@@ -112,7 +112,7 @@ static ALWAYS_INLINE vhalf narrow(vreal x)
 #elif defined(__F16C__)
     return (vhalf)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
 #elif defined(SVE256)
-    return (vhalf)svcvt_f16_f32_x(svptrue_b32(), (svfloat32_t)x);
+    return (vhalf)(sve_f16)svcvt_f16_f32_x(svptrue_b32(), (sve_f32)x);
 #elif defined(__aarch64__)
     return (vhalf)vcvt_f16_f32((float32x4_t)x);
 #else

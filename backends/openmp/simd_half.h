@@ -16,7 +16,7 @@ typedef uint16_t vhalf __attribute__((vector_size(VECTOR_BYTES / 2)));
 static ALWAYS_INLINE vhalf load_halves(const void *p)
 {
 #ifdef SVE256
-    return (vhalf)svld1uh_u32(svptrue_b32(), p);
+    return (vhalf)(sve_u32)svld1uh_u32(svptrue_b32(), p);
 #else
     vhalf h;
     memcpy(&h, p, sizeof h);
@@ -27,7 +27,7 @@ static ALWAYS_INLINE vhalf load_halves(const void *p)
 static ALWAYS_INLINE void store_halves(void *p, vhalf h)
 {
 #ifdef SVE256
-    svst1h_u32(svptrue_b32(), p, (svuint32_t)h);
+    svst1h_u32(svptrue_b32(), p, (sve_u32)h);
 #else
     memcpy(p, &h, sizeof h);
 #endif
@@ -39,7 +39,7 @@ static ALWAYS_INLINE vint join_halves(vhalf low, vhalf high)
 #if VECTOR_BYTES == 64
     return (vint)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)low), (__m256i)high, 1);
 #elif defined(SVE256)
-    return (vint)svuzp1_u16((svuint16_t)low, (svuint16_t)high);
+    return (vint)(sve_u16)svuzp1_u16((sve_u16)low, (sve_u16)high);
 #elif VECTOR_BYTES == 32
     return (vint)_mm256_set_m128i((__m128i)high, (__m128i)low);
 #elif defined(__aarch64__)

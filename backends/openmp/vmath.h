@@ -97,12 +97,12 @@ static ALWAYS_INLINE vexponential vexp_of_octaves(scaled s, vreal octaves, vint 
                           (vreal)_mm512_scalef_ps((__m512)s.rest, (__m512)octaves)};
 #elif defined(SVE256) && defined(COPES_TYPE_F64)
     (void)octaves;
-    return (vexponential){(vreal)svscale_f64_x(svptrue_b64(), (svfloat64_t)s.fraction, (svint64_t)exponent),
-                          (vreal)svscale_f64_x(svptrue_b64(), (svfloat64_t)s.rest, (svint64_t)exponent)};
+    return (vexponential){(vreal)(sve_f64)svscale_f64_x(svptrue_b64(), (sve_f64)s.fraction, (sve_s64)exponent),
+                          (vreal)(sve_f64)svscale_f64_x(svptrue_b64(), (sve_f64)s.rest, (sve_s64)exponent)};
 #elif defined(SVE256)
     (void)octaves;
-    return (vexponential){(vreal)svscale_f32_x(svptrue_b32(), (svfloat32_t)s.fraction, (svint32_t)exponent),
-                          (vreal)svscale_f32_x(svptrue_b32(), (svfloat32_t)s.rest, (svint32_t)exponent)};
+    return (vexponential){(vreal)(sve_f32)svscale_f32_x(svptrue_b32(), (sve_f32)s.fraction, (sve_s32)exponent),
+                          (vreal)(sve_f32)svscale_f32_x(svptrue_b32(), (sve_f32)s.rest, (sve_s32)exponent)};
 #else
     (void)octaves;
     const vint half = exponent >> 1; /* in two steps, neither of which leaves the normal range */
