@@ -35,7 +35,7 @@ VECTORS = {
     r"sequence_columns<.*, [48], ": True,
     r"tpa_(fma|parts)<.*, [48]>": False,
 }
-BOUNDS = r"(?:__launch_bounds__|LAUNCH_BOUNDS)\((?:[^()]|\([^()]*\))*\)\s+"  # which may have parentheses inside
+BOUNDS = r"(?:__launch_bounds__|LAUNCH_BOUNDS|MOST_REGISTERS)\((?:[^()]|\([^()]*\))*\)\s+"  # which may have parentheses inside
 LOAD = re.compile(r"\b(global|flat|buffer)_load_(dwordx4|b128)\b")
 STORE = re.compile(r"\b(global|flat|buffer)_store_(dwordx4|b128)\b")
 VENDOR = re.compile(r"__HIP|__CUDA|COPES_HIP")

@@ -20,9 +20,9 @@
 #define GPU_PARAMETER const __grid_constant__ /* a kernel's argument that is read where it lies */
 #define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads, blocks) /* that many on a multiprocessor */
 #ifdef __maxnreg__
-#define MOST_REGISTERS(of_a_thread) __maxnreg__(of_a_thread)
+#define MOST_REGISTERS(...) __maxnreg__((__VA_ARGS__)) /* of a thread; the number may have commas */
 #else
-#define MOST_REGISTERS(of_a_thread) /* nvcc before 12.4 */
+#define MOST_REGISTERS(...) /* nvcc before 12.4 */
 #endif
 #define DEVICE static __device__ __forceinline__
 #define OUT_OF_LINE static __device__ __noinline__       /* no part of its caller */

@@ -18,7 +18,7 @@
 #define GPU(name) hip##name /* the runtimes have the same functions under two prefixes */
 #define GPU_PARAMETER const /* a kernel's argument that is read where it lies */
 #define LAUNCH_BOUNDS(threads, blocks) __launch_bounds__(threads) /* HIP's second number has another meaning */
-#define MOST_REGISTERS(of_a_thread)                               /* as its compiler chooses */
+#define MOST_REGISTERS(...)                                       /* as its compiler chooses */
 #define DEVICE static __device__ __forceinline__
 #define COPES_FUNCTION static __device__ __forceinline__ /* for common/phase.h */
 

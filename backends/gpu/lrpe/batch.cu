@@ -22,7 +22,7 @@ template <typename T, encoding E, activation A, bool BACKWARD> constexpr int bat
 }
 
 template <typename T, encoding E, activation A, bool BACKWARD>
-__global__ void MOST_REGISTERS((batch_registers<T, E, A, BACKWARD>()))
+__global__ void MOST_REGISTERS(batch_registers<T, E, A, BACKWARD>())
     lrpe_batch(GPU_PARAMETER batch_arguments<rotation_plan> argument)
 {
     run_block<T, E, A, BACKWARD>(argument);
