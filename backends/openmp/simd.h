@@ -21,12 +21,20 @@
 #define SVE_TYPE(name, type) typedef type name __attribute__((arm_sve_vector_bits(256)))
 SVE_TYPE(sve_f16, svfloat16_t);
 SVE_TYPE(sve_f32, svfloat32_t);
-SVE_TYPE(sve_f64, svfloat64_t);
 SVE_TYPE(sve_s32, svint32_t);
-SVE_TYPE(sve_s64, svint64_t);
 SVE_TYPE(sve_u16, svuint16_t);
 SVE_TYPE(sve_u32, svuint32_t);
 SVE_TYPE(sve_u64, svuint64_t);
+
+#ifdef COPES_TYPE_F64
+SVE_TYPE(sve_real, svfloat64_t);
+SVE_TYPE(sve_integer, svint64_t);
+#define EVERY_LANE svptrue_b64()
+#else
+SVE_TYPE(sve_real, svfloat32_t);
+SVE_TYPE(sve_integer, svint32_t);
+#define EVERY_LANE svptrue_b32()
+#endif
 #undef SVE_TYPE
 #endif
 #endif
@@ -79,10 +87,8 @@ typedef integer vint __attribute__((vector_size(VECTOR_BYTES)));
 
 /* A vector as the argument or result of a call. Of SVE's own types it is one in registers, and the call keeps half of all registers for the
  * loop that makes it; a GNU vector would go through memory, and every constant of the loop be loaded again. */
-#if defined(SVE256) && defined(COPES_TYPE_F64)
-typedef sve_f64 vargument;
-#elif defined(SVE256)
-typedef sve_f32 vargument;
+#ifdef SVE256
+typedef sve_real vargument;
 #else
 typedef vreal vargument;
 #endif
@@ -110,12 +116,9 @@ static ALWAYS_INLINE vreal vset(real x)
 #define FUSED(operation, a, b, c) (vreal) _mm_##operation##_pd((__m128d)(a), (__m128d)(b), (__m128d)(c))
 #elif defined(__FMA__)
 #define FUSED(operation, a, b, c) (vreal) _mm_##operation##_ps((__m128)(a), (__m128)(b), (__m128)(c))
-#elif defined(SVE256) && defined(COPES_TYPE_F64)
-#define FUSED(operation, a, b, c)                                                                                      \
-    (vreal)(sve_f64) operation##_f64_x(svptrue_b64(), (sve_f64)(c), (sve_f64)(a), (sve_f64)(b))
 #elif defined(SVE256)
 #define FUSED(operation, a, b, c)                                                                                      \
-    (vreal)(sve_f32) operation##_f32_x(svptrue_b32(), (sve_f32)(c), (sve_f32)(a), (sve_f32)(b))
+    (vreal)(sve_real) operation##_x(EVERY_LANE, (sve_real)(c), (sve_real)(a), (sve_real)(b))
 #elif defined(COPES_TYPE_F64)
 #define FUSED(operation, a, b, c) (vreal) operation##_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b))
 #else
@@ -207,10 +210,8 @@ static ALWAYS_INLINE bool any_lane(vint mask)
     return _mm256_movemask_epi8((__m256i)mask) != 0;
 #elif defined(__SSE2__)
     return _mm_movemask_epi8((__m128i)mask) != 0;
-#elif defined(SVE256) && defined(COPES_TYPE_F64)
-    return svptest_any(svptrue_b64(), svcmpne_n_s64(svptrue_b64(), (sve_s64)mask, 0));
 #elif defined(SVE256)
-    return svptest_any(svptrue_b32(), svcmpne_n_s32(svptrue_b32(), (sve_s32)mask, 0));
+    return svptest_any(EVERY_LANE, svcmpne(EVERY_LANE, (sve_integer)mask, (integer)0));
 #elif defined(__aarch64__)
     return vmaxvq_u32((uint32x4_t)mask) != 0;
 #else
@@ -268,10 +269,8 @@ static ALWAYS_INLINE real sum_lanes(vreal v)
     __m128 part = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
     part = _mm_add_ps(part, _mm_movehl_ps(part, part));
     return _mm_cvtss_f32(_mm_add_ss(part, _mm_movehdup_ps(part)));
-#elif defined(SVE256) && defined(COPES_TYPE_F64)
-    return svaddv_f64(svptrue_b64(), (sve_f64)v);
 #elif defined(SVE256)
-    return svaddv_f32(svptrue_b32(), (sve_f32)v);
+    return svaddv(EVERY_LANE, (sve_real)v);
 #elif defined(__aarch64__) && defined(COPES_TYPE_F64)
     return vpaddd_f64((float64x2_t)v);
 #elif defined(__aarch64__)
@@ -297,10 +296,8 @@ static ALWAYS_INLINE real max_lanes(vreal v)
     __m128 part = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
     part = _mm_max_ps(part, _mm_movehl_ps(part, part));
     return _mm_cvtss_f32(_mm_max_ss(part, _mm_movehdup_ps(part)));
-#elif defined(SVE256) && defined(COPES_TYPE_F64)
-    return svmaxnmv_f64(svptrue_b64(), (sve_f64)v);
 #elif defined(SVE256)
-    return svmaxnmv_f32(svptrue_b32(), (sve_f32)v);
+    return svmaxnmv(EVERY_LANE, (sve_real)v);
 #elif defined(__aarch64__) && defined(COPES_TYPE_F64)
     return vmaxnmvq_f64((float64x2_t)v);
 #elif defined(__aarch64__)

@@ -24,20 +24,16 @@ static ALWAYS_INLINE bool first_is_all(int64_t n)
 /* Copies the first n of PAIR elements; with `zeros`, zeros for the others. */
 static ALWAYS_INLINE void copy_masked(storage *to, const storage *from, int64_t n, bool zeros)
 {
-#ifdef STORES_HALF
-    const svbool_t mask = svwhilelt_b16_s64(0, n);
-    svst1_u16(zeros ? svptrue_b16() : mask, to, svld1_u16(mask, from));
+    for (int64_t i = 0; i < PAIR; i += VECTOR_BYTES / (int64_t)sizeof(storage)) {
+#if defined(STORES_HALF)
+        const svbool_t mask = svwhilelt_b16(i, n);
+#elif defined(COPES_TYPE_F64)
+        const svbool_t mask = svwhilelt_b64(i, n);
 #else
-    for (int i = 0; i < PAIR; i += LANES) {
-#ifdef COPES_TYPE_F64
-        const svbool_t mask = svwhilelt_b64_s64(i, n);
-        svst1_f64(zeros ? svptrue_b64() : mask, to + i, svld1_f64(mask, from + i));
-#else
-        const svbool_t mask = svwhilelt_b32_s64(i, n);
-        svst1_f32(zeros ? svptrue_b32() : mask, to + i, svld1_f32(mask, from + i));
+        const svbool_t mask = svwhilelt_b32(i, n);
 #endif
+        svst1(zeros ? svptrue_b8() : mask, to + i, svld1(mask, from + i));
     }
-#endif
 }
 
 #elif MASKS

@@ -95,14 +95,10 @@ static ALWAYS_INLINE vexponential vexp_of_octaves(scaled s, vreal octaves, vint 
     (void)exponent;
     return (vexponential){(vreal)_mm512_scalef_ps((__m512)s.fraction, (__m512)octaves),
                           (vreal)_mm512_scalef_ps((__m512)s.rest, (__m512)octaves)};
-#elif defined(SVE256) && defined(COPES_TYPE_F64)
-    (void)octaves;
-    return (vexponential){(vreal)(sve_f64)svscale_f64_x(svptrue_b64(), (sve_f64)s.fraction, (sve_s64)exponent),
-                          (vreal)(sve_f64)svscale_f64_x(svptrue_b64(), (sve_f64)s.rest, (sve_s64)exponent)};
 #elif defined(SVE256)
     (void)octaves;
-    return (vexponential){(vreal)(sve_f32)svscale_f32_x(svptrue_b32(), (sve_f32)s.fraction, (sve_s32)exponent),
-                          (vreal)(sve_f32)svscale_f32_x(svptrue_b32(), (sve_f32)s.rest, (sve_s32)exponent)};
+    return (vexponential){(vreal)(sve_real)svscale_x(EVERY_LANE, (sve_real)s.fraction, (sve_integer)exponent),
+                          (vreal)(sve_real)svscale_x(EVERY_LANE, (sve_real)s.rest, (sve_integer)exponent)};
 #else
     (void)octaves;
     const vint half = exponent >> 1; /* in two steps, neither of which leaves the normal range */
