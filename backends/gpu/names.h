@@ -53,6 +53,7 @@ template <variant_word METHOD, variant_word... ARGUMENTS> class variant_name
 template <typename T> inline constexpr variant_word type_name = "f32";
 template <> inline constexpr variant_word type_name<f16> = "f16";
 template <> inline constexpr variant_word type_name<bf16> = "bf16";
+template <> inline constexpr variant_word type_name<any_type> = "any";
 
 inline constexpr variant_word direction_names[] = {"forward", "backward"};
 

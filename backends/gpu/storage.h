@@ -20,8 +20,13 @@ struct bf16 {
     uint16_t bits;
 };
 
+/* A storage type that is known at run time. One kernel of single elements then serves all types. */
+struct any_type {
+};
+
 /* Elements of the widest access. */
 template <typename T> inline constexpr int vector_length = 16 / (int)sizeof(T);
+template <> inline constexpr int vector_length<any_type> = 1;
 
 template <typename T> struct storage;
 
@@ -206,15 +211,89 @@ template <typename T> DEVICE void write_scalar(T *p, float value)
     raw<T, 1>::write(p, x);
 }
 
-/* One element of a type known at run time, one of the types that theta may have. */
-DEVICE float read_narrow(copes_dtype dtype, const void *base, int64_t at)
-{
-    switch (dtype) {
-    case COPES_F16: return read_scalar(static_cast<const f16 *>(base) + at);
-    case COPES_BF16: return read_scalar(static_cast<const bf16 *>(base) + at);
-    default: return read_scalar(static_cast<const f32 *>(base) + at);
+/* A place among elements of a type that is known at run time; steps are counted in elements. */
+struct any_pointer {
+    char *byte;
+    copes_dtype dtype;
+
+    __device__ __forceinline__ any_pointer operator+(int64_t elements) const
+    {
+        return {byte + (dtype == COPES_F32 ? 4 : 2) * elements, dtype};
     }
+    __device__ __forceinline__ operator const void *() const
+    {
+        return byte;
+    }
+};
+
+template <> struct raw<any_type, 1> {
+    uint32_t word;
+    copes_dtype dtype;
+
+    DEVICE raw read(any_pointer p)
+    {
+        return {p.dtype == COPES_F32 ? read_anywhere<uint32_t>(p.byte) : read_anywhere<uint16_t>(p.byte), p.dtype};
+    }
+    __device__ __forceinline__ void unpack(float (&x)[1]) const
+    {
+        float both[2];
+        switch (dtype) {
+        case COPES_F16: storage<f16>::unpack(word, both); break;
+        case COPES_BF16: storage<bf16>::unpack(word, both); break;
+        default: storage<f32>::unpack(word, both);
+        }
+        x[0] = both[0];
+    }
+    DEVICE raw pack(copes_dtype dtype, float x)
+    {
+        const float both[2] = {x, 0};
+        switch (dtype) {
+        case COPES_F16: return {storage<f16>::pack(both), dtype};
+        case COPES_BF16: return {storage<bf16>::pack(both), dtype};
+        default: return {storage<f32>::pack(both), dtype};
+        }
+    }
+    DEVICE void write(any_pointer p, const float (&x)[1])
+    {
+        const uint32_t word = pack(p.dtype, x[0]).word;
+        if (p.dtype == COPES_F32)
+            write_anywhere(p.byte, word);
+        else
+            write_anywhere(p.byte, (uint16_t)word);
+    }
+};
+
+DEVICE float read_scalar(any_pointer p)
+{
+    float x[1];
+    raw<any_type, 1>::read(p).unpack(x);
+    return x[0];
 }
+
+DEVICE void write_scalar(any_pointer p, float value)
+{
+    const float x[1] = {value};
+    raw<any_type, 1>::write(p, x);
+}
+
+/* The number that an element of a type would hold. */
+DEVICE float round_to(copes_dtype dtype, float value)
+{
+    float x[1];
+    raw<any_type, 1>::pack(dtype, value).unpack(x);
+    return x[0];
+}
+
+/* Where a tensor's elements begin. */
+template <typename T> DEVICE auto elements_of(const copes_view &view, [[maybe_unused]] copes_dtype dtype)
+{
+    if constexpr (std::is_same_v<T, any_type>)
+        return any_pointer{static_cast<char *>(view.data), dtype};
+    else
+        return static_cast<T *>(view.data);
+}
+
+template <typename T> using element_pointer = decltype(elements_of<T>(copes_view(), COPES_F32));
 
 /* The view with an aligned address, if the tensor is present: for decisions that must depend on strides alone. */
 inline copes_view aligned(copes_view view)

@@ -8,15 +8,15 @@ namespace COPES_GPU::lrpe
 
 inline constexpr int ROWS = 4; /* of a block */
 
-template <typename T, bool ANYWHERE>
-DEVICE void write_pair(const any_row<T, ANYWHERE> &row, const int64_t (&place)[2], const float (&x)[2][1])
+template <bool ANYWHERE>
+DEVICE void write_pair(const any_row<ANYWHERE> &row, const int64_t (&place)[2], const float (&x)[2][1])
 {
     for (int i = 0; i < 2; i++)
         if (place[i] >= 0 && row.live)
-            write_scalar<T>(row.element(row.problem.dst, place[i]), x[i][0]);
+            write_scalar(row.element(row.problem.dst, place[i]), x[i][0]);
 }
 
-template <typename T, bool ANYWHERE> DEVICE void forward_row(const any_row<T, ANYWHERE> &row, int lane)
+template <bool ANYWHERE> DEVICE void forward_row(const any_row<ANYWHERE> &row, int lane)
 {
     const copes_lrpe_problem &problem = row.problem;
     const bool softmax = problem.softmax == COPES_OVER_FEATURES;
@@ -36,8 +36,7 @@ template <typename T, bool ANYWHERE> DEVICE void forward_row(const any_row<T, AN
 }
 
 /* The sum over a row of its softmax times its gradient. */
-template <typename T, bool ANYWHERE>
-DEVICE float softmax_dot(const any_row<T, ANYWHERE> &row, const row_softmax &statistics, int lane)
+template <bool ANYWHERE> DEVICE float softmax_dot(const any_row<ANYWHERE> &row, const row_softmax &statistics, int lane)
 {
     long_sum dot;
     for (int64_t k = lane; k < count_units(row.problem); k += LANES) {
@@ -51,7 +50,7 @@ DEVICE float softmax_dot(const any_row<T, ANYWHERE> &row, const row_softmax &sta
     return sum_of_lanes(dot.sum, LANES);
 }
 
-template <typename T, bool ANYWHERE> DEVICE void backward_row(const any_row<T, ANYWHERE> &row, int lane)
+template <bool ANYWHERE> DEVICE void backward_row(const any_row<ANYWHERE> &row, int lane)
 {
     const copes_lrpe_problem &problem = row.problem;
     const bool softmax = problem.softmax == COPES_OVER_FEATURES, kept = problem.x.data != nullptr;
@@ -70,14 +69,14 @@ template <typename T, bool ANYWHERE> DEVICE void backward_row(const any_row<T, A
     }
 }
 
-template <typename T, bool ANYWHERE> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem argument)
+template <bool ANYWHERE> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem argument)
 {
     const copes_lrpe_problem &problem = first_argument(argument);
     const int lane = (int)threadIdx.x % LANES;
     const int64_t rows = problem.b * problem.n * problem.h, step = (int64_t)gridDim.x * ROWS;
     for (int64_t first = (int64_t)blockIdx.x * ROWS; first < rows; first += step) {
         const int64_t wanted = first + threadIdx.x / LANES, i = wanted < rows ? wanted : rows - 1;
-        any_row<T, ANYWHERE> row =
+        any_row<ANYWHERE> row =
             {problem, i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false, wanted < rows};
         row.rotated = !ANYWHERE && find_positions(problem, row.n, row.position);
         if (problem.backward)
@@ -90,8 +89,7 @@ template <typename T, bool ANYWHERE> __global__ void lrpe_any(GPU_PARAMETER cope
 inline constexpr variant_word any_name = "lrpe_any";
 inline constexpr variant_word place_names[] = {"grid", "anywhere"};
 
-template <typename T, bool ANYWHERE>
-inline constexpr const char *any_variant = variant_name<any_name, type_name<T>, place_names[ANYWHERE]>::text;
+template <bool ANYWHERE> inline constexpr const char *any_variant = variant_name<any_name, place_names[ANYWHERE]>::text;
 
 typedef void any_kernel(copes_lrpe_problem);
 
@@ -100,29 +98,21 @@ static copes_status run(const gpu_queue &queue, const copes_problem &, const cop
     return launch_plan<any_kernel>(queue, plan, tiling_of<copes_lrpe_problem>(plan));
 }
 
-template <typename T> void plan_any(const gpu_device &, const copes_lrpe_problem &problem, copes_plan *plan)
+void plan_any(const gpu_device &, const copes_lrpe_problem &problem, copes_plan *plan)
 {
     const int64_t wanted = (problem.b * problem.n * problem.h + ROWS - 1) / ROWS;
     set_launch(plan, blocks_of(wanted, ROWS * LANES), ROWS * LANES, 0);
     set_tiling(plan, problem);
     if (is_anywhere(problem))
-        take<any_kernel>(plan, any_variant<T, true>, run, lrpe_any<T, true>);
+        take<any_kernel>(plan, any_variant<true>, run, lrpe_any<true>);
     else
-        take<any_kernel>(plan, any_variant<T, false>, run, lrpe_any<T, false>);
+        take<any_kernel>(plan, any_variant<false>, run, lrpe_any<false>);
 }
-
-template void plan_any<f32>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);
-template void plan_any<f16>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);
-template void plan_any<bf16>(const gpu_device &, const copes_lrpe_problem &, copes_plan *);
 
 void list_any(variant_list *list)
 {
-    list->add(any_variant<f32, false>);
-    list->add(any_variant<f32, true>);
-    list->add(any_variant<f16, false>);
-    list->add(any_variant<f16, true>);
-    list->add(any_variant<bf16, false>);
-    list->add(any_variant<bf16, true>);
+    list->add(any_variant<false>);
+    list->add(any_variant<true>);
 }
 
 } // namespace COPES_GPU::lrpe

@@ -12,20 +12,20 @@ namespace COPES_GPU::lrpe
 inline constexpr int LANES = 32; /* threads of a row */
 
 /* A row of every tensor. ANYWHERE: is_anywhere holds for the problem. A kernel has registers for one case only. */
-template <typename T, bool ANYWHERE> struct any_row {
+template <bool ANYWHERE> struct any_row {
     const copes_lrpe_problem &problem;
     int64_t b, n, h;
     int32_t position[COPES_MAX_GRID];
     bool rotated, live; /* live: it is to be written */
 
-    __device__ __forceinline__ T *element(const copes_view &view, int64_t feature) const
+    __device__ __forceinline__ any_pointer element(const copes_view &view, int64_t feature) const
     {
-        return static_cast<T *>(view.data) + b * view.stride[0] + n * view.stride[1] + h * view.stride[2] +
-               feature * view.stride[3];
+        return elements_of<any_type>(view, problem.dtype) +
+               (b * view.stride[0] + n * view.stride[1] + h * view.stride[2] + feature * view.stride[3]);
     }
     __device__ __forceinline__ float read(const copes_view &view, int64_t feature) const
     {
-        return read_scalar<T>(element(view, feature));
+        return read_scalar(element(view, feature));
     }
 };
 
@@ -41,7 +41,7 @@ DEVICE int64_t count_units(const copes_lrpe_problem &problem)
     return problem.variant == COPES_LRPE_COSINE ? problem.d : problem.d - problem.k;
 }
 
-template <typename T, bool ANYWHERE> DEVICE any_unit find_any_unit(const any_row<T, ANYWHERE> &row, int64_t k)
+template <bool ANYWHERE> DEVICE any_unit find_any_unit(const any_row<ANYWHERE> &row, int64_t k)
 {
     const copes_lrpe_problem &problem = row.problem;
     any_unit unit = {{k, -1}, {k, -1}, {{1, 0}}, k < problem.k};
@@ -66,9 +66,8 @@ template <typename T, bool ANYWHERE> DEVICE any_unit find_any_unit(const any_row
 }
 
 /* Reads both features of a unit, from their plain or encoded places in a tensor. */
-template <typename T, bool ANYWHERE>
-DEVICE void read_pair(const any_row<T, ANYWHERE> &row, const copes_view &view, const int64_t (&place)[2],
-                      float (&x)[2][1])
+template <bool ANYWHERE>
+DEVICE void read_pair(const any_row<ANYWHERE> &row, const copes_view &view, const int64_t (&place)[2], float (&x)[2][1])
 {
     for (int i = 0; i < 2; i++)
         x[i][0] = place[i] >= 0 ? row.read(view, place[i]) : 0;
@@ -84,8 +83,7 @@ struct row_softmax {
     }
 };
 
-template <typename T, bool ANYWHERE>
-DEVICE row_softmax find_softmax(const any_row<T, ANYWHERE> &row, const copes_view &x, int lane)
+template <bool ANYWHERE> DEVICE row_softmax find_softmax(const any_row<ANYWHERE> &row, const copes_view &x, int lane)
 {
     float most = -INFINITY;
     long_sum sum;
@@ -98,8 +96,7 @@ DEVICE row_softmax find_softmax(const any_row<T, ANYWHERE> &row, const copes_vie
 }
 
 /* Reads the gradient of a unit's encoded features, and turns it into the gradient of the plain ones. */
-template <typename T, bool ANYWHERE>
-DEVICE void read_gradient(const any_row<T, ANYWHERE> &row, const any_unit &unit, float (&g)[2][1])
+template <bool ANYWHERE> DEVICE void read_gradient(const any_row<ANYWHERE> &row, const any_unit &unit, float (&g)[2][1])
 {
     read_pair(row, row.problem.src, unit.encoded, g);
     if (row.problem.variant == COPES_LRPE_COSINE)

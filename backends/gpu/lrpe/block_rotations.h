@@ -40,7 +40,7 @@ struct rotation_layout {
 
 /* Where theta is, for a problem whose sizes are below 2^31. */
 struct theta_source {
-    const void *data;
+    void *data;
     copes_dtype dtype;
     bool plain;                                     /* aligned float32 */
     int head, step, dimension;                      /* strides */
@@ -70,7 +70,8 @@ struct theta_source {
     __device__ __forceinline__ float at(int h, int k, int j) const
     {
         const int place = h * head + (k + shift[j]) * step + j * dimension;
-        return plain ? static_cast<const float *>(data)[place] : read_narrow(dtype, data, place);
+        return plain ? static_cast<const float *>(data)[place]
+                     : read_scalar(any_pointer{static_cast<char *>(data), dtype} + place);
     }
 };
 

@@ -20,7 +20,7 @@ static void plan_rows(const gpu_device &device, const copes_lrpe_problem &proble
 {
     if (!plan_tokens<T, E, A>(device, shared.problem, plan) && !plan_batch<T, E, A>(device, shared.problem, plan) &&
         !plan_anywhere<T, E, A>(device, shared.problem, shared.batch_as_heads, plan))
-        plan_any<T>(device, problem, plan);
+        plan_any(device, problem, plan);
 }
 
 template <typename T, encoding E>
@@ -145,7 +145,7 @@ template <typename T> copes_status plan(const gpu_device &device, const copes_lr
     rows.grad_theta = {};
     if (problem.act == COPES_ACT_NONE)
         rows.x = {};
-    COPES_TRY(plan_theta<T>(problem, plan));
+    COPES_TRY(plan_theta(problem, plan));
     if (problem.b * problem.n * problem.h * problem.d > 0)
         return plan_rows_of<T>(device, rows, plan);
     set_launch(plan, 1, 1, 0);

@@ -33,10 +33,10 @@ template <typename T, encoding E, activation A>
 bool plan_gradients(const gpu_device &device, const copes_lrpe_problem &problem, bool batch_as_heads, copes_plan *plan);
 
 /* any.cu: every problem. */
-template <typename T> void plan_any(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
+void plan_any(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
 
 /* theta.cu: the gradient of theta, by a kernel that runs first, where gradients.cu does not take the problem. */
-template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan);
+copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan);
 
 void list_tokens(variant_list *list);
 void list_batch(variant_list *list);

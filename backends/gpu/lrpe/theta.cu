@@ -13,8 +13,7 @@ inline constexpr int ROW_LANES = 32; /* threads that go over a row together */
 using row_tiling = theta_tiling<ROW_LANES>;
 
 /* The activation's value for a feature of a row. Softmax over the sequence takes it from lse. */
-template <typename T>
-DEVICE float activated(const any_row<T, true> &row, const row_softmax &statistics, int64_t feature)
+DEVICE float activated(const any_row<true> &row, const row_softmax &statistics, int64_t feature)
 {
     const copes_lrpe_problem &problem = row.problem;
     if (feature < 0)
@@ -29,8 +28,7 @@ DEVICE float activated(const any_row<T, true> &row, const row_softmax &statistic
 }
 
 /* The derivative of a row by its angle k. */
-template <typename T>
-DEVICE float angle_derivative(const any_row<T, true> &row, const row_softmax &statistics, int64_t k)
+DEVICE float angle_derivative(const any_row<true> &row, const row_softmax &statistics, int64_t k)
 {
     const any_unit unit = find_any_unit(row, k);
     const float y = activated(row, statistics, unit.plain[0]);
@@ -44,7 +42,7 @@ DEVICE float angle_derivative(const any_row<T, true> &row, const row_softmax &st
     return g[1][0] * y - g[0][0] * activated(row, statistics, unit.plain[1]);
 }
 
-template <typename T> __global__ void LAUNCH_BOUNDS(THETA_THREADS, 1) lrpe_theta(GPU_PARAMETER row_tiling argument)
+__global__ void LAUNCH_BOUNDS(THETA_THREADS, 1) lrpe_theta(GPU_PARAMETER row_tiling argument)
 {
     constexpr int GROUPS = THETA_THREADS / ROW_LANES;
     const row_tiling &tiling = first_argument(argument);
@@ -56,7 +54,7 @@ template <typename T> __global__ void LAUNCH_BOUNDS(THETA_THREADS, 1) lrpe_theta
     for (int64_t first = 0; first < rows; first += GROUPS) {
         const bool live = first + group < rows;
         const int64_t i = live ? first + group : first; /* all lanes of a warp of 64 find a softmax together */
-        const any_row<T, true> row =
+        const any_row<true> row =
             {problem, i / heads / problem.n, i / heads % problem.n, tiling.rows == 1 ? i % heads : place.row, {}, false,
              true};
         const row_softmax statistics =
@@ -73,18 +71,16 @@ template <typename T> __global__ void LAUNCH_BOUNDS(THETA_THREADS, 1) lrpe_theta
     write_theta(tiling, place, lane, sum.sum);
 }
 
-template <typename T>
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &, void *)
 {
     const row_tiling tiling(problem.lrpe);
     return tiling.blocks() == 0 ? COPES_OK
-                                : launch(queue, lrpe_theta<T>, (unsigned)tiling.blocks(), THETA_THREADS, 0, tiling);
+                                : launch(queue, lrpe_theta, (unsigned)tiling.blocks(), THETA_THREADS, 0, tiling);
 }
 
 inline constexpr variant_word theta_name = "lrpe_theta";
-template <typename T> inline constexpr const char *theta_variant = variant_name<theta_name, type_name<T>>::text;
 
-template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan)
+copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan)
 {
     const row_tiling tiling(problem);
     if (problem.softmax == COPES_OVER_SEQUENCE && problem.lse.data == nullptr)
@@ -93,20 +89,14 @@ template <typename T> copes_status plan_theta(const copes_lrpe_problem &problem,
             "lrpe_backward: lse is NULL; for grad_theta after softmax over the sequence GPUs need the forward's");
     if ((double)tiling.pieces * (double)problem.h * tiling.sets > INT32_MAX)
         return copes_fail(COPES_ERROR_SIZE, "lrpe_backward: grad_theta has more elements than a launch takes");
-    plan->first = theta_variant<T>;
-    plan->run_first = reinterpret_cast<void (*)()>(run<T>);
+    plan->first = theta_name.of;
+    plan->run_first = reinterpret_cast<void (*)()>(run);
     return COPES_OK;
 }
 
-template copes_status plan_theta<f32>(const copes_lrpe_problem &, copes_plan *);
-template copes_status plan_theta<f16>(const copes_lrpe_problem &, copes_plan *);
-template copes_status plan_theta<bf16>(const copes_lrpe_problem &, copes_plan *);
-
 void list_theta(variant_list *list)
 {
-    list->add(theta_variant<f32>);
-    list->add(theta_variant<f16>);
-    list->add(theta_variant<bf16>);
+    list->add(theta_name.of);
 }
 
 } // namespace COPES_GPU::lrpe

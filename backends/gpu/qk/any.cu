@@ -44,63 +44,60 @@ DEVICE any_group find_group(const copes_qk_problem &problem, int64_t index)
 }
 
 /* Calls body(row, unit) for each unit of the group's rows that is this thread's: always the same ones of a row. */
-template <typename T, typename Body>
+template <typename Body>
 DEVICE void for_each_unit(const copes_lrpe_problem &rotate, const any_group &group, const Body &body)
 {
     for (int64_t head = group.head; head < group.head + group.heads; head++) {
-        const lrpe::any_row<T, true> row = {rotate, group.entry, group.token, head, {}, false, true};
+        const lrpe::any_row<true> row = {rotate, group.entry, group.token, head, {}, false, true};
         for (int64_t k = threadIdx.x; k < lrpe::count_units(rotate); k += THREADS)
             body(row, lrpe::find_any_unit(row, k));
     }
 }
 
-/* The address of a slot's element; nullptr: there is none. */
-template <typename T>
-DEVICE void *find_element(const copes_qk_problem &problem, const copes_qk_cache &cache, const any_group &group,
-                          int64_t head, int64_t feature)
+/* A token's element of a cache, counted from the cache's first one; false: there is none. */
+DEVICE bool find_place(const copes_qk_problem &problem, const copes_view &cache, const any_group &group, int64_t head,
+                       int64_t feature, int64_t *at)
 {
-    const copes_view &slots = problem.slots, &view = cache.data;
-    if (view.data == nullptr)
-        return nullptr;
+    const copes_view &slots = problem.slots;
+    if (cache.data == nullptr)
+        return false;
     const int64_t slot = read_anywhere<int64_t>(static_cast<const int64_t *>(slots.data) +
                                                 group.entry * slots.stride[0] + group.token * slots.stride[1]);
     if (problem.page == 0 || (uint64_t)slot >= (uint64_t)(problem.blocks * problem.page))
-        return nullptr;
-    const int64_t at = slot / problem.page * view.stride[0] + slot % problem.page * view.stride[1] +
-                       head * view.stride[2] + feature * view.stride[3];
-    return static_cast<char *>(view.data) + at * (problem.cache_dtype == COPES_F8_E4M3 ? 1 : (int)sizeof(T));
+        return false;
+    *at = slot / problem.page * cache.stride[0] + slot % problem.page * cache.stride[1] + head * cache.stride[2] +
+          feature * cache.stride[3];
+    return true;
 }
 
-template <typename T>
 DEVICE void write_cached(const copes_qk_problem &problem, const copes_qk_cache &cache, const any_group &group,
                          int64_t head, int64_t feature, float x)
 {
-    void *const to = find_element<T>(problem, cache, group, head, feature);
-    if (to == nullptr)
+    int64_t at;
+    if (!find_place(problem, cache.data, group, head, feature, &at))
         return;
     if (problem.cache_dtype != COPES_F8_E4M3) {
-        write_scalar(static_cast<T *>(to), x);
+        write_scalar(elements_of<any_type>(cache.data, problem.dtype) + at, x);
         return;
     }
     const float scale = cache.scale.data == nullptr
                             ? 1
                             : read_scalar(static_cast<const f32 *>(cache.scale.data) + head * cache.scale.stride[0]);
-    *static_cast<uint8_t *>(to) = copes_float8_of(x / scale);
+    static_cast<uint8_t *>(cache.data.data)[at] = copes_float8_of(x / scale);
 }
 
 DEVICE float read_weight(const copes_qk_problem &problem, const copes_qk_side &side, int64_t head, int64_t feature)
 {
-    return (float)problem.weight_offset + read_narrow(side.weight_dtype, side.weight.data,
-                                                      head * side.weight.stride[0] + feature * side.weight.stride[1]);
+    return (float)problem.weight_offset + read_scalar(elements_of<any_type>(side.weight, side.weight_dtype) +
+                                                      (head * side.weight.stride[0] + feature * side.weight.stride[1]));
 }
 
 /* The group's factor of the norm. `from`: the tensor that is normed. */
-template <typename T>
 DEVICE float find_factor(const copes_qk_problem &problem, const any_group &group, const copes_view &from, float *memory)
 {
     const copes_lrpe_problem &rotate = problem.side[group.side].rotate;
     float squares = 0; /* of a few features: an infinity stays one, as it would not in a long_sum */
-    for_each_unit<T>(rotate, group, [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit) {
+    for_each_unit(rotate, group, [&](const lrpe::any_row<true> &row, const lrpe::any_unit &unit) {
         float x[2][1];
         lrpe::read_pair(row, from, unit.plain, x);
         squares = fmaf(x[0][0], x[0][0], fmaf(x[1][0], x[1][0], squares));
@@ -109,39 +106,39 @@ DEVICE float find_factor(const copes_qk_problem &problem, const any_group &group
     return 1 / sqrtf(fmaf(sum_of_block(squares, memory), inverse_length, (float)problem.eps));
 }
 
-template <typename T> DEVICE void forward_group(const copes_qk_problem &problem, const any_group &group, float *memory)
+DEVICE void forward_group(const copes_qk_problem &problem, const any_group &group, float *memory)
 {
     const copes_qk_side &side = problem.side[group.side];
     const bool norms = side.weight.data != nullptr;
-    const float factor = norms ? find_factor<T>(problem, group, side.rotate.src, memory) : 1;
-    for_each_unit<T>(side.rotate, group, [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit) {
+    const float factor = norms ? find_factor(problem, group, side.rotate.src, memory) : 1;
+    for_each_unit(side.rotate, group, [&](const lrpe::any_row<true> &row, const lrpe::any_unit &unit) {
         float y[2][1];
         lrpe::read_pair(row, side.rotate.src, unit.plain, y);
         for (int i = 0; i < 2 && norms; i++) {
             if (unit.plain[i] >= 0)
                 y[i][0] = y[i][0] * factor * read_weight(problem, side, row.h, unit.plain[i]);
             if (problem.round_between)
-                raw<T, 1>::pack(y[i]).unpack(y[i]);
+                y[i][0] = round_to(problem.dtype, y[i][0]);
         }
         encode<encoding::half>(y, unit.rotations, unit.rotated);
         for (int i = 0; i < 2; i++) {
             if (unit.plain[i] < 0)
                 continue;
             if (side.rotate.dst.data != nullptr)
-                write_scalar<T>(row.element(side.rotate.dst, unit.plain[i]), y[i][0]);
+                write_scalar(row.element(side.rotate.dst, unit.plain[i]), y[i][0]);
             if (group.side == 1)
-                write_cached<T>(problem, problem.k_cache, group, row.h, unit.plain[i], y[i][0]);
+                write_cached(problem, problem.k_cache, group, row.h, unit.plain[i], y[i][0]);
         }
     });
 }
 
-template <typename T> DEVICE void copy_values(const copes_qk_problem &problem, const any_group &group)
+DEVICE void copy_values(const copes_qk_problem &problem, const any_group &group)
 {
     const copes_view &v = problem.v;
-    const int64_t from = group.entry * v.stride[0] + group.token * v.stride[1] + group.head * v.stride[2];
+    const any_pointer row = elements_of<any_type>(v, problem.dtype) +
+                            (group.entry * v.stride[0] + group.token * v.stride[1] + group.head * v.stride[2]);
     for (int64_t i = threadIdx.x; i < problem.e; i += THREADS)
-        write_cached<T>(problem, problem.v_cache, group, group.head, i,
-                        read_scalar(static_cast<const T *>(v.data) + from + i * v.stride[3]));
+        write_cached(problem, problem.v_cache, group, group.head, i, read_scalar(row + i * v.stride[3]));
 }
 
 /* A block's sums for one row of weights; nullptr: none are asked for. */
@@ -151,14 +148,14 @@ DEVICE float *find_sums(const side_partials &side, int64_t d, int64_t head)
     return side.rows == 0 ? nullptr : side.sums + (blockIdx.x * (int64_t)side.rows + row) * d;
 }
 
-template <typename T> DEVICE void backward_group(const any_arguments &all, const any_group &group, float *memory)
+DEVICE void backward_group(const any_arguments &all, const any_group &group, float *memory)
 {
     const copes_qk_problem &problem = all.problem;
     const copes_qk_side &side = problem.side[group.side];
     const bool norms = side.weight.data != nullptr;
-    const float factor = norms ? find_factor<T>(problem, group, side.rotate.x, memory) : 1;
+    const float factor = norms ? find_factor(problem, group, side.rotate.x, memory) : 1;
     long_sum sum;
-    const auto each = [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit, const auto &use) {
+    const auto each = [&](const lrpe::any_row<true> &row, const lrpe::any_unit &unit, const auto &use) {
         float g[2][1];
         lrpe::read_gradient(row, unit, g);
         for (int i = 0; i < 2; i++)
@@ -167,35 +164,34 @@ template <typename T> DEVICE void backward_group(const any_arguments &all, const
                     norms ? read_weight(problem, side, row.h, unit.plain[i]) : 1);
     };
     if (norms)
-        for_each_unit<T>(side.rotate, group, [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit) {
+        for_each_unit(side.rotate, group, [&](const lrpe::any_row<true> &row, const lrpe::any_unit &unit) {
             each(row, unit, [&](int64_t, float g, float normed, float w) { sum.add(g * w * normed); });
         });
     const float inverse_length = (float)(1 / ((double)side.rotate.d * (double)group.heads));
     const float mean = norms ? sum_of_block(sum.sum, memory) * inverse_length : 0;
-    for_each_unit<T>(side.rotate, group, [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit) {
+    for_each_unit(side.rotate, group, [&](const lrpe::any_row<true> &row, const lrpe::any_unit &unit) {
         float *const learned = find_sums(all.side[group.side], side.rotate.d, row.h);
         each(row, unit, [&](int64_t feature, float g, float normed, float w) {
             if (learned != nullptr)
                 learned[feature] += g * normed;
-            write_scalar<T>(row.element(side.rotate.dst, feature), factor * (g * w - normed * mean));
+            write_scalar(row.element(side.rotate.dst, feature), factor * (g * w - normed * mean));
         });
     });
 }
 
 /* Sets a block's sums to 0. A thread has the same features here as in backward_group. */
-template <typename T> DEVICE void clear_sums(const any_arguments &all, int side)
+DEVICE void clear_sums(const any_arguments &all, int side)
 {
     const copes_lrpe_problem &rotate = all.problem.side[side].rotate;
     const any_group rows = {0, 0, 0, all.side[side].rows, side};
-    for_each_unit<T>(rotate, rows, [&](const lrpe::any_row<T, true> &row, const lrpe::any_unit &unit) {
+    for_each_unit(rotate, rows, [&](const lrpe::any_row<true> &row, const lrpe::any_unit &unit) {
         for (int i = 0; i < 2; i++)
             if (unit.plain[i] >= 0)
                 find_sums(all.side[side], rotate.d, row.h)[unit.plain[i]] = 0;
     });
 }
 
-template <typename T, bool BACKWARD>
-__global__ void LAUNCH_BOUNDS(THREADS, 1) qk_any(GPU_PARAMETER any_arguments argument)
+template <bool BACKWARD> __global__ void LAUNCH_BOUNDS(THREADS, 1) qk_any(GPU_PARAMETER any_arguments argument)
 {
     const any_arguments &all = first_argument(argument);
     const copes_qk_problem &problem = all.problem;
@@ -204,22 +200,22 @@ __global__ void LAUNCH_BOUNDS(THREADS, 1) qk_any(GPU_PARAMETER any_arguments arg
     const int64_t groups = problem.side[0].rotate.b * problem.side[0].rotate.n * of_token;
     for (int side = 0; side < 2 && BACKWARD; side++)
         if (all.side[side].rows > 0)
-            clear_sums<T>(all, side);
+            clear_sums(all, side);
     for (int64_t index = blockIdx.x; index < groups; index += gridDim.x) {
         const any_group group = find_group(read_again(problem), index);
         if constexpr (BACKWARD)
-            backward_group<T>(read_again(all), group, memory);
+            backward_group(read_again(all), group, memory);
         else if (group.side == 2)
-            copy_values<T>(read_again(problem), group);
+            copy_values(read_again(problem), group);
         else
-            forward_group<T>(read_again(problem), group, memory);
+            forward_group(read_again(problem), group, memory);
     }
 }
 
 inline constexpr variant_word any_name = "qk_any";
 
-template <typename T, bool BACKWARD>
-inline constexpr const char *any_variant = variant_name<any_name, type_name<T>, direction_names[BACKWARD]>::text;
+template <bool BACKWARD>
+inline constexpr const char *any_variant = variant_name<any_name, direction_names[BACKWARD]>::text;
 
 typedef void any_kernel(any_arguments);
 
@@ -235,7 +231,7 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
     return BACKWARD ? add_up_weights(queue, problem.qk, all.side) : COPES_OK;
 }
 
-template <typename T> void plan_any(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
+void plan_any(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     const copes_lrpe_problem &rotate = problem.side[0].rotate;
     const int64_t heads = rotate.h + (problem.sides == 2 ? problem.side[1].rotate.h : 0) + problem.v_heads;
@@ -250,23 +246,15 @@ template <typename T> void plan_any(const gpu_device &device, const copes_qk_pro
     }
     set_launch(plan, blocks_of(most, THREADS), THREADS, 0);
     if (problem.backward)
-        take<any_kernel>(plan, any_variant<T, true>, run<true>, qk_any<T, true>);
+        take<any_kernel>(plan, any_variant<true>, run<true>, qk_any<true>);
     else
-        take<any_kernel>(plan, any_variant<T, false>, run<false>, qk_any<T, false>);
+        take<any_kernel>(plan, any_variant<false>, run<false>, qk_any<false>);
 }
-
-template void plan_any<f32>(const gpu_device &, const copes_qk_problem &, copes_plan *);
-template void plan_any<f16>(const gpu_device &, const copes_qk_problem &, copes_plan *);
-template void plan_any<bf16>(const gpu_device &, const copes_qk_problem &, copes_plan *);
 
 void list_any(variant_list *list)
 {
-    list->add(any_variant<f32, false>);
-    list->add(any_variant<f32, true>);
-    list->add(any_variant<f16, false>);
-    list->add(any_variant<f16, true>);
-    list->add(any_variant<bf16, false>);
-    list->add(any_variant<bf16, true>);
+    list->add(any_variant<false>);
+    list->add(any_variant<true>);
 }
 
 } // namespace COPES_GPU::qk

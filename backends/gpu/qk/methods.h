@@ -17,7 +17,7 @@ template <typename T, encoding E>
 bool plan_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
 
 /* any.cu: every problem. */
-template <typename T> void plan_any(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
+void plan_any(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
 
 void list_line(variant_list *list);
 void list_forward(variant_list *list);

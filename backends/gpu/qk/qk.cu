@@ -18,7 +18,7 @@ template <typename T> copes_status plan(const gpu_device &device, const copes_qk
     const bool taken = half ? plan_rows<T, encoding::half>(device, problem, plan)
                             : plan_rows<T, encoding::interleaved>(device, problem, plan);
     if (!taken)
-        plan_any<T>(device, problem, plan);
+        plan_any(device, problem, plan);
     return COPES_OK;
 }
 

@@ -65,16 +65,17 @@ inline constexpr bool is_joined = E == encoding::interleaved && V > 1 && 2 * V =
 template <typename T, int V, int COUNT, bool JOINED> struct strip {
     static constexpr int VECTORS = JOINED ? 1 : COUNT, LENGTH = V * COUNT / VECTORS;
     typedef raw<T, LENGTH> vector_words;
-    T *vector[VECTORS]; /* of the next token */
+    element_pointer<T> vector[VECTORS]; /* of the next token */
     bool exists[VECTORS];
     int64_t stride; /* from token to token, in elements */
 
     /* Tokens first, first + token_stride, .. */
-    __device__ __forceinline__ strip(const copes_view &view, int64_t b, int64_t h, const int64_t (&place)[2],
-                                     int64_t first, int64_t token_stride)
+    __device__ __forceinline__ strip(const copes_view &view, copes_dtype dtype, int64_t b, int64_t h,
+                                     const int64_t (&place)[2], int64_t first, int64_t token_stride)
         : stride(token_stride * view.stride[1])
     {
-        T *row = static_cast<T *>(view.data) + b * view.stride[0] + h * view.stride[2] + first * view.stride[1];
+        const element_pointer<T> row =
+            elements_of<T>(view, dtype) + (b * view.stride[0] + h * view.stride[2] + first * view.stride[1]);
 #pragma unroll
         for (int i = 0; i < VECTORS; i++) {
             exists[i] = place[i] >= 0;
@@ -116,7 +117,7 @@ template <typename T, int V, int COUNT, bool JOINED> struct strip {
     {
 #pragma unroll
         for (int i = 0; i < VECTORS; i++)
-            vector[i] += stride;
+            vector[i] = vector[i] + stride;
     }
 };
 

@@ -50,26 +50,27 @@ static encoding encoding_of(const copes_lrpe_problem &problem)
     return problem.pairing == COPES_LRPE_HALF && problem.k > 0 ? encoding::half : encoding::interleaved;
 }
 
-/* Does each row consist of whole units of vectors, of `unit` angles each? */
-static bool has_whole_units(const copes_lrpe_problem &problem, encoding e, int vector, int unit)
+/* May a problem be read and written in whole units of vectors? */
+static bool is_in_units(const columns_instances &all, const copes_lrpe_problem &problem, encoding e, bool anywhere)
 {
-    const int joined = e == encoding::interleaved ? vector : unit;
-    return problem.d % vector == 0 && problem.k % unit == 0 && problem.begin % joined == 0;
+    const int joined = e == encoding::interleaved ? all.vector : all.unit;
+    return problem.d % all.vector == 0 && problem.k % all.unit == 0 && problem.begin % joined == 0 &&
+           is_in_vectors(problem, all.vector) && (!anywhere || (COPES_VECTORS_ANYWHERE && may_be_in_line(problem)));
 }
 
-copes_status choose_columns(const columns_instances &all, const gpu_device &device, const copes_lrpe_problem &problem,
-                            bool given, int parts, columns_choice *chosen)
+copes_status choose_columns(const columns_instances &vectors, const gpu_device &device,
+                            const copes_lrpe_problem &problem, bool given, int parts, columns_choice *chosen)
 {
-    const encoding e = encoding_of(problem);
+    const encoding asked = encoding_of(problem);
     const role r = !problem.backward ? role::forward : given ? role::given : role::backward;
-    const bool anywhere = is_anywhere(problem) && !has_offsets(problem);
-    const bool vectors = has_whole_units(problem, e, all.vector, all.unit) && is_in_vectors(problem, all.vector) &&
-                         (!anywhere || (COPES_VECTORS_ANYWHERE && may_be_in_line(problem)));
-    const int v = vectors ? all.unit : 1;
-    const int64_t units = e == encoding::cosine ? units_of<encoding::cosine>(problem.d, problem.k, (int64_t)v)
-                                                : units_of<encoding::half>(problem.d, problem.k, (int64_t)v);
-    const columns_instance &one = all.of[(int)e][2 * anywhere + vectors][(int)r];
-    COPES_TRY(cut_columns(device, problem, units, tile_units(v, all.vector), parts, &chosen->cut));
+    const bool anywhere = is_anywhere(problem) && !has_offsets(problem),
+               single = !is_in_units(vectors, problem, asked, anywhere);
+    const columns_instances &all = single ? *vectors.single : vectors;
+    const encoding e = single && asked == encoding::interleaved ? encoding::half : asked;
+    const int64_t units = e == encoding::cosine ? units_of<encoding::cosine>(problem.d, problem.k, (int64_t)all.unit)
+                                                : units_of<encoding::half>(problem.d, problem.k, (int64_t)all.unit);
+    const columns_instance &one = all.of[(int)e][single || anywhere][(int)r];
+    COPES_TRY(cut_columns(device, problem, units, tile_units(all.unit, all.vector), parts, &chosen->cut));
     chosen->variant = one.variant;
     chosen->kernel = one.kernel == nullptr ? all.anywhere(e, r) : one.kernel;
     return COPES_OK;
@@ -77,9 +78,9 @@ copes_status choose_columns(const columns_instances &all, const gpu_device &devi
 
 void list_instances(const columns_instances &all, variant_list *list)
 {
-    for (int unit = 0; unit < 4; unit++)
+    for (int anywhere = 0; anywhere < 2; anywhere++)
         for (const auto &of : all.of)
-            for (const columns_instance &one : of[unit])
+            for (const columns_instance &one : of[anywhere])
                 if (one.variant != nullptr)
                     list->add(one.variant);
 }
@@ -124,5 +125,6 @@ template <typename T> void list_columns(variant_list *list)
 INSTANTIATE(f32)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
+template void list_columns<any_type>(variant_list *);
 
 } // namespace COPES_GPU::sequence

@@ -21,8 +21,8 @@
 namespace COPES_GPU::sequence
 {
 
-/* The largest terms of a column: e^4 of float32, since larger exponents round more, and e^12 of 16 bits, which do not show
- * it. Each raised reference costs a warp as much as some tokens. */
+/* The largest terms of a column: e^4 of float32 and of types known at run time, since larger exponents round more, and e^12 of
+ * 16 bits, which do not show it. Each raised reference costs a warp as much as some tokens. */
 template <typename T> inline constexpr float LARGEST_TERM = sizeof(T) == 2 ? 162754.8f : 54.6f;
 
 /* A sum of many terms, a chunk of them at a time (Kahan): the next chunk begins with the rounding error of the last
@@ -166,7 +166,8 @@ template <bool LATE, typename T, int V, encoding E, role R, bool ANYWHERE, int C
 DEVICE void write_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const finished_column (&columns)[COLUMNS])
 {
     constexpr bool BACKWARD = R != role::forward;
-    strip<T, V, BACKWARD ? plain_vectors<E> : 2, is_joined<T, E, V>> result(s.problem.dst, s.place.b, s.place.h,
+    strip<T, V, BACKWARD ? plain_vectors<E> : 2, is_joined<T, E, V>> result(s.problem.dst, s.problem.dtype, s.place.b,
+                                                                            s.place.h,
                                                                             BACKWARD ? s.at.plain : s.at.encoded,
                                                                             s.place.first, s.place.token_stride);
     const auto finish = [&](const auto &walk, int j, auto &values, const auto &gradients) {
@@ -177,7 +178,7 @@ DEVICE void write_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const fini
             if (!BACKWARD && s.rotated) {
                 rotation rotations[V];
                 walk.rotations_of(j + t, rotations);
-                encode<arithmetic_of<E, V>>(values[t], rotations, true);
+                encode<E>(values[t], rotations, true);
             }
         }
 #pragma unroll
@@ -312,9 +313,9 @@ DEVICE void finish_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const col
     }
 }
 
-/* ANYWHERE needs more registers, and is rare. */
+/* Vectors ANYWHERE need more registers, and are rare. */
 template <typename T, int V, encoding E, role R, bool ANYWHERE, copes_passes P>
-__global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
+__global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE &&V > 1 ? 1 : 2)
     sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, int64_t units, uint32_t tiles, uint32_t blocks,
                      column *parts)
 {

@@ -8,8 +8,9 @@
 namespace COPES_GPU::sequence
 {
 
-inline constexpr variant_word unit_names[] = {"scalar", "vector", "scalar anywhere", "vector anywhere"};
-inline constexpr variant_word encoding_names[] = {"half", "interleaved", "cosine"};
+inline constexpr variant_word unit_names[] = {"vector", "vector anywhere"};
+inline constexpr variant_word encoding_names[] = {"half", "interleaved", "cosine"},
+                              single_names[] = {"pairs", "cosine"};
 inline constexpr variant_word role_names[3][3] = {{"forward", "backward", "given"},
                                                   {"lse", "delta", "delta_given"},
                                                   {"forward_of_lse", "backward_of_delta", "given_of_delta"}};
@@ -20,9 +21,16 @@ struct columns_method {
     copes_passes passes;
 };
 
-template <columns_method M, typename T, int V, encoding E, role R, bool ANYWHERE>
+/* Kernels of single elements have a type, a pairing and positions that are known at run time: there are few of them. */
+template <typename T> inline constexpr bool is_single = std::is_same_v<T, any_type>;
+
+template <columns_method M, typename T, encoding E, role R, bool ANYWHERE>
 inline constexpr const char *columns_variant =
-    variant_name<M.name, type_name<T>, unit_names[2 * ANYWHERE + (V > 1)], encoding_names[(int)E],
+    variant_name<M.name, type_name<T>, unit_names[ANYWHERE], encoding_names[(int)E],
+                 role_names[(int)M.passes][(int)R]>::text;
+template <columns_method M, encoding E, role R>
+inline constexpr const char *columns_variant<M, any_type, E, R, true> =
+    variant_name<M.name, type_name<any_type>, single_names[E == encoding::cosine],
                  role_names[(int)M.passes][(int)R]>::text;
 
 /* A launch's share of a problem: blocks of it to a slab, as a cluster or as parts. */
@@ -47,13 +55,21 @@ struct columns_choice {
     }
 };
 
-/* act passes softmax alone, and the sums of a forward are taken, as rotate that turns nothing, whose pairs are neighbours. */
-template <encoding E, bool ANYWHERE> inline constexpr bool is_alone = E == encoding::interleaved && !ANYWHERE;
+/* act passes softmax alone, and the sums of a forward are taken, as rotate that turns nothing: its pairs are neighbours, and single
+ * elements. */
+template <typename T, encoding E, bool ANYWHERE>
+inline constexpr bool is_alone = is_single<T> ? E == encoding::half : E == encoding::interleaved && !ANYWHERE;
 
 /* Does the pass have kernels of a role? */
-template <role R, encoding E, bool ANYWHERE, copes_passes P>
+template <typename T, encoding E, role R, bool ANYWHERE, copes_passes P>
 inline constexpr bool has_role =
-    R == role::backward || is_alone<E, ANYWHERE> || (R == role::forward && P != COPES_FIRST_PASS);
+    R == role::backward || is_alone<T, E, ANYWHERE> || (R == role::forward && P != COPES_FIRST_PASS);
+
+/* Is there a kernel? */
+template <typename T, encoding E, role R, bool ANYWHERE, copes_passes P>
+inline constexpr bool has_instance =
+    has_role<T, E, R, ANYWHERE, P> &&
+    (is_single<T> ? ANYWHERE && E != encoding::interleaved : !ANYWHERE || COPES_VECTORS_ANYWHERE);
 
 /* A kernel and its name; nullptr both where there is none. */
 struct columns_instance {
@@ -65,41 +81,38 @@ struct columns_instance {
 struct columns_instances {
     int vector, unit; /* elements of a vector of 16 bytes; angles of a unit of such vectors */
     columns_kernel *(*anywhere)(encoding, role);
-    columns_instance of[3][4][3]; /* encoding; place in unit_names; role */
+    const columns_instances *single; /* those of single elements; nullptr of themselves */
+    columns_instance of[3][2][3];    /* encoding; anywhere; role */
 };
 
-/* anywhere.cu: the kernels of vectors whose tokens have positions, where a vendor's registers hold them. */
-template <typename T, copes_passes P> columns_kernel *vectors_anywhere(encoding e, role r);
+/* anywhere.cu: the kernels of single elements, and those of vectors whose tokens have positions, where a vendor's registers hold
+ * them. */
+template <typename T, copes_passes P> columns_kernel *kernels_anywhere(encoding e, role r);
 
-template <columns_method M, typename T, copes_passes P, int UNIT, encoding E, role R>
-constexpr columns_instance instance_of()
+template <columns_method M, typename T, copes_passes P, encoding E, role R, bool ANYWHERE>
+constexpr void fill_instance(columns_instance (&of)[3])
 {
-    constexpr bool ANYWHERE = UNIT / 2 == 1;
-    constexpr int V = UNIT % 2 == 1 ? unit_angles<T> : 1;
-    constexpr bool apart = ANYWHERE && V > 1;
-    if constexpr (!has_role<R, E, ANYWHERE, P> || (apart && !COPES_VECTORS_ANYWHERE))
-        return {};
-    else if constexpr (apart)
-        return {columns_variant<M, T, V, E, R, ANYWHERE>, nullptr};
-    else
-        return {columns_variant<M, T, V, E, R, ANYWHERE>, sequence_columns<T, V, E, R, ANYWHERE, P>};
+    if constexpr (has_instance<T, E, R, ANYWHERE, P>)
+        of[(int)R].variant = columns_variant<M, T, E, R, ANYWHERE>;
+    if constexpr (has_instance<T, E, R, ANYWHERE, P> && !ANYWHERE)
+        of[(int)R].kernel = sequence_columns<T, unit_angles<T>, E, R, false, P>;
 }
 
-template <columns_method M, typename T, copes_passes P, int UNIT, encoding E>
-constexpr void fill_roles(columns_instance (&of)[3])
+template <columns_method M, typename T, copes_passes P, encoding E, bool ANYWHERE>
+constexpr void fill_roles(columns_instance (&of)[2][3])
 {
-    of[(int)role::forward] = instance_of<M, T, P, UNIT, E, role::forward>();
-    of[(int)role::backward] = instance_of<M, T, P, UNIT, E, role::backward>();
-    of[(int)role::given] = instance_of<M, T, P, UNIT, E, role::given>();
+    fill_instance<M, T, P, E, role::forward, ANYWHERE>(of[ANYWHERE]);
+    fill_instance<M, T, P, E, role::backward, ANYWHERE>(of[ANYWHERE]);
+    fill_instance<M, T, P, E, role::given, ANYWHERE>(of[ANYWHERE]);
 }
+
+template <columns_method M, typename T, copes_passes P> constexpr const columns_instances *single_of();
 
 template <columns_method M, typename T, copes_passes P, encoding... E> constexpr columns_instances make_instances()
 {
-    columns_instances all = {vector_length<T>, unit_angles<T>, vectors_anywhere<T, P>, {}};
-    (fill_roles<M, T, P, 0, E>(all.of[(int)E][0]), ...);
-    (fill_roles<M, T, P, 1, E>(all.of[(int)E][1]), ...);
-    (fill_roles<M, T, P, 2, E>(all.of[(int)E][2]), ...);
-    (fill_roles<M, T, P, 3, E>(all.of[(int)E][3]), ...);
+    columns_instances all = {vector_length<T>, unit_angles<T>, kernels_anywhere<T, P>, single_of<M, T, P>(), {}};
+    (fill_roles<M, T, P, E, false>(all.of[(int)E]), ...);
+    (fill_roles<M, T, P, E, true>(all.of[(int)E]), ...);
     return all;
 }
 
@@ -107,9 +120,17 @@ template <columns_method M, typename T, copes_passes P = M.passes>
 inline constexpr columns_instances columns_of =
     make_instances<M, T, P, encoding::half, encoding::interleaved, encoding::cosine>();
 
+template <columns_method M, typename T, copes_passes P> constexpr const columns_instances *single_of()
+{
+    if constexpr (is_single<T>)
+        return nullptr;
+    else
+        return &columns_of<M, any_type, P>;
+}
+
 /* columns.cu: chooses among instances for a storage type and pass. `parts`: how many of a slab; 0: its blocks are a cluster. */
-copes_status choose_columns(const columns_instances &all, const gpu_device &device, const copes_lrpe_problem &problem,
-                            bool given, int parts, columns_choice *chosen);
+copes_status choose_columns(const columns_instances &vectors, const gpu_device &device,
+                            const copes_lrpe_problem &problem, bool given, int parts, columns_choice *chosen);
 void take_columns(const copes_lrpe_problem &problem, const columns_choice &chosen, copes_plan *plan);
 void list_instances(const columns_instances &all, variant_list *list);
 

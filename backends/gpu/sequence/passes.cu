@@ -196,5 +196,6 @@ template <typename T> void list_passes(variant_list *list)
 INSTANTIATE(f32)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
+template void list_passes<any_type>(variant_list *);
 
 } // namespace COPES_GPU::sequence

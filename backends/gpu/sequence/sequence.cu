@@ -42,6 +42,8 @@ template <typename... T> static void list_all(variant_list *list)
 void list_variants(variant_list *list)
 {
     list_all<f32, f16, bf16>(list);
+    list_columns<any_type>(list);
+    list_passes<any_type>(list);
 }
 
 } // namespace COPES_GPU::sequence

@@ -14,6 +14,7 @@ enum { THREADS = 256 };
 /* Angles of a thread's unit. NVIDIA's multiprocessors lack the registers for units of two vectors: fewer threads
  * would run at once, too few to hide memory's latency. AMD's have the registers, and are better at whole vectors. */
 template <typename T> inline constexpr int unit_angles = WIDE_UNITS ? vector_length<T> : vector_length<T> / 2;
+template <> inline constexpr int unit_angles<any_type> = 1;
 
 /* Units of a tile: their columns make up a line of the caches, or two halves of lines with pairing half. Units of
  * single elements are 32: a warp's. A block's thread i has unit i % tile_units_of, and row i / tile_units_of of the
@@ -39,11 +40,6 @@ template <role R> inline constexpr int far_of = R == role::forward ? 4 : 2;
 /* Tokens of a chunk. A thread finds the rotation of a chunk's first token exactly and advances it to the others; and it
  * adds a chunk's terms before they join the sum of all. */
 enum { CHUNK = 8 };
-
-/* With units of single elements, a pair of neighbouring elements is the two vectors of one unit, as with pairing
- * half. */
-template <encoding E, int V>
-inline constexpr encoding arithmetic_of = V == 1 && E == encoding::interleaved ? encoding::half : E;
 
 /* An angle of a block's sequence. `begin`: ZERO_PHASE and its phase at the sequence's own offset. */
 struct slab_angle : angle_step {
@@ -118,7 +114,7 @@ DEVICE bool in_line(const copes_lrpe_problem &problem)
 
 /* May positions, whatever gives them, turn a token's angles as a number does? Then a chunk whose positions are as far apart as its
  * tokens takes as few instructions. */
-inline bool may_be_in_line(const copes_lrpe_problem &problem)
+__host__ __device__ inline bool may_be_in_line(const copes_lrpe_problem &problem)
 {
     return problem.grid_rank == 1 && problem.prefix == 0 && problem.length >= problem.n && !problem.mixed &&
            (problem.positions.data == nullptr || problem.positions_dtype != COPES_F32);
@@ -217,14 +213,13 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
     const places_of<int64_t> at;
     bool kept;    /* is the lse given? */
     bool rotated; /* does the unit have angles? */
-    bool line;    /* in_line */
+    bool line;    /* in_line or, ANYWHERE, may_be_in_line */
 
     __device__ __forceinline__ slab_thread(const copes_lrpe_problem &problem, const slab_memory<T, V> &memory,
                                            const slab_place &place, int64_t units)
-        : problem(problem), memory(memory), place(place),
-          at(find_places<E, V>(problem.d, problem.k, problem.begin, place.unit, place.unit < units)),
+        : problem(problem), memory(memory), place(place), at(find_slab_places(problem, place.unit, place.unit < units)),
           kept(R == role::backward && problem.lse.data != nullptr), rotated(E == encoding::cosine || at.rotated),
-          line(!ANYWHERE && in_line(problem))
+          line(ANYWHERE ? V > 1 || may_be_in_line(problem) : in_line(problem))
     {
     }
     __device__ __forceinline__ float *lse_of(int column) const
@@ -237,6 +232,13 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
     }
 
   private:
+    /* The two features of a unit of one pair are its two vectors, whichever the pairing. */
+    DEVICE places_of<int64_t> find_slab_places(const copes_lrpe_problem &problem, int64_t unit, bool live)
+    {
+        if (V == 1 && E == encoding::half && problem.pairing != COPES_LRPE_HALF)
+            return find_places<encoding::interleaved, V>(problem.d, problem.k, problem.begin, unit, live);
+        return find_places<E, V>(problem.d, problem.k, problem.begin, unit, live);
+    }
     /* A column's number in a tensor (B, H, D). */
     __device__ __forceinline__ float *number_of(const copes_view &view, int column) const
     {
@@ -264,9 +266,9 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
 
     __device__ __forceinline__ explicit token_walk(const slab_thread<T, V, E, R, ANYWHERE> &s)
         : s(s), left(s.place.tokens), start(s.place.first), line(s.line),
-          x(BACKWARD ? s.problem.x : s.problem.src, s.place.b, s.place.h, s.at.plain, s.place.first,
+          x(BACKWARD ? s.problem.x : s.problem.src, s.problem.dtype, s.place.b, s.place.h, s.at.plain, s.place.first,
             s.place.token_stride),
-          g(s.problem.src, s.place.b, s.place.h, s.at.encoded, s.place.first, s.place.token_stride)
+          g(s.problem.src, s.problem.dtype, s.place.b, s.place.h, s.at.encoded, s.place.first, s.place.token_stride)
     {
         count();
         read_ahead(0);
@@ -304,7 +306,7 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
             if (BACKWARD)
                 g.read(wide);
         }
-        if (has(j + FAR)) {
+        if (V > 1 && has(j + FAR)) {
             x.ask(FAR);
             if (BACKWARD)
                 g.ask(FAR);
@@ -315,9 +317,11 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     __device__ __forceinline__ void open_chunk()
     {
         count();
-        if (ANYWHERE && V > 1 && s.rotated)
+        if (!s.line || !s.rotated)
+            return;
+        if constexpr (ANYWHERE)
             line = find_line();
-        else if (s.line && s.rotated)
+        else
             find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(0), first);
     }
     __device__ __forceinline__ void close_chunk()
@@ -368,7 +372,7 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
                 continue;
             rotation rotations[V];
             rotations_of(j + t, rotations);
-            decode<arithmetic_of<E, V>>(gradients[t], rotations, true);
+            decode<E>(gradients[t], rotations, true);
         }
     }
     /* Gives tokens past the end values that add nothing. */
