@@ -78,7 +78,7 @@ static void plan_act(bench_call *call, const bench_case *c)
 static void plan_lrpe_tensors(bench_call *call, const bench_case *c)
 {
     const bool cosine = c->op != BENCH_ROTATE;
-    const int64_t angles = cosine ? c->dim : c->dim / 2, m = c->grid_rank > 0 ? c->grid_rank : 1;
+    const int64_t angles = cosine ? c->dim : bench_turned(c) / 2, m = c->grid_rank > 0 ? c->grid_rank : 1;
     const int64_t x[4] = {c->batch, call->tokens, c->head, c->dim};
     const int64_t o[4] = {c->batch, call->tokens, c->head, cosine ? 2 * c->dim : c->dim};
     const int64_t theta[2] = {c->one_theta ? 1 : c->head, (angles + m - 1) / m}, lse[3] = {c->batch, c->head, c->dim};
@@ -111,6 +111,8 @@ static void plan_lrpe(bench_call *call, const bench_case *c)
 {
     call->op = (copes_op){.kind = c->backward ? COPES_LRPE_BACKWARD : COPES_LRPE_FORWARD};
     call->op.lrpe.variant = c->op == BENCH_ROTATE ? COPES_LRPE_ROTATE : COPES_LRPE_COSINE;
+    call->op.lrpe.pairing = c->interleaved ? COPES_LRPE_INTERLEAVED : COPES_LRPE_HALF;
+    call->op.lrpe.rotary_dim = c->rotary_dim;
     call->op.lrpe.act = c->act;
     call->op.lrpe.dim = c->over_tokens ? -3 : -1;
     call->op.lrpe.prefix = c->prefix;

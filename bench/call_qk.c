@@ -29,7 +29,7 @@ static DLTensor *add_cache(bench_call *call, const bench_case *c)
 /* What both directions read beside the queries and the keys. */
 static void plan_shared(bench_call *call, const bench_case *c)
 {
-    const int64_t theta[2] = {1, c->dim / 2}, tokens[2] = {c->batch, c->n};
+    const int64_t theta[2] = {1, bench_turned(c) / 2}, tokens[2] = {c->batch, c->n};
     copes_qk_norm_rope_forward_slots *args = &call->args.qk_norm_rope_forward;
     args->theta = add(call, CHECK_F32, 2, theta, BENCH_THETA);
     if (c->positions)
@@ -83,6 +83,8 @@ static void plan_backward(bench_call *call, const bench_case *c)
 void bench_call_plan_qk(bench_call *call, const bench_case *c)
 {
     call->op = (copes_op){.kind = c->backward ? COPES_QK_NORM_ROPE_BACKWARD : COPES_QK_NORM_ROPE_FORWARD};
+    call->op.qk.pairing = c->interleaved ? COPES_LRPE_INTERLEAVED : COPES_LRPE_HALF;
+    call->op.qk.rotary_dim = c->rotary_dim;
     call->op.qk.norm_over = c->norm == BENCH_NORM_ALL_HEADS ? COPES_QK_NORM_ALL_HEADS : COPES_QK_NORM_HEAD;
     if (c->backward)
         plan_backward(call, c);

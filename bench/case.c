@@ -56,6 +56,8 @@ bool bench_operator_takes(bench_operator op, const bench_wish *wish, const char 
                  {"grad-theta", wish->grad_theta, ROTATE | COSINE | GRIDS},
                  {"positions", wish->positions, ROTATE | COSINE | QK},
                  {"in-place", wish->in_place, ROTATE | QK},
+                 {"interleaved", wish->interleaved, ROTATE | QK},
+                 {"rotary-dim", wish->rotary_dim > 0, ROTATE | QK},
                  {"act", wish->act >= 0, ACT | ROTATE | COSINE | GRIDS},
                  {"mask", wish->mask, ACT},
                  {"from-output", wish->from_output, ACT},
@@ -97,6 +99,11 @@ static void activation_text(const bench_case *c, char *text, size_t size)
                  c->from_output ? "-from_output" : "");
 }
 
+int64_t bench_turned(const bench_case *c)
+{
+    return c->rotary_dim > 0 ? c->rotary_dim : c->dim;
+}
+
 static void grid_text(const bench_case *c, char *text, size_t size)
 {
     int used = 0;
@@ -110,9 +117,11 @@ static void grid_text(const bench_case *c, char *text, size_t size)
         used += snprintf(text + used, size - (size_t)used, "-l%lld", (long long)c->prefix);
     if (c->cache != BENCH_CACHE_NONE)
         used += snprintf(text + used, size - (size_t)used, "-cache_%s", check_type_of(bench_cache_type(c))->name);
-    snprintf(text + used, size - (size_t)used, "%s%s%s%s%s", c->one_theta ? "-one_theta" : "",
-             c->positions ? "-positions" : "", c->in_place ? "-in_place" : "", c->grad_theta ? "-grad_theta" : "",
-             c->grad_weights ? "-grad_weights" : "");
+    if (c->rotary_dim > 0)
+        used += snprintf(text + used, size - (size_t)used, "-rotary%lld", (long long)c->rotary_dim);
+    snprintf(text + used, size - (size_t)used, "%s%s%s%s%s%s", c->interleaved ? "-interleaved" : "",
+             c->one_theta ? "-one_theta" : "", c->positions ? "-positions" : "", c->in_place ? "-in_place" : "",
+             c->grad_theta ? "-grad_theta" : "", c->grad_weights ? "-grad_weights" : "");
 }
 
 /* Of the queries; of keys and values too, where they are not the published tables' 1. */

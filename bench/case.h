@@ -39,11 +39,13 @@ typedef struct bench_case {
     bool from_output; /* of the backward of relu and sigmoid: it reads the forward's output */
     int32_t grid_rank;
     int64_t grid[COPES_MAX_GRID];
-    bool one_theta;  /* for all heads */
-    bool square;     /* a grid whose side is what the row shows */
-    bool positions;  /* an int64 tensor (B, N) of them in place of the grid */
-    bool in_place;   /* the result replaces x; in the backward, the gradient at the output */
-    bool grad_theta; /* of the backward: theta's gradient, too */
+    bool one_theta;     /* for all heads */
+    bool square;        /* a grid whose side is what the row shows */
+    bool positions;     /* an int64 tensor (B, N) of them in place of the grid */
+    bool in_place;      /* the result replaces x; in the backward, the gradient at the output */
+    bool grad_theta;    /* of the backward: theta's gradient, too */
+    bool interleaved;   /* pairs are neighbours; else a feature of each half */
+    int64_t rotary_dim; /* features that turn; 0: all */
     int64_t prefix;
     int64_t batch, head, dim;
     int64_t kv_head; /* from here to grad_weights: qk_norm_rope's */
@@ -64,14 +66,14 @@ typedef struct bench_wish {
     bool forward, backward;
     int64_t n[BENCH_LENGTHS];
     int n_count;
-    int64_t batch, head, kv_head, dim, prefix, shares;
+    int64_t batch, head, kv_head, dim, rotary_dim, prefix, shares;
     int64_t ranks[BENCH_RANKS];
     int64_t grid[COPES_MAX_GRID];
     int grid_rank;
     int32_t act, norm, cache;
     bench_pass pass;
     check_type type;
-    bool quick, mask, from_output, one_theta, positions, in_place, grad_theta, grad_weights;
+    bool quick, mask, from_output, one_theta, positions, in_place, interleaved, grad_theta, grad_weights;
 } bench_wish;
 
 typedef struct bench_list {
@@ -92,6 +94,8 @@ void bench_list_make(bench_list *list, const bench_wish *wish);
 void bench_list_free(bench_list *list);
 
 /* The title of the table that a case is a row of: "lrpe_rotate-speed-fwd-batch12-head12-dim128-act_none-bf16". */
+/* The features of a head that turn. */
+int64_t bench_turned(const bench_case *c);
 void bench_case_name(const bench_case *c, char name[BENCH_NAME]);
 
 /* Whether an operator takes what the wish says of encodings and activations; if not, *flag is the flag it does not. */

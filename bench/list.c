@@ -157,6 +157,8 @@ void bench_list_make(bench_list *list, const bench_wish *wish)
                         .one_theta = wish->one_theta,
                         .positions = wish->positions,
                         .in_place = wish->in_place,
+                        .interleaved = wish->interleaved,
+                        .rotary_dim = wish->rotary_dim,
                         .grad_theta = wish->grad_theta,
                         .type = wish->type};
         for (int j = 0; j < wish->grid_rank; j++)

@@ -194,6 +194,8 @@ class Bench(CommandTest):
         for c in cases:
             self.assertAlmostEqual(c["mib"], (x + theta) / 2**20)
             self.assertAlmostEqual(c["gb_per_s"] * c["ms"] * 1e6, 2 * x + theta, delta=1)
+        text, cases = self.bench("lrpe_rotate", "qk_norm_rope", "--interleaved", "--rotary-dim", "4", "--act", "none", *shape[:-3])
+        self.assertEqual([(c["op"], c["interleaved"], c["rotary_dim"]) for c in cases], [])
         text, cases = self.bench("lrpe_rotate", "--grad-theta", "--in-place", "--positions", *shape)
         self.assertEqual([(c["mode"], c["grad_theta"]) for c in cases], [("backward", True)])
         self.assertIn("-f32-one_theta-positions-in_place-grad_theta:\n", text)
@@ -227,6 +229,8 @@ class Bench(CommandTest):
         usage("--grid and --n exclude each other", "--grid", "4", "--n", "4")
         usage("act takes no --grid", "act", "--grid", "4")
         usage("act takes no --prefix", "act", "--prefix", "4")
+        usage("act takes no --interleaved", "act", "--interleaved")
+        usage("lrpe_cosine takes no --rotary-dim", "lrpe_cosine", "--rotary-dim", "8")
         usage("tpa_decode takes no --one-theta", "tpa_decode", "--one-theta")
         usage("act takes no --positions", "act", "--positions")
         usage("md_lrpe_cosine takes no --positions", "md_lrpe_cosine", "--positions")

@@ -69,6 +69,10 @@ static cJSON *add_shape(cJSON *entry, const bench_case *c)
     cJSON_AddNumberToObject(entry, "head", (double)c->head);
     cJSON_AddNumberToObject(entry, "dim", (double)c->dim);
     cJSON_AddNumberToObject(entry, "n", (double)c->n);
+    if (c->op == BENCH_ROTATE || c->op == BENCH_QK) {
+        cJSON_AddNumberToObject(entry, "rotary_dim", (double)bench_turned(c));
+        cJSON_AddBoolToObject(entry, "interleaved", c->interleaved);
+    }
     if (c->op == BENCH_MD_COSINE)
         cJSON_AddNumberToObject(entry, "grid_rank", (double)c->grid_rank);
     if (c->op == BENCH_QK)

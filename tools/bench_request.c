@@ -22,6 +22,8 @@ const char bench_request_help[] =
     "  --prefix L                       tokens before the grid; default 0, and 10 for md_lrpe_cosine\n"
     "  --one-theta                      of rotate and cosine: one theta for all heads, not one for each\n"
     "  --positions                      of lrpe_rotate and lrpe_cosine: an int64 tensor of them, not a grid\n"
+    "  --interleaved                    of lrpe_rotate and qk_norm_rope: neighbouring features are pairs, not one of each half\n"
+    "  --rotary-dim R                   of lrpe_rotate and qk_norm_rope: features of a head that turn; default all\n"
     "  --in-place                       of lrpe_rotate without activation: the result replaces x, or in the backward grad_o\n"
     "  --grad-theta                     of the encodings' backward: theta's gradient, too\n"
     "qk_norm_rope alone; default are several kinds of 256 and 16 sequences of 1 token, of 8 of 256, 4 of 8192 and 1 of 65536:\n"
@@ -113,8 +115,9 @@ static bool read_flag(arguments *walk, bench_request *r)
         const char *name;
         int64_t *value;
         int64_t low;
-    } numbers[] = {{"batch", &wish->batch, 1},   {"head", &wish->head, 1}, {"kv-head", &wish->kv_head, 1},
-                   {"shares", &wish->shares, 1}, {"dim", &wish->dim, 1},   {"prefix", &wish->prefix, 0}};
+    } numbers[] = {{"batch", &wish->batch, 1},          {"head", &wish->head, 1}, {"kv-head", &wish->kv_head, 1},
+                   {"shares", &wish->shares, 1},        {"dim", &wish->dim, 1},   {"prefix", &wish->prefix, 0},
+                   {"rotary-dim", &wish->rotary_dim, 2}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(walk->flag, numbers[i].name) == 0)
             return arguments_integer(walk, numbers[i].low, INT32_MAX, numbers[i].value);
@@ -146,6 +149,7 @@ static bool read_flag(arguments *walk, bench_request *r)
                       : strcmp(walk->flag, "one-theta") == 0    ? &wish->one_theta
                       : strcmp(walk->flag, "positions") == 0    ? &wish->positions
                       : strcmp(walk->flag, "in-place") == 0     ? &wish->in_place
+                      : strcmp(walk->flag, "interleaved") == 0  ? &wish->interleaved
                       : strcmp(walk->flag, "grad-theta") == 0   ? &wish->grad_theta
                       : strcmp(walk->flag, "grad-weights") == 0 ? &wish->grad_weights
                       : strcmp(walk->flag, "replay") == 0       ? &r->replay
