@@ -1,5 +1,5 @@
-/* What a thread has under way of rows that it reads one after the other: vectors of 16 bytes, in shared memory, where they take no
- * registers. Older architectures than 8.0 wait for each. */
+/* What a thread has under way of rows that it reads one after the other: vectors of 16 or 8 bytes, in shared memory, where they take
+ * no registers. Older architectures than 8.0 wait for each. */
 #ifndef COPES_BACKENDS_CUDA_READ_AHEAD_H
 #define COPES_BACKENDS_CUDA_READ_AHEAD_H
 
@@ -21,14 +21,19 @@ template <int PARTS, int ROWS> struct read_ahead {
         : own(memory + (threadIdx.y * blockDim.x + threadIdx.x) * 16), apart((int)(blockDim.x * blockDim.y) * 16)
     {
     }
-    /* Starts to read a vector of a row. */
-    __device__ __forceinline__ void start(int row, int part, const void *from)
+    /* Starts to read a vector of a row. `again`: another thread or part reads of the same 32 bytes, which the L1 cache then keeps. */
+    template <typename Vector> __device__ __forceinline__ void start(int row, int part, const void *from, bool again)
     {
         char *const to = own + (row % ROWS * PARTS + part) * apart;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-        ptx::cp_async_16<false>(ptx::shared_address(to), from);
+        if constexpr (sizeof(Vector) == 8)
+            ptx::cp_async_8(ptx::shared_address(to), from);
+        else if (again)
+            ptx::cp_async_16_by_l1(ptx::shared_address(to), from);
+        else
+            ptx::cp_async_16<false>(ptx::shared_address(to), from);
 #else
-        *reinterpret_cast<uint4 *>(to) = *static_cast<const uint4 *>(from);
+        *reinterpret_cast<Vector *>(to) = *static_cast<const Vector *>(from);
 #endif
     }
     /* Ends a row's vectors, whether it has any or not. */
@@ -45,9 +50,9 @@ template <int PARTS, int ROWS> struct read_ahead {
         ptx::cp_async_wait<ROWS - 1>();
 #endif
     }
-    __device__ __forceinline__ uint4 take(int row, int part) const
+    template <typename Vector> __device__ __forceinline__ Vector take(int row, int part) const
     {
-        return *reinterpret_cast<const uint4 *>(own + (row % ROWS * PARTS + part) * apart);
+        return *reinterpret_cast<const Vector *>(own + (row % ROWS * PARTS + part) * apart);
     }
 };
 

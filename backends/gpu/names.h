@@ -53,6 +53,8 @@ template <variant_word METHOD, variant_word... ARGUMENTS> class variant_name
 template <typename T> inline constexpr variant_word type_name = "f32";
 template <> inline constexpr variant_word type_name<f16> = "f16";
 template <> inline constexpr variant_word type_name<bf16> = "bf16";
+template <> inline constexpr variant_word type_name<narrow<f16>> = "f16 by 8 bytes";
+template <> inline constexpr variant_word type_name<narrow<bf16>> = "bf16 by 8 bytes";
 template <> inline constexpr variant_word type_name<any_type> = "any";
 
 inline constexpr variant_word direction_names[] = {"forward", "backward"};

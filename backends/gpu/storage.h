@@ -20,13 +20,21 @@ struct bf16 {
     uint16_t bits;
 };
 
+/* A type of 16 bits, for rows that are whole vectors of 8 bytes, and not of 16: of 72 features, say, which turn as 36 pairs. */
+template <typename T> struct narrow : T {
+};
+
 /* A storage type that is known at run time. One kernel of single elements then serves all types. */
 struct any_type {
 };
 
 /* Elements of the widest access. */
 template <typename T> inline constexpr int vector_length = 16 / (int)sizeof(T);
+template <typename T> inline constexpr int vector_length<narrow<T>> = 8 / (int)sizeof(T);
 template <> inline constexpr int vector_length<any_type> = 1;
+
+template <typename T> inline constexpr bool is_narrow = false;
+template <typename T> inline constexpr bool is_narrow<narrow<T>> = true;
 
 template <typename T> struct storage;
 
@@ -85,11 +93,14 @@ template <> struct storage<f16> {
     }
 };
 
+template <typename T> struct storage<narrow<T>> : storage<T> {
+};
+
 /* V elements as they lie in memory: a vector, half a vector or, with V = 1, one element at any address. They are
  * unpacked later, so that nothing waits for a load that is under way. */
 template <typename T, int V> struct raw {
     static constexpr int WORDS = V * (int)sizeof(T) / 4, N = storage<T>::per_word;
-    static_assert(WORDS == 4 || WORDS == 2, "a vector is 16 bytes");
+    static_assert(WORDS == 4 || WORDS == 2, "a vector is 16 or 8 bytes");
     typedef std::conditional_t<WORDS == 4, uint4, uint2> access;
     access words;
 
@@ -303,13 +314,13 @@ inline copes_view aligned(copes_view view)
     return view;
 }
 
-/* May a tensor be read and written in whole vectors, of `vector` elements? Its last dimension must then be contiguous, its address aligned to
- * a vector, and every other stride a whole number of vectors. A dimension of length 1 may have any stride. */
-inline bool in_vectors(const copes_view &view, const int64_t *lengths, int rank, int vector)
+/* May a tensor be read and written in whole vectors, of `vector` elements and `bytes`? Its last dimension must then be contiguous, its
+ * address aligned to a vector, and every other stride a whole number of vectors. A dimension of length 1 may have any stride. */
+inline bool in_vectors(const copes_view &view, const int64_t *lengths, int rank, int vector, uintptr_t bytes = 16)
 {
     if (view.data == nullptr)
         return true;
-    bool fits = reinterpret_cast<uintptr_t>(view.data) % 16 == 0;
+    bool fits = reinterpret_cast<uintptr_t>(view.data) % bytes == 0;
     for (int i = 0; i < rank; i++)
         fits = fits && (lengths[i] == 1 || (i == rank - 1 ? view.stride[i] == 1 : view.stride[i] % vector == 0));
     return fits;
@@ -317,7 +328,7 @@ inline bool in_vectors(const copes_view &view, const int64_t *lengths, int rank,
 
 template <typename T> inline bool in_vectors(const copes_view &view, const int64_t *lengths, int rank)
 {
-    return in_vectors(view, lengths, rank, vector_length<T>);
+    return in_vectors(view, lengths, rank, vector_length<T>, vector_length<T> * sizeof(T));
 }
 
 } // namespace COPES_GPU

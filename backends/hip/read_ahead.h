@@ -7,7 +7,7 @@
 namespace COPES_GPU
 {
 
-/* A row of PARTS vectors of 16 bytes. CUDA's has several rows, in shared memory. */
+/* A row of PARTS vectors of 16 or 8 bytes. CUDA's has several rows, in shared memory. */
 template <int PARTS, int> struct read_ahead {
     static constexpr int DEPTH = 1;
     static constexpr int BYTES = 0;
@@ -16,9 +16,9 @@ template <int PARTS, int> struct read_ahead {
     __device__ __forceinline__ explicit read_ahead(char *)
     {
     }
-    __device__ __forceinline__ void start(int, int part, const void *from)
+    template <typename Vector> __device__ __forceinline__ void start(int, int part, const void *from, bool)
     {
-        held[part] = *static_cast<const uint4 *>(from);
+        reinterpret_cast<Vector &>(held[part]) = *static_cast<const Vector *>(from);
     }
     __device__ __forceinline__ void end_row()
     {
@@ -26,9 +26,9 @@ template <int PARTS, int> struct read_ahead {
     __device__ __forceinline__ void wait()
     {
     }
-    __device__ __forceinline__ uint4 take(int, int part) const
+    template <typename Vector> __device__ __forceinline__ Vector take(int, int part) const
     {
-        return held[part];
+        return reinterpret_cast<const Vector &>(held[part]);
     }
 };
 

@@ -121,6 +121,11 @@ static const qk_sketch sketches[] = {
      .qk = {CACHES(2), .e = 40, .blocks = 2, .page = 5, .slots = CHECK_SOME_BEYOND}},
     {.turn = {.b = 1, .h = 3, .d = 16, .grid = {7}, .shared = true},
      .qk = {CACHES(2), .wq = ONE_ROW, .wk = ONE_ROW, .e = 160}},
+    /* rows that are whole vectors of 8 bytes alone */
+    {.turn = {.b = 2, .h = 6, .d = 72, .grid = {11}, .shared = true, .position_rank = 2, .position_type = CHECK_I64},
+     .qk = {CACHES(2), .slots = CHECK_SOME_BEYOND}},
+    {.turn = {.b = 2, .h = 3, .d = 96, .grid = {5}, .rotary_dim = 24, .shared = true, .in_place = true},
+     .qk = {CACHES(3), .e = 20, .slots = CHECK_SOME_PADDED}, .float8 = CHECK_F8},
     /* parts that turn, grids, offsets, sections, thetas of each dimension and the attributes beside them */
     {.turn = {.b = 2, .h = 3, .d = 96, .grid = {6}, .rotary_dim = 48, .shared = true},
      .qk = {KEYS(2), .wq = ONE_ROW, .wk = ONE_ROW}},
@@ -211,6 +216,9 @@ static const qk_sketch long_sketches[] = {
     {.turn = {.b = 1, .h = 7, .d = 64, .grid = {4099}, .shared = true, .in = CHECK_DENSE, .out = CHECK_DENSE,
               .large = true},
      .qk = {CACHES(3), .wq = EACH, .wk = ONE_ROW, .slots = CHECK_SOME_BEYOND}},
+    {.turn = {.b = 1, .h = 16, .d = 72, .grid = {601}, .shared = true, .sections = true, .position_rank = 3,
+              .dimensions = 2, .position_type = CHECK_I64},
+     .qk = {KEYS(16), .packed = true}},
 };
 /* clang-format on */
 
@@ -224,15 +232,15 @@ static void add_both(case_list *list, const qk_sketch *s, check_type type)
     }
 }
 
-/* One for each kind of kernel that GPUs have: by pairing, norm, positions, and whether weights learn. */
+/* One for each kind of kernel that GPUs have: by pairing, norm, positions, whether weights learn, and the length of vectors. */
 static void add_kinds(case_list *list, check_type type)
 {
-    enum { INTERLEAVED = 1, NORMS = 2, ALL_HEADS = 4, FRACTIONS = 8, FIXED = 16, KINDS = 32 };
+    enum { INTERLEAVED = 1, NORMS = 2, ALL_HEADS = 4, FRACTIONS = 8, FIXED = 16, NARROW = 32, KINDS = 64 };
     for (int kind = 0; kind < KINDS; kind++) {
         const check_weights weights = kind & NORMS ? ONE_ROW : CHECK_NO_WEIGHTS;
         const qk_sketch s = {.turn = {.b = 1,
                                       .h = 2,
-                                      .d = 64,
+                                      .d = kind & NARROW ? 24 : 64,
                                       .grid = {3},
                                       .shared = true,
                                       .interleaved = (kind & INTERLEAVED) != 0,
@@ -242,7 +250,7 @@ static void add_kinds(case_list *list, check_type type)
                              .qk = {KEYS(1), .wq = weights, .wk = weights},
                              .all_heads = (kind & ALL_HEADS) != 0,
                              .fixed_weights = (kind & FIXED) != 0};
-        if (kind & NORMS || (kind & (ALL_HEADS | FIXED)) == 0)
+        if (kind & NORMS ? (kind & NARROW) == 0 : (kind & (ALL_HEADS | FIXED)) == 0)
             add_both(list, &s, type);
     }
 }

@@ -266,6 +266,15 @@ static const sketch positioned[] = {
      .prefix = 2, .shared = true, .in_place = true},
     {.b = 2, .h = 4, .d = 128, .grid_rank = 2, .grid = {4, 5}, .each = true, .shared = true, .suffix = 1,
      .offset = {-3, 2}, .in = CHECK_DENSE, .out = CHECK_SWAPPED, .fill = CHECK_SPECIAL},
+    /* rows that are whole vectors of 8 bytes alone: heads of a vision tower, and parts of a head that turn */
+    {.b = 2, .h = 5, .d = 72, .grid = {13}, .position_rank = 3, .dimensions = 2, .position_type = CHECK_I64,
+     .sections = true, .shared = true, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 2, .h = 3, .d = 72, .grid_rank = 2, .grid = {3, 4}, .interleaved = true, .in = CHECK_SWAPPED,
+     .out = CHECK_DENSE},
+    {.b = 3, .h = 2, .d = 96, .grid = {9}, .rotary_dim = 24, .shared = true, .position_rank = 2,
+     .position_type = CHECK_I64, .positions = CHECK_FAR, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 1, .h = 3, .d = 20, .grid = {37}, .rotary_begin = 4, .rotary_dim = 8, .amplitude = 1.5, .in_place = true,
+     .in = CHECK_DENSE},
 };
 /* clang-format on */
 

@@ -22,7 +22,7 @@ bool plan_anywhere(const gpu_device &device, const copes_lrpe_problem &problem, 
     if (const char *why = refuse_shape<T, E>(problem, A == activation::softmax, &shape))
         return refuse(plan, anywhere_name, why);
     if (problem.begin % vector_length<T> != 0)
-        return refuse(plan, anywhere_name, "rotary_begin is not a whole number of vectors of 16 bytes");
+        return refuse(plan, anywhere_name, no_begin<T>);
     if (const char *why = theta_source::refuse(problem))
         return refuse(plan, anywhere_name, why);
     const batch_method<anywhere_plan> methods[2] = {{lrpe_anywhere<T, E, A, false>, 0},
@@ -37,6 +37,7 @@ bool plan_anywhere(const gpu_device &device, const copes_lrpe_problem &problem, 
     template bool plan_anywhere<T, encoding::E, activation::A>(const gpu_device &, const copes_lrpe_problem &, bool,   \
                                                                copes_plan *);
 #include "backends/gpu/lrpe/instantiate.inc"
+#include "backends/gpu/lrpe/instantiate_narrow.inc"
 #undef LRPE_INSTANTIATE
 
 void list_anywhere(variant_list *list)
@@ -45,6 +46,7 @@ void list_anywhere(variant_list *list)
     list->add(row_variant<anywhere_name, T, encoding::E, activation::A, false>);                                       \
     list->add(row_variant<anywhere_name, T, encoding::E, activation::A, true>);
 #include "backends/gpu/lrpe/instantiate.inc"
+#include "backends/gpu/lrpe/instantiate_narrow.inc"
 }
 
 } // namespace COPES_GPU::lrpe

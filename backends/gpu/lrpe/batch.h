@@ -17,9 +17,11 @@ namespace COPES_GPU::lrpe
 enum { MANY_ENTRIES = 16, FEWEST_THREADS = 64, MOST_THREADS = 512, MOST_BYTES = 48 << 10 }; /* of a block */
 enum { ENOUGH_BLOCKS = 4 };                                                                 /* on a multiprocessor */
 
-/* Tokens of a thread: as many as registers hold without lowering the number of blocks on a multiprocessor. */
+/* Tokens of a thread: as many as registers hold without lowering the number of blocks on a multiprocessor; of narrow ones the same
+ * bytes. */
 template <typename T, encoding E, activation A, bool BACKWARD>
-inline constexpr int shares = BACKWARD                                  ? (A == activation::none ? 3 : 2)
+inline constexpr int shares = is_narrow<T>                              ? 6
+                              : BACKWARD                                ? (A == activation::none ? 3 : 2)
                               : sizeof(T) == 4 || E == encoding::cosine ? 4
                                                                         : 3;
 

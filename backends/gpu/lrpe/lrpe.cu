@@ -14,12 +14,22 @@ struct sharing {
     bool batch_as_heads;
 };
 
+/* RoPE of rows that are whole vectors of 8 bytes alone. */
+template <typename T, encoding E, activation A>
+static bool plan_narrow(const gpu_device &device, const sharing &shared, copes_plan *plan)
+{
+    if constexpr (sizeof(T) == 2 && E != encoding::cosine && A == activation::none)
+        return plan_anywhere<narrow<T>, E, A>(device, shared.problem, shared.batch_as_heads, plan);
+    return false;
+}
+
 template <typename T, encoding E, activation A>
 static void plan_rows(const gpu_device &device, const copes_lrpe_problem &problem, const sharing &shared,
                       copes_plan *plan)
 {
     if (!plan_tokens<T, E, A>(device, shared.problem, plan) && !plan_batch<T, E, A>(device, shared.problem, plan) &&
-        !plan_anywhere<T, E, A>(device, shared.problem, shared.batch_as_heads, plan))
+        !plan_anywhere<T, E, A>(device, shared.problem, shared.batch_as_heads, plan) &&
+        !plan_narrow<T, E, A>(device, shared, plan))
         plan_any(device, problem, plan);
 }
 

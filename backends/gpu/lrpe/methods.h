@@ -23,8 +23,8 @@ bool plan_tokens(const gpu_device &device, const copes_lrpe_problem &problem, co
 template <typename T, encoding E, activation A>
 bool plan_batch(const gpu_device &device, const copes_lrpe_problem &problem, copes_plan *plan);
 
-/* anywhere.cu: in whole vectors, at any positions. `batch_as_heads`: heads share angles, and the problem has them in
- * place of batch entries. */
+/* anywhere.cu: in whole vectors, at any positions; RoPE of 16 bits in vectors of 8 bytes, too. `batch_as_heads`: heads share angles, and
+ * the problem has them in place of batch entries. */
 template <typename T, encoding E, activation A>
 bool plan_anywhere(const gpu_device &device, const copes_lrpe_problem &problem, bool batch_as_heads, copes_plan *plan);
 

@@ -253,6 +253,17 @@ struct row_shape {
     int b, n, d, k, units, lanes;
 };
 
+template <typename T>
+inline constexpr const char *no_vectors =
+    is_narrow<T> ? "the features, or the angles, are not whole vectors of 8 bytes"
+                 : "the features, or the angles, are not whole vectors of 16 bytes";
+template <typename T>
+inline constexpr const char *no_begin = is_narrow<T> ? "rotary_begin is not a whole number of vectors of 8 bytes"
+                                                     : "rotary_begin is not a whole number of vectors of 16 bytes";
+template <typename T>
+inline constexpr const char *no_rows = is_narrow<T> ? "a tensor's rows are not contiguous, or not aligned to 8 bytes"
+                                                    : "a tensor's rows are not contiguous, or not aligned to 16 bytes";
+
 /* Why a problem lacks whole vectors, sizes below 2^31, or rows that a block's threads hold; nullptr: it has all. */
 template <typename T, encoding E>
 const char *refuse_shape(const copes_lrpe_problem &problem, bool softmax, row_shape *shape)
@@ -262,14 +273,14 @@ const char *refuse_shape(const copes_lrpe_problem &problem, bool softmax, row_sh
     const int64_t plain[] = {problem.b, problem.n, problem.h, d}, wide[] = {problem.b, problem.n, problem.h, e};
     const int64_t most = softmax ? SOFTMAX_LANES : MOST_LANES;
     if (d % V != 0 || problem.k % V != 0)
-        return "the features, or the angles, are not whole vectors of 16 bytes";
+        return no_vectors<T>;
     if (d > 2 * most * V)
         return "a row has more vectors than its threads";
     if (problem.b > INT32_MAX || problem.n > INT32_MAX || problem.h > INT32_MAX)
         return "a length is past 2^31 - 1";
     if (!in_vectors<T>(problem.src, problem.backward ? wide : plain, 4) || !in_vectors<T>(problem.x, plain, 4) ||
         !in_vectors<T>(problem.dst, problem.backward ? plain : wide, 4))
-        return "a tensor's rows are not contiguous, or not aligned to 16 bytes";
+        return no_rows<T>;
     shape->b = (int)problem.b;
     shape->n = (int)problem.n;
     shape->d = (int)d;

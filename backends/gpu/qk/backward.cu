@@ -26,13 +26,13 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
           ahead(memory + all.ahead)
     {
     }
-    __device__ __forceinline__ void start(int i)
+    __device__ __forceinline__ void start(const row_arguments &all, int i)
     {
         if (i < group.count) {
-            g.start(at, i, 0, &ahead);
+            g.start(at, i, 0, all.split_sectors, &ahead);
             g.move();
             if (NORM != norm::none && weights.any) {
-                x.start(at, i, 2, &ahead);
+                x.start(at, i, 2, all.split_sectors, &ahead);
                 x.move();
             }
         }
@@ -109,7 +109,7 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *mem
     const head_units<const T> first_g = heads.g, first_x = heads.x;
 #pragma unroll
     for (int i = 0; i < heads.ahead.DEPTH; i++)
-        heads.start(i);
+        heads.start(all, i);
     make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile);
     float sum[2];
     unit_turn<T, E, NORM> turn(read_again(all), made, group, at, heads.weights, !WEIGHTS);
@@ -124,7 +124,7 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *mem
         take_unit<T>(heads.ahead, i, 0, g);
         if constexpr (NORM != norm::none)
             take_unit<T>(heads.ahead, i, 2, x);
-        heads.start(i + heads.ahead.DEPTH);
+        heads.start(read_again(all), i + heads.ahead.DEPTH);
         if (WEIGHTS) /* again, as registers are few */
             turn = unit_turn<T, E, NORM>(read_again(all), made, group, at, heads.weights, false);
         heads.turn_back(read_again(all), i, &turn, g, plain);
@@ -200,11 +200,13 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE> static 
 template <typename T, encoding E, bool WEIGHTS, bool ON_LINE>
 static bool take_kernel(const row_cut &cut, copes_plan *plan)
 {
-    switch (cut.sum) {
-    case norm::none: return take_one<T, E, norm::none, false, ON_LINE>(plan);
-    case norm::warp: return take_one<T, E, norm::warp, WEIGHTS, ON_LINE>(plan);
-    default: return take_one<T, E, norm::block, WEIGHTS, ON_LINE>(plan);
+    if constexpr (!is_narrow<T>) {
+        if (cut.sum == norm::warp)
+            return take_one<T, E, norm::warp, WEIGHTS, ON_LINE>(plan);
+        if (cut.sum == norm::block)
+            return take_one<T, E, norm::block, WEIGHTS, ON_LINE>(plan);
     }
+    return take_one<T, E, norm::none, false, ON_LINE>(plan);
 }
 
 /* A thread's bytes of what it reads ahead. */
@@ -222,9 +224,10 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
                    has_learning_heads(problem),
                    has_norm(problem) ? (int)SPLIT_OF_TWO : (int)MOST_SPLIT,
                    WEIGHTS ? MANY_HEADS : FEW_HEADS,
-                   MOST_THREADS_ON_EACH,
+                   is_narrow<T> ? most_at_once<T> : (int)MOST_THREADS_ON_EACH,
                    norm::none,
-                   {}};
+                   {},
+                   0};
     if (const char *why = cut_rows<T, E>(problem, &all.rows, &cut))
         return refuse(plan, backward_name, why);
     all.rows.ahead = all.rows.rotation_bytes + (uint32_t)norm_bytes(cut, all.rows.d, 0, 2);
@@ -237,7 +240,7 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
     const uint32_t slots =
         lesser(all.rows.blocks / splits, (uint32_t)lrpe::times(on_each * device.multiprocessors, splits));
     set_launch(plan, WEIGHTS ? slots * splits : all.rows.blocks, cut.threads,
-               shared_of(device, cut, all.rows.blocks, ahead_bytes<WEIGHTS>(cut.sum), shared));
+               shared_of<T>(device, cut, all.rows.blocks, ahead_bytes<WEIGHTS>(cut.sum), shared));
     plan->workspace = WEIGHTS ? count_partials(problem, slots, splits, all.side) : 0;
     set_tiling(plan, all);
     if (is_on_line(problem.side[0].rotate))
@@ -266,7 +269,7 @@ bool plan_backward(const gpu_device &device, const copes_qk_problem &problem, co
         return refuse(plan, backward_name, "there are no tokens");
     lrpe::row_shape shape;
     const bool fits = refuse_vectors<T, E>(problem, &shape) == nullptr;
-    if (!is_learning(problem))
+    if (!is_learning(problem) || is_narrow<T>)
         return take_backward<T, E, false>(device, problem, plan);
     if (refuse_vectors<T, E>(without_addresses(problem), &shape) == nullptr && !fits)
         return take_backward<T, E, true>(device, without_addresses(problem), plan) &&
@@ -277,14 +280,17 @@ bool plan_backward(const gpu_device &device, const copes_qk_problem &problem, co
 #define QK_INSTANTIATE(T, E)                                                                                           \
     template bool plan_backward<T, encoding::E>(const gpu_device &, const copes_qk_problem &, copes_plan *);
 #include "backends/gpu/qk/instantiate.inc"
+#include "backends/gpu/qk/instantiate_narrow.inc"
 #undef QK_INSTANTIATE
 
 template <typename T, encoding E, bool ON_LINE> static void list_kernels(variant_list *list)
 {
     list->add(backward_variant<T, E, norm::none, false, ON_LINE>);
-    list->add(backward_variant<T, E, norm::warp, false, ON_LINE>);
-    list->add(backward_variant<T, E, norm::block, false, ON_LINE>);
-    if constexpr (ON_LINE || LEARNS_ANYWHERE) {
+    if constexpr (!is_narrow<T>) {
+        list->add(backward_variant<T, E, norm::warp, false, ON_LINE>);
+        list->add(backward_variant<T, E, norm::block, false, ON_LINE>);
+    }
+    if constexpr (!is_narrow<T> && (ON_LINE || LEARNS_ANYWHERE)) {
         list->add(backward_variant<T, E, norm::warp, true, ON_LINE>);
         list->add(backward_variant<T, E, norm::block, true, ON_LINE>);
     }
@@ -296,6 +302,7 @@ void list_backward(variant_list *list)
     list_kernels<T, encoding::E, false>(list);                                                                         \
     list_kernels<T, encoding::E, true>(list);
 #include "backends/gpu/qk/instantiate.inc"
+#include "backends/gpu/qk/instantiate_narrow.inc"
 }
 
 } // namespace COPES_GPU::qk

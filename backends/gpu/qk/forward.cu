@@ -61,10 +61,10 @@ template <typename T, encoding E, norm NORM> struct forward_heads {
           weights(all, group, at, memory), ahead(memory + all.ahead)
     {
     }
-    __device__ __forceinline__ void start(int i)
+    __device__ __forceinline__ void start(const row_arguments &all, int i)
     {
         if (i < group.count) {
-            src.start(at, i, 0, &ahead);
+            src.start(at, i, 0, all.split_sectors, &ahead);
             src.move();
         }
         ahead.end_row();
@@ -130,7 +130,7 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, NORM == norm::block ? 1 : 2)
     const int slot = find_slot(read_again(all).cache, group.place);
 #pragma unroll
     for (int i = 0; i < reader::DEPTH; i++)
-        heads.start(i);
+        heads.start(all, i);
     if (NORM != norm::none)
         read_shared_weights<T>(read_again(all), memory);
     make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile);
@@ -147,7 +147,7 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, NORM == norm::block ? 1 : 2)
         float y[2][V];
         heads.ahead.wait();
         take_unit<T>(heads.ahead, i, 0, y);
-        heads.start(i + reader::DEPTH);
+        heads.start(read_again(all), i + reader::DEPTH);
         if (NORM != norm::none && !known) {
             squares[0] = sum_of_unit(at, y, y);
             sum_head<NORM>(sums, i, squares);
@@ -186,11 +186,13 @@ template <typename T, encoding E, norm NORM, bool ON_LINE> static bool take_one(
 
 template <typename T, encoding E, bool ON_LINE> static bool take_forward(const row_cut &cut, copes_plan *plan)
 {
-    switch (cut.sum) {
-    case norm::none: return take_one<T, E, norm::none, ON_LINE>(plan);
-    case norm::warp: return take_one<T, E, norm::warp, ON_LINE>(plan);
-    default: return take_one<T, E, norm::block, ON_LINE>(plan);
+    if constexpr (!is_narrow<T>) {
+        if (cut.sum == norm::warp)
+            return take_one<T, E, norm::warp, ON_LINE>(plan);
+        if (cut.sum == norm::block)
+            return take_one<T, E, norm::block, ON_LINE>(plan);
     }
+    return take_one<T, E, norm::none, ON_LINE>(plan);
 }
 
 template <typename T, encoding E>
@@ -198,7 +200,7 @@ bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, cop
 {
     row_arguments all = {};
     const int fewest = problem.slots.data != nullptr ? MANY_HEADS : FEW_HEADS;
-    row_cut cut = {device.multiprocessors, false, MOST_SPLIT, fewest, MOST_AT_ONCE, norm::none, {}};
+    row_cut cut = {device.multiprocessors, false, MOST_SPLIT, fewest, most_at_once<T>, norm::none, {}, 0};
     if (!is_allowed(device, forward_name, plan))
         return false;
     if (const char *why = cut_rows<T, E>(problem, &all, &cut))
@@ -210,7 +212,7 @@ bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, cop
     const int64_t shared = (int64_t)all.ahead + threads * reader::BYTES;
     if (shared > MOST_BYTES)
         return refuse(plan, forward_name, "what a block keeps does not fit its shared memory");
-    set_launch(plan, all.blocks, cut.threads, shared_of(device, cut, all.blocks, reader::BYTES, shared));
+    set_launch(plan, all.blocks, cut.threads, shared_of<T>(device, cut, all.blocks, reader::BYTES, shared));
     set_tiling(plan, all);
     return is_on_line(problem.side[0].rotate) ? take_forward<T, E, true>(cut, plan)
                                               : take_forward<T, E, false>(cut, plan);
@@ -219,18 +221,25 @@ bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, cop
 #define QK_INSTANTIATE(T, E)                                                                                           \
     template bool plan_forward<T, encoding::E>(const gpu_device &, const copes_qk_problem &, copes_plan *);
 #include "backends/gpu/qk/instantiate.inc"
+#include "backends/gpu/qk/instantiate_narrow.inc"
 #undef QK_INSTANTIATE
+
+template <typename T, encoding E, bool ON_LINE> static void list_kernels(variant_list *list)
+{
+    list->add(forward_variant<T, E, norm::none, ON_LINE>);
+    if constexpr (!is_narrow<T>) {
+        list->add(forward_variant<T, E, norm::warp, ON_LINE>);
+        list->add(forward_variant<T, E, norm::block, ON_LINE>);
+    }
+}
 
 void list_forward(variant_list *list)
 {
 #define QK_INSTANTIATE(T, E)                                                                                           \
-    list->add(forward_variant<T, encoding::E, norm::none, false>);                                                     \
-    list->add(forward_variant<T, encoding::E, norm::warp, false>);                                                     \
-    list->add(forward_variant<T, encoding::E, norm::block, false>);                                                    \
-    list->add(forward_variant<T, encoding::E, norm::none, true>);                                                      \
-    list->add(forward_variant<T, encoding::E, norm::warp, true>);                                                      \
-    list->add(forward_variant<T, encoding::E, norm::block, true>);
+    list_kernels<T, encoding::E, false>(list);                                                                         \
+    list_kernels<T, encoding::E, true>(list);
 #include "backends/gpu/qk/instantiate.inc"
+#include "backends/gpu/qk/instantiate_narrow.inc"
 }
 
 } // namespace COPES_GPU::qk

@@ -8,7 +8,8 @@
 namespace COPES_GPU::qk
 {
 
-/* line.cu, forward.cu and backward.cu: in whole vectors, where all heads have the same angles. */
+/* line.cu, forward.cu and backward.cu: in whole vectors, where all heads have the same angles. The latter two take 16 bits without a norm
+ * in vectors of 8 bytes, too. */
 template <typename T, encoding E>
 bool plan_line(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
 template <typename T, encoding E>

@@ -9,12 +9,15 @@
 namespace COPES_GPU::qk
 {
 
-enum { USUAL_THREADS = 192 };                   /* of a block with several tokens, at most */
-enum { FEW_HEADS = 5, MANY_HEADS = 8 };         /* of a thread where tokens are many */
-enum { HEADS_AT_ONCE = 12 };                    /* of a thread, at most, so that all blocks run at once */
-enum { MOST_SPLIT = 320 };                      /* threads of a block that has a token alone, or some of its heads */
-enum { SPLIT_OF_TWO = 160 };                    /* the same where each reads two tensors */
-enum { ENOUGH_BLOCKS = 2, MOST_AT_ONCE = 640 }; /* blocks, and threads, on a multiprocessor */
+enum { FEW_HEADS = 5, MANY_HEADS = 8 }; /* of a thread where tokens are many */
+enum { HEADS_AT_ONCE = 12 };            /* of a thread, at most, so that all blocks run at once */
+enum { MOST_SPLIT = 320 };              /* threads of a block that has a token alone, or some of its heads */
+enum { SPLIT_OF_TWO = 160 };            /* the same where each reads two tensors */
+enum { ENOUGH_BLOCKS = 2 };             /* on a multiprocessor */
+
+/* Threads on a multiprocessor, and of a block with several tokens, at most. Narrow ones have half as many bytes each. */
+template <typename T> inline constexpr int most_at_once = is_narrow<T> ? 1024 : 640;
+template <typename T> inline constexpr int usual_threads = is_narrow<T> ? (int)MOST_THREADS : 192;
 
 inline constexpr variant_word norm_names[] = {"no norm", "norm by warp", "norm by block"};
 inline constexpr variant_word place_names[] = {"anywhere", "on a line"};
@@ -28,6 +31,7 @@ struct row_cut {
     int at_once; /* threads of a multiprocessor that run at a time */
     norm sum;
     dim3 threads;
+    int usual; /* threads of a block with several tokens, at most */
 };
 
 /* Parts of a block's shared memory begin where its banks do: what is read ahead to an odd multiple of 16 bytes costs a prompt a tenth
@@ -86,7 +90,7 @@ template <typename T, encoding E> const char *refuse_vectors(const copes_qk_prob
     }
     const int64_t v_lengths[4] = {problem.side[0].rotate.b, problem.side[0].rotate.n, problem.v_heads, problem.e};
     if (problem.e % V != 0 || !in_vectors<T>(problem.v, v_lengths, 4) || !lrpe::is_near(problem.v, 1))
-        return "v's rows are not whole vectors of 16 bytes, contiguous and aligned";
+        return "v's rows are not whole vectors, contiguous and aligned";
     if (!fits_cache<T>(problem, problem.k_cache, problem.sides == 2 ? problem.side[1].rotate.h : 0, shape->d) ||
         !fits_cache<T>(problem, problem.v_cache, problem.v_heads, problem.e))
         return "a cache's heads are not whole vectors, contiguous and aligned";
@@ -98,7 +102,7 @@ template <typename T> const char *refuse_angles(const copes_qk_problem &problem)
 {
     const copes_lrpe_problem &rotate = problem.side[0].rotate;
     if (rotate.begin % vector_length<T> != 0)
-        return "rotary_begin is not a whole number of vectors of 16 bytes";
+        return lrpe::no_begin<T>;
     if (const char *why = lrpe::theta_source::refuse(rotate))
         return why;
     for (int i = 0; i < problem.sides; i++)
@@ -240,7 +244,7 @@ inline int busy_threads(const row_cut &cut, int threads)
 inline int choose_tokens(const row_cut &cut, int threads)
 {
     int best = 1;
-    for (int tokens = 2; tokens * threads <= USUAL_THREADS; tokens++)
+    for (int tokens = 2; tokens * threads <= cut.usual; tokens++)
         if (busy_threads(cut, tokens * threads) >= busy_threads(cut, best * threads))
             best = tokens;
     return best;
@@ -320,13 +324,21 @@ inline const char *cut_tokens(const copes_qk_problem &problem, int lanes, row_ar
 
 /* Bytes of shared memory for each of `blocks` that uses `used`. Without a norm, threads take so few registers that more of
  * them would run, and read ahead, than memory is fastest with: their blocks ask for more. */
-inline int64_t shared_of(const gpu_device &device, const row_cut &cut, uint32_t blocks, int ahead, int64_t used)
+template <typename T>
+int64_t shared_of(const gpu_device &device, const row_cut &cut, uint32_t blocks, int ahead, int64_t used)
 {
     const int64_t threads = (int64_t)cut.threads.x * cut.threads.y;
-    const bool at_once = blocks * threads <= (int64_t)MOST_AT_ONCE * device.multiprocessors;
+    const bool at_once = blocks * threads <= (int64_t)most_at_once<T> * device.multiprocessors;
     if (cut.sum != norm::none || ahead == 0 || device.architecture < 80 || at_once)
         return used;
-    return greater(used, lesser<int64_t>(device.shared_memory * threads / MOST_AT_ONCE, MOST_BYTES) / 16 * 16);
+    return greater(used, lesser<int64_t>(device.shared_memory * threads / most_at_once<T>, MOST_BYTES) / 16 * 16);
+}
+
+/* Do vectors of a unit, or of two units, lie in the same 32 bytes, which memory gives at a time? */
+template <typename T, encoding E> bool splits_sectors(const copes_lrpe_problem &rotate)
+{
+    constexpr int64_t SECTOR = 32 / (int)sizeof(T);
+    return E == encoding::interleaved || 2 * rotate.k != rotate.d || rotate.k % SECTOR != 0;
 }
 
 /* Fills in what kernels are told. Returns why they do not take the problem; nullptr: they do. */
@@ -336,6 +348,8 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     constexpr int V = vector_length<T>;
     lrpe::row_shape shape;
     const copes_lrpe_problem &rotate = problem.side[0].rotate;
+    if (is_narrow<T> && has_norm(problem))
+        return "norms are of whole vectors of 16 bytes";
     if (const char *why = refuse_vectors<T, E>(problem, &shape))
         return why;
     if (const char *why = refuse_angles<T>(problem))
@@ -356,7 +370,9 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     all->weight_offset = (float)problem.weight_offset;
     all->over_heads = problem.over_heads;
     all->round_between = problem.round_between;
+    all->split_sectors = splits_sectors<T, E>(rotate);
     all->cache = describe_slots(problem);
+    cut->usual = usual_threads<T>;
     const int lanes = lanes_of(problem, shape.units, V, cut);
     if (lanes > MOST_THREADS)
         return "a row has more vectors than a block's threads";

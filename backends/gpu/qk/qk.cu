@@ -4,12 +4,23 @@
 namespace COPES_GPU::qk
 {
 
+/* Rows that are whole vectors of 8 bytes alone. */
+template <typename T, encoding E>
+static bool plan_narrow(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
+{
+    if constexpr (sizeof(T) == 2)
+        return problem.backward ? plan_backward<narrow<T>, E>(device, problem, plan)
+                                : plan_forward<narrow<T>, E>(device, problem, plan);
+    return false;
+}
+
 template <typename T, encoding E>
 static bool plan_rows(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     if (problem.backward)
-        return plan_backward<T, E>(device, problem, plan);
-    return plan_line<T, E>(device, problem, plan) || plan_forward<T, E>(device, problem, plan);
+        return plan_backward<T, E>(device, problem, plan) || plan_narrow<T, E>(device, problem, plan);
+    return plan_line<T, E>(device, problem, plan) || plan_forward<T, E>(device, problem, plan) ||
+           plan_narrow<T, E>(device, problem, plan);
 }
 
 template <typename T> copes_status plan(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)

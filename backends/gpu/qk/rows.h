@@ -50,6 +50,7 @@ struct row_arguments {
     uint32_t ahead;          /* where in shared memory heads are read ahead */
     float eps, weight_offset;
     bool over_heads, round_between;
+    bool split_sectors; /* do a unit's two vectors lie in the same 32 bytes, or those of two units? */
     cache_arguments cache;
 };
 
@@ -134,7 +135,8 @@ template <encoding E, int V> DEVICE lrpe::unit_places find_unit(const row_argume
 
 /* A thread's unit in its heads of a tensor, one after the other. */
 template <typename T> struct head_units {
-    static constexpr int V = vector_length<T>;
+    static constexpr int V = vector_length<std::remove_const_t<T>>;
+    typedef raw<std::remove_const_t<T>, V> vector;
     T *head; /* the next one; nullptr: there is no tensor */
     int64_t step;
 
@@ -144,15 +146,17 @@ template <typename T> struct head_units {
     }
     /* Starts to read the next head's unit as row `row`, of which its vectors are parts `part` and `part` + 1. */
     template <typename Ahead>
-    __device__ __forceinline__ void start(const lrpe::unit_places &at, int row, int part, Ahead *ahead) const
+    __device__ __forceinline__ void start(const lrpe::unit_places &at, int row, int part, bool again,
+                                          Ahead *ahead) const
     {
-        ahead->start(row, part, head + at.plain[0]);
-        ahead->start(row, part + 1, head + at.plain[1]);
+        typedef typename vector::access access;
+        ahead->template start<access>(row, part, head + at.plain[0], again);
+        ahead->template start<access>(row, part + 1, head + at.plain[1], again);
     }
     __device__ __forceinline__ void read(const lrpe::unit_places &at, float (&x)[2][V]) const
     {
-        raw<std::remove_const_t<T>, V>::read(head + at.plain[0]).unpack(x[0]);
-        raw<std::remove_const_t<T>, V>::read(head + at.plain[1]).unpack(x[1]);
+        vector::read(head + at.plain[0]).unpack(x[0]);
+        vector::read(head + at.plain[1]).unpack(x[1]);
     }
     __device__ __forceinline__ void write(const lrpe::unit_places &at, const float (&y)[2][V]) const
     {
@@ -170,9 +174,10 @@ template <typename T> struct head_units {
 template <typename T, typename Ahead>
 DEVICE void take_unit(const Ahead &ahead, int row, int part, float (&x)[2][vector_length<T>])
 {
+    typedef raw<T, vector_length<T>> vector;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        raw<T, vector_length<T>>{ahead.take(row, part + i)}.unpack(x[i]);
+        vector{ahead.template take<typename vector::access>(row, part + i)}.unpack(x[i]);
 #pragma unroll
         for (int j = 0; j < vector_length<T>; j++)
             settle(x[i][j]); /* so that what comes next can take its place */

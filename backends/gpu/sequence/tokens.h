@@ -306,9 +306,9 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
             if (BACKWARD)
                 g.read(wide);
         }
-        if (V > 1 && has(j + FAR)) {
+        if (has(j + FAR)) {
             x.ask(FAR);
-            if (BACKWARD)
+            if (BACKWARD && V > 1)
                 g.ask(FAR);
         }
         x.next();
