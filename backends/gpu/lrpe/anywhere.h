@@ -30,7 +30,7 @@ struct anywhere_plan : rotation_layout {
     copes_dtype positions_dtype;
     bool counted, mixed;
     bool batch_as_heads; /* the kernel's heads are batch entries, which have positions of their own, and one theta */
-    int first, k;        /* the first feature that turns, and the angles */
+    int first;           /* feature that turns */
     divider dimensions;  /* of a token's positions */
     float theta_sign, amplitude;
     int64_t offset[COPES_MAX_GRID];
@@ -39,7 +39,7 @@ struct anywhere_plan : rotation_layout {
     anywhere_plan(const copes_lrpe_problem &problem, bool batch_is_heads, int units, int v)
         : rotation_layout(problem, units, v), theta(problem), positions(problem.positions),
           positions_dtype(problem.positions_dtype), counted(problem.counted), mixed(problem.mixed),
-          batch_as_heads(batch_is_heads), first((int)problem.begin), k((int)problem.k), dimensions(problem.grid_rank),
+          batch_as_heads(batch_is_heads), first((int)problem.begin), dimensions(problem.grid_rank),
           theta_sign((float)problem.theta_sign), amplitude(problem.amplitude)
     {
         memcpy(offset, problem.offset, sizeof offset);
@@ -136,8 +136,8 @@ struct first_angle {
     angle_step step;
 };
 
-template <int V>
-DEVICE first_angle find_first_angle(const anywhere_plan &plan, const block_rotations<V> &rotations,
+template <encoding E, int V>
+DEVICE first_angle find_first_angle(const anywhere_plan &plan, const block_rotations<E, V> &rotations,
                                     const rotation_share &share, int head)
 {
     const int k = (int)rotations.angle_at(plan, share.begin);
@@ -192,8 +192,8 @@ DEVICE rotation find_wide_rotation(const anywhere_plan &plan, const block_place 
 /* Fills the block's rotations for tokens from place.token on, of which the last is `left` after the first, once their
  * positions are written, and waits for all threads. `narrow`: what write_positions returned. Returns false if a position
  * of the block does not fit 32 bits; then make_any_rotations must do it. */
-template <bool EXACTLY, int V>
-DEVICE bool make_rotations_at(const anywhere_plan &argument, const block_rotations<V> &rotations,
+template <bool EXACTLY, encoding E, int V>
+DEVICE bool make_rotations_at(const anywhere_plan &argument, const block_rotations<E, V> &rotations,
                               const rotation_share &share, const first_angle &ready, bool narrow,
                               const block_place &place, int left)
 {
@@ -210,8 +210,8 @@ DEVICE bool make_rotations_at(const anywhere_plan &argument, const block_rotatio
 }
 
 /* The same with all that comes before. */
-template <bool EXACTLY, bool, int V>
-DEVICE bool make_rotations(const anywhere_plan &plan, const block_rotations<V> &rotations, const block_place &place,
+template <bool EXACTLY, bool, encoding E, int V>
+DEVICE bool make_rotations(const anywhere_plan &plan, const block_rotations<E, V> &rotations, const block_place &place,
                            int left)
 {
     const rotation_share share(plan);
@@ -223,8 +223,8 @@ DEVICE bool make_rotations(const anywhere_plan &plan, const block_rotations<V> &
 }
 
 /* The same for positions of any size. It is no part of its caller, so that it takes no registers where it is not needed. */
-template <int V>
-OUT_OF_LINE void make_any_rotations(const anywhere_plan &argument, block_rotations<V> rotations, block_place place,
+template <encoding E, int V>
+OUT_OF_LINE void make_any_rotations(const anywhere_plan &argument, block_rotations<E, V> rotations, block_place place,
                                     int left)
 {
     const anywhere_plan &plan = read_again(argument);

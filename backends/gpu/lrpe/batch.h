@@ -83,7 +83,7 @@ DEVICE void run_block(const batch_arguments<Source> &argument)
         }
     };
     read();
-    const block_rotations<V> made(all.source, dynamic_shared());
+    const block_rotations<E, V> made(all.source, dynamic_shared());
     constexpr bool exactly = sizeof(T) == 4, by_product = A == activation::softmax && !exactly;
     if (!make_rotations<exactly, by_product>(all.source, made, place, left)) {
         make_any_rotations(all.source, made, place, left);

@@ -16,13 +16,14 @@ struct rotation_layout {
     divider angles; /* of a token, in shared memory: V a unit */
     divider firsts; /* rotations of a token in its units' first 16 bytes */
     int tokens;     /* of a block */
+    int k;          /* angles of a token that there are */
     int prefix, length, grid_rank;
     divider grid[COPES_MAX_GRID], inner[COPES_MAX_GRID]; /* inner: tokens from one place of a dimension to the next */
 
     rotation_layout() = default;
     rotation_layout(const copes_lrpe_problem &problem, int units, int v)
-        : angles(units * v), firsts(units * (16 / (int)sizeof(rotation))), tokens(1), prefix((int)problem.prefix),
-          length((int)problem.length), grid_rank(problem.grid_rank)
+        : angles(units * v), firsts(units * (16 / (int)sizeof(rotation))), tokens(1), k((int)problem.k),
+          prefix((int)problem.prefix), length((int)problem.length), grid_rank(problem.grid_rank)
     {
         int64_t tokens_of_place = 1;
         for (int j = grid_rank - 1; j >= 0; j--) {
@@ -99,7 +100,7 @@ struct rotation_plan : rotation_layout {
 };
 
 /* The rotations of a block's tokens, in an order in which a warp's reads of units have no bank conflicts. */
-template <int V> struct block_rotations {
+template <encoding E, int V> struct block_rotations {
     static constexpr int N = 16 / (int)sizeof(rotation);
     rotation *rotations;
     unsigned units;
@@ -123,7 +124,7 @@ template <int V> struct block_rotations {
     {
         uint32_t rest;
         const unsigned first = divide(at, plan.firsts, &rest) * N;
-        return rest / N * V + first + rest % N;
+        return (unsigned)angle_of<E, V>(plan.k, (int)(rest / N), (int)(first + rest % N));
     }
 };
 
@@ -147,9 +148,9 @@ struct rotation_share {
 
 /* Calls make(k, token, together, to) for each angle k of a thread's share, whose rotations are from `to` on, a token's
  * `angles` after the last one's. */
-template <int V, typename Make>
-DEVICE void make_share(const rotation_layout &layout, const block_rotations<V> &rotations, const rotation_share &share,
-                       const Make &make)
+template <encoding E, int V, typename Make>
+DEVICE void make_share(const rotation_layout &layout, const block_rotations<E, V> &rotations,
+                       const rotation_share &share, const Make &make)
 {
     const uint32_t angles = layout.angles.divisor;
     for (uint32_t at = share.begin; at < angles; at += share.threads)
@@ -234,8 +235,8 @@ DEVICE void make_rotations_of_angle(const rotation_plan &plan, const angle_step 
 }
 
 /* Fills the block's rotations for a head's tokens from place.token on, and waits for all threads. */
-template <bool EXACTLY, bool BY_PRODUCT, int V>
-DEVICE bool make_rotations(const rotation_plan &plan, const block_rotations<V> &rotations, const block_place &place,
+template <bool EXACTLY, bool BY_PRODUCT, encoding E, int V>
+DEVICE bool make_rotations(const rotation_plan &plan, const block_rotations<E, V> &rotations, const block_place &place,
                            int)
 {
     make_share(plan, rotations, rotation_share(plan), [&](int k, int token, int together, rotation *to) {
@@ -247,8 +248,8 @@ DEVICE bool make_rotations(const rotation_plan &plan, const block_rotations<V> &
     return true;
 }
 
-template <int V>
-DEVICE void make_any_rotations(const rotation_plan &, const block_rotations<V> &, const block_place &, int)
+template <encoding E, int V>
+DEVICE void make_any_rotations(const rotation_plan &, const block_rotations<E, V> &, const block_place &, int)
 {
 }
 

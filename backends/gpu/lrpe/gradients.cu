@@ -35,7 +35,7 @@ static int64_t shared_bytes(const anywhere_plan &plan, int threads, int v)
 }
 
 /* The sums of a thread's unit, for each of its angles; MIXED: in each dimension. */
-template <int V, bool MIXED> struct unit_sums {
+template <encoding E, int V, bool MIXED> struct unit_sums {
     static constexpr int SETS = MIXED ? COPES_MAX_GRID : 1;
     long_sum sum[SETS][V];
     uint32_t dimensions; /* two bits for each angle: the dimension that turns it */
@@ -43,7 +43,7 @@ template <int V, bool MIXED> struct unit_sums {
     __device__ __forceinline__ unit_sums(const anywhere_plan &plan, int unit) : sum(), dimensions(0)
     {
         for (int i = 0; i < V && !MIXED; i++)
-            dimensions |= (uint32_t)plan.first_dimension(unit * V + i) << 2 * i;
+            dimensions |= (uint32_t)plan.first_dimension(angle_of<E, V>(plan.k, unit, i)) << 2 * i;
     }
     /* Adds the products of a token's derivatives and its positions, in all dimensions, to terms. */
     __device__ __forceinline__ void gather(const block_position *positions, int grid_rank, const float (&derivative)[V],
@@ -69,8 +69,9 @@ template <int V, bool MIXED> struct unit_sums {
 };
 
 /* Adds up the sums of a block's threads, and writes a number for each angle; MIXED: in each dimension. */
-template <int V, bool MIXED>
-DEVICE void write_sums(const unit_sums<V, MIXED> &sums, const anywhere_plan &plan, int units, float *memory, float *to)
+template <encoding E, int V, bool MIXED>
+DEVICE void write_sums(const unit_sums<E, V, MIXED> &sums, const anywhere_plan &plan, int units, float *memory,
+                       float *to)
 {
     const int rows = (int)(blockDim.y * blockDim.z), row = (int)(threadIdx.z * blockDim.y + threadIdx.y);
     const int thread = row * (int)blockDim.x + (int)threadIdx.x, threads = rows * (int)blockDim.x, angles = units * V;
@@ -81,8 +82,8 @@ DEVICE void write_sums(const unit_sums<V, MIXED> &sums, const anywhere_plan &pla
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < V; i++)
-            if ((int)threadIdx.x < units)
-                memory[row * angles + (int)threadIdx.x * V + i] = sums.sum[j][i].sum;
+            if ((int)threadIdx.x * V < plan.k)
+                memory[row * angles + angle_of<E, V>(plan.k, (int)threadIdx.x, i)] = sums.sum[j][i].sum;
         __syncthreads();
         for (int k = thread; k < plan.k; k += threads) {
             long_sum total;
@@ -148,13 +149,14 @@ template <typename T, encoding E, activation A> struct gradient_rows {
     /* Writes the gradients of x, and adds to those of theta. */
     template <bool MIXED>
     __device__ __forceinline__ void turn(const batch_arguments<anywhere_plan> &all, const group_place &group,
-                                         const block_rotations<V> &made, unit_sums<V, MIXED> &sums) const
+                                         const block_rotations<E, V> &made, unit_sums<E, V, MIXED> &sums) const
     {
         const unit_places at = find_unit_of<E, V>(all);
         const bool live = at.there && group.exists(all.shape);
         const block_position *const positions = all.source.positions_after(made.rotations);
         T *const dst_row = first_row<T>(all.dst, group.inside(all.shape));
-        float terms[unit_sums<V, MIXED>::SETS][V] = {}; /* of the thread's tokens: few, so that they need no long_sum */
+        float terms[unit_sums<E, V, MIXED>::SETS][V] =
+            {}; /* of the thread's tokens: few, so that they need no long_sum */
 #pragma unroll
         for (int i = 0; i < SHARES && i * (int)blockDim.y <= group.left; i++) {
             const int token = (int)threadIdx.y + i * (int)blockDim.y;
@@ -182,8 +184,8 @@ __global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, MIXED ? 1 : 2)
     begin_launch_after(); /* lrpe_theta_sums is launched meanwhile, and waits for this kernel's end */
     const gradient_arguments &all = first_argument(argument);
     const anywhere_plan &plan = all.batch.source;
-    const block_rotations<V> made(read_again(plan), dynamic_shared());
-    unit_sums<V, MIXED> sums(plan, (int)threadIdx.x);
+    const block_rotations<E, V> made(read_again(plan), dynamic_shared());
+    unit_sums<E, V, MIXED> sums(plan, (int)threadIdx.x);
     uint32_t row;
     const uint32_t slot = divide(blockIdx.x, all.rows, &row);
     const rotation_share share(read_again(plan));

@@ -22,15 +22,28 @@ struct unit_places {
     bool there, second, rotated;
 };
 
+/* A unit's two vectors lie half a row of units apart, so that the vectors of neighbouring threads are neighbours in memory. With
+ * pairing half each pair has a feature in both. With interleaved each has whole pairs. */
 template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int begin, int units, int unit)
 {
     const bool there = unit < units;
-    const places_of<int> at = find_places<E, V>(d, k, begin, there ? unit : 0, true);
-    const bool second = at.plain[1] >= 0;
-    unit_places result = {{at.plain[0], second ? at.plain[1] : at.plain[0]}, {}, there, second, at.rotated};
-    result.encoded[0] = at.encoded[0];
-    result.encoded[1] = E == encoding::cosine ? at.encoded[1] : result.plain[1];
-    return result;
+    const int first = there ? unit * V : 0;
+    const bool rotated = first < k;
+    if (E == encoding::cosine)
+        return {{first, first}, {first, d + first}, there, false, rotated};
+    const int plain = rotated ? first : first + k, next = plain + (rotated ? k : units * V - k);
+    const bool second = next < d;
+    const int places[2] = {place_after(begin, d, plain), place_after(begin, d, second ? next : plain)};
+    return {{places[0], places[1]}, {places[0], places[1]}, there, second, rotated};
+}
+
+/* Angle i of a unit, of k angles: V neighbours, or with pairing interleaved V / 2 in each of its vectors. From k on for a unit that
+ * passes through. */
+template <encoding E, int V> DEVICE int angle_of(int k, int unit, int i)
+{
+    if (E != encoding::interleaved || unit * V >= k)
+        return unit * V + i;
+    return unit * (V / 2) + i % (V / 2) + (i < V / 2 ? 0 : k / 2);
 }
 
 /* Up to two vectors as they lie in memory. */

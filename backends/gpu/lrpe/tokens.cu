@@ -88,7 +88,7 @@ using advance_of = std::conditional_t<
 
 /* What a block's threads share: the table, the steps of its head's angles, and the advances from a thread's first token to
  * all of its tokens. */
-template <typename Advance, int V> struct shared_angles {
+template <typename Advance, encoding E, int V> struct shared_angles {
     typedef typename Advance::table table;
     static constexpr int N = 16 / sizeof(Advance);
     table rotations;
@@ -112,13 +112,14 @@ template <typename Advance, int V> struct shared_angles {
     {
         const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
         rotations.fill(thread, threads);
-        for (int k = thread; k < angles; k += threads) {
+        for (int at = thread; at < angles; at += threads) {
+            const int k = angle_of<E, V>(plan.k, at / V, at % V);
             const angle_step step = k < plan.theta.end[0] ? step_of(plan.theta.at(head, k, 0)) : angle_step{0, 0, 0};
-            steps[k] = step;
+            steps[at] = step;
             const uint64_t advance = ((uint64_t)step.high << 32 | step.low) * (uint32_t)apart;
             uint64_t phase = 0;
             for (int token = 0; token < plan.tokens; token++, phase += advance)
-                advances[unit_place<V, N, unsigned>(angles / V, token, k / V, k % V)] =
+                advances[unit_place<V, N, unsigned>(angles / V, token, at / V, at % V)] =
                     Advance::of((uint32_t)(phase >> 32), step.poison);
         }
         __syncthreads();
@@ -126,8 +127,8 @@ template <typename Advance, int V> struct shared_angles {
 };
 
 /* The rotations of a thread's unit, token by token. The thread's first token may be before the grid. */
-template <typename Advance, int V> struct unit_rotations {
-    static constexpr int N = shared_angles<Advance, V>::N;
+template <typename Advance, encoding E, int V> struct unit_rotations {
+    static constexpr int N = shared_angles<Advance, E, V>::N;
     struct alignas(16) quad {
         Advance advance[N];
     };
@@ -138,7 +139,7 @@ template <typename Advance, int V> struct unit_rotations {
     Advance first[V];
     bool finite; /* no theta is inf or NaN; else rotations in the grid must be NaN */
 
-    __device__ __forceinline__ unit_rotations(const shared_angles<Advance, V> &shared, int unit, int32_t position)
+    __device__ __forceinline__ unit_rotations(const shared_angles<Advance, E, V> &shared, int unit, int32_t position)
         : table(shared.rotations), steps(shared.steps + unit * V),
           quads(reinterpret_cast<const quad *>(shared.advances) + unit), units(shared.angles / V), finite(true)
     {
@@ -209,10 +210,10 @@ __global__ void LAUNCH_BOUNDS(THREADS, (least_blocks<T, E, A, BACKWARD>))
     };
     read_ahead();
     typedef advance_of<T, E, A, BACKWARD> advance;
-    const shared_angles<advance, V> shared(tiling.rotations, dynamic_shared());
+    const shared_angles<advance, E, V> shared(tiling.rotations, dynamic_shared());
     shared.fill(tiling.rotations, place.head, together);
     const int in_grid = place.token + token - tiling.rotations.prefix;
-    unit_rotations<advance, V> unit(shared, at.there ? (int)threadIdx.x : 0, tiling.rotations.offset[0] + in_grid);
+    unit_rotations<advance, E, V> unit(shared, at.there ? (int)threadIdx.x : 0, tiling.rotations.offset[0] + in_grid);
     for (int round = 0; round < rounds; round += AHEAD) {
         row_words<T, E, A, BACKWARD> words[AHEAD];
 #pragma unroll
@@ -307,7 +308,7 @@ static bool plan_direction(const gpu_device &device, const copes_lrpe_problem &p
     if (why == nullptr)
         why = refuse_shape<T, E>(problem, A == activation::softmax, &shape);
     if (why == nullptr)
-        why = plan_launch(device, problem, shape, V, sizeof(advance), shared_angles<advance, V>::bytes_of, plan);
+        why = plan_launch(device, problem, shape, V, sizeof(advance), shared_angles<advance, E, V>::bytes_of, plan);
     return why == nullptr ? take<tokens_kernel>(plan, row_variant<tokens_name, T, E, A, BACKWARD>, run,
                                                 lrpe_tokens<T, E, A, BACKWARD>)
                           : refuse(plan, tokens_name, why);

@@ -29,10 +29,10 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
     __device__ __forceinline__ void start(const row_arguments &all, int i)
     {
         if (i < group.count) {
-            g.start(at, i, 0, all.split_sectors, &ahead);
+            g.start(at, i, 0, NORM == norm::none && all.split_sectors, &ahead);
             g.move();
             if (NORM != norm::none && weights.any) {
-                x.start(at, i, 2, all.split_sectors, &ahead);
+                x.start(at, i, 2, false, &ahead);
                 x.move();
             }
         }
@@ -101,7 +101,7 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *mem
                      float (&terms)[2][vector_length<T>])
 {
     constexpr int V = vector_length<T>;
-    const lrpe::block_rotations<V> made(all.source, memory);
+    const lrpe::block_rotations<E, V> made(all.source, memory);
     const group_sums<2> sums(all, memory);
     backward_heads<T, E, NORM, WEIGHTS> heads(all, tile, memory);
     const head_group &group = heads.group;

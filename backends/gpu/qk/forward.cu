@@ -64,7 +64,7 @@ template <typename T, encoding E, norm NORM> struct forward_heads {
     __device__ __forceinline__ void start(const row_arguments &all, int i)
     {
         if (i < group.count) {
-            src.start(at, i, 0, all.split_sectors, &ahead);
+            src.start(at, i, 0, NORM == norm::none && all.split_sectors, &ahead);
             src.move();
         }
         ahead.end_row();
@@ -121,7 +121,7 @@ __global__ void LAUNCH_BOUNDS(MOST_THREADS, NORM == norm::block ? 1 : 2)
     const row_arguments &all = first_argument(argument);
     const tile_place tile(all, blockIdx.x);
     char *const memory = dynamic_shared();
-    const lrpe::block_rotations<V> made(all.source, memory);
+    const lrpe::block_rotations<E, V> made(all.source, memory);
     const group_sums<1> sums(all, memory);
     forward_heads<T, E, NORM> heads(all, tile, memory);
     const head_group &group = heads.group;

@@ -19,7 +19,7 @@ __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_argume
     constexpr int V = vector_length<T>;
     constexpr lrpe::unit_places whole = {{}, {}, true, true, true};
     const line_arguments &all = first_argument(argument);
-    const line_place<E, V, HEADS> at(all);
+    const line_place<V, HEADS> at(all);
     const line_side &side = all.side[at.which];
     const bool norms = NORM && side.weights.data != nullptr, caches = at.which != QUERIES && side.cache.data != nullptr;
     const T *const src = lrpe::first_row<const T>(side.src, at.row);
@@ -28,7 +28,7 @@ __global__ void LAUNCH_BOUNDS(LINE_THREADS, 2) qk_line(GPU_PARAMETER line_argume
     rotation *const memory = team_memory(all);
     await_launch_before(memory + threadIdx.x % TEAM, src, dst, position.from);
     position.read(all.angles);
-    team_rotations<T> turns(all, memory);
+    team_rotations<T, E> turns(all, memory);
     raw<T, V> words[HEADS][2] = {};
 #pragma unroll
     for (int i = 0; i < HEADS; i++)

@@ -93,7 +93,7 @@ struct raw_position {
 
 /* A team's rotations in shared memory, in an order in which its reads have no bank conflicts. Each thread makes every 32nd, two at a
  * time. */
-template <typename T> struct team_rotations {
+template <typename T, encoding E> struct team_rotations {
     static constexpr int V = vector_length<T>, N = 16 / (int)sizeof(rotation);
     static constexpr bool EXACTLY = sizeof(T) == 4;
     rotation *made;
@@ -161,14 +161,20 @@ template <typename T> struct team_rotations {
     {
 #pragma unroll
         for (int i = 0; i < 2; i++, at += TEAM)
-            theta[i] = at < k ? angles.read_theta(at) : 0;
+            theta[i] = at < k ? angles.read_theta(angle_at(at)) : 0;
+    }
+    /* The angle at place `at` of all units'. */
+    __device__ __forceinline__ unsigned angle_at(unsigned at) const
+    {
+        return E == encoding::half ? at : (unsigned)lrpe::angle_of<E, V>((int)k, (int)(at / V), (int)(at % V));
     }
     /* The same at positions that do not fit 32 bits. */
     OUT_OF_LINE void make_wide(const line_angles &argument, team_rotations rotations, int64_t position, bool turns)
     {
         const line_angles &angles = read_again(argument);
         for (unsigned at = threadIdx.x % TEAM; at < rotations.k; at += TEAM)
-            rotations.write(at, amplify(find_wide_rotation(angles.sign * angles.read_theta(at), position, turns),
+            rotations.write(at, amplify(find_wide_rotation(angles.sign * angles.read_theta(rotations.angle_at(at)),
+                                                           position, turns),
                                         angles.amplitude));
     }
 };
@@ -224,7 +230,7 @@ DEVICE void norm_unit(const line_arguments &all, float squares, const float (&w)
 }
 
 /* Where a thread is: the side, its unit's two vectors, and the first of its HEADS heads, of which the next is `step` on. */
-template <encoding E, int V, int HEADS> struct line_place {
+template <int V, int HEADS> struct line_place {
     lrpe::block_place row;
     int which, unit, step, vector[2];
 
@@ -238,8 +244,8 @@ template <encoding E, int V, int HEADS> struct line_place {
         step = TEAM >> all.log_lanes;
         const int first = which == VALUES ? all.values : which == KEYS ? all.keys : 0;
         row = {(team - first) * HEADS * step + (lane >> all.log_lanes), (int)token, (int)entry};
-        vector[0] = (E == encoding::half ? 1 : 2) * unit * V;
-        vector[1] = vector[0] + (E == encoding::half ? all.k : V);
+        vector[0] = unit * V;
+        vector[1] = vector[0] + all.k;
     }
 };
 

@@ -114,7 +114,7 @@ template <typename T, encoding E, norm NORM> struct unit_turn {
     bool weighted;
 
     /* Once the block's rotations and weights are there. */
-    __device__ __forceinline__ unit_turn(const row_arguments &all, const lrpe::block_rotations<V> &made,
+    __device__ __forceinline__ unit_turn(const row_arguments &all, const lrpe::block_rotations<E, V> &made,
                                          const head_group &group, const lrpe::unit_places &at,
                                          const unit_weights<T> &weights, bool may_weigh)
         : weighted(may_weigh && at.rotated && weights.any && !weights.own)

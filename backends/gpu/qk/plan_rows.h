@@ -334,11 +334,11 @@ int64_t shared_of(const gpu_device &device, const row_cut &cut, uint32_t blocks,
     return greater(used, lesser<int64_t>(device.shared_memory * threads / most_at_once<T>, MOST_BYTES) / 16 * 16);
 }
 
-/* Do vectors of a unit, or of two units, lie in the same 32 bytes, which memory gives at a time? */
-template <typename T, encoding E> bool splits_sectors(const copes_lrpe_problem &rotate)
+/* Do the first vectors of a row's units, or the second, end within 32 bytes, which memory gives at a time? */
+template <typename T> bool splits_sectors(const copes_lrpe_problem &rotate, const lrpe::row_shape &shape)
 {
-    constexpr int64_t SECTOR = 32 / (int)sizeof(T);
-    return E == encoding::interleaved || 2 * rotate.k != rotate.d || rotate.k % SECTOR != 0;
+    constexpr int SECTOR = 32 / (int)sizeof(T);
+    return rotate.k % SECTOR != 0 || shape.units * vector_length<T> % SECTOR != 0;
 }
 
 /* Fills in what kernels are told. Returns why they do not take the problem; nullptr: they do. */
@@ -370,7 +370,7 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     all->weight_offset = (float)problem.weight_offset;
     all->over_heads = problem.over_heads;
     all->round_between = problem.round_between;
-    all->split_sectors = splits_sectors<T, E>(rotate);
+    all->split_sectors = splits_sectors<T>(rotate, shape);
     all->cache = describe_slots(problem);
     cut->usual = usual_threads<T>;
     const int lanes = lanes_of(problem, shape.units, V, cut);

@@ -50,7 +50,7 @@ struct row_arguments {
     uint32_t ahead;          /* where in shared memory heads are read ahead */
     float eps, weight_offset;
     bool over_heads, round_between;
-    bool split_sectors; /* do a unit's two vectors lie in the same 32 bytes, or those of two units? */
+    bool split_sectors; /* splits_sectors; where there is a norm, to ask would cost more than it gains */
     cache_arguments cache;
 };
 
@@ -229,8 +229,9 @@ DEVICE rotation amplify(const rotation &turn, float amplitude)
 
 /* Makes the block's rotations of integers on a line. Waits for all threads. Returns false if one does not fit 32 bits, and
  * make_wide_rotations has to do it. The first position is on its way before theta is waited for. */
-template <bool EXACTLY, int V>
-DEVICE bool make_line_rotations(const row_arguments &all, const lrpe::block_rotations<V> &made, const tile_place &tile)
+template <bool EXACTLY, encoding E, int V>
+DEVICE bool make_line_rotations(const row_arguments &all, const lrpe::block_rotations<E, V> &made,
+                                const tile_place &tile)
 {
     const lrpe::anywhere_plan &plan = all.source;
     bool wide = false;
@@ -255,8 +256,8 @@ DEVICE bool make_line_rotations(const row_arguments &all, const lrpe::block_rota
 }
 
 /* The same for integers of any size on a line. It is no part of its caller, which needs no registers for it. */
-template <int V>
-OUT_OF_LINE void make_wide_rotations(const row_arguments &argument, lrpe::block_rotations<V> made, tile_place tile)
+template <encoding E, int V>
+OUT_OF_LINE void make_wide_rotations(const row_arguments &argument, lrpe::block_rotations<E, V> made, tile_place tile)
 {
     const lrpe::anywhere_plan &plan = read_again(argument.source);
     lrpe::make_share(plan, made, lrpe::rotation_share(plan), [&](int k, int token, int together, rotation *to) {
@@ -271,15 +272,15 @@ OUT_OF_LINE void make_wide_rotations(const row_arguments &argument, lrpe::block_
 }
 
 /* The same for all positions and thetas, of 32 bits. */
-template <bool EXACTLY, int V>
-OUT_OF_LINE bool make_narrow_rotations(const row_arguments &argument, lrpe::block_rotations<V> made, tile_place tile)
+template <bool EXACTLY, encoding E, int V>
+OUT_OF_LINE bool make_narrow_rotations(const row_arguments &argument, lrpe::block_rotations<E, V> made, tile_place tile)
 {
     return lrpe::make_rotations<EXACTLY, false>(read_again(argument.source), made, tile.place, tile.left);
 }
 
 /* Makes the block's rotations. ON_LINE: positions are integers on a line, and theta is aligned float32. */
-template <bool ON_LINE, bool EXACTLY, int V>
-DEVICE void make_rotations(const row_arguments &all, const lrpe::block_rotations<V> &made, const tile_place &tile)
+template <bool ON_LINE, bool EXACTLY, encoding E, int V>
+DEVICE void make_rotations(const row_arguments &all, const lrpe::block_rotations<E, V> &made, const tile_place &tile)
 {
     if constexpr (ON_LINE) {
         if (!make_line_rotations<EXACTLY>(all, made, tile))
