@@ -61,7 +61,7 @@ DEVICE float theta_of(const copes_lrpe_problem &problem, int64_t head, int64_t k
 {
     const int64_t e = problem.segment[j].theta_begin + k - problem.segment[j].begin;
     const int64_t at = head * problem.theta.stride[0] + e * problem.theta.stride[1] + j * problem.theta.stride[2];
-    return (float)problem.theta_sign * read_scalar(elements_of<any_type>(problem.theta, problem.theta_dtype) + at);
+    return (float)problem.theta_sign * read_narrow(problem.theta_dtype, problem.theta.data, at);
 }
 
 DEVICE angle_step step_of(const copes_lrpe_problem &problem, int64_t head, int64_t k, int j)

@@ -287,6 +287,16 @@ DEVICE void write_scalar(any_pointer p, float value)
     raw<any_type, 1>::write(p, x);
 }
 
+/* One element of theta, or of a norm's weights, by branches: registers are few where it is read. */
+DEVICE float read_narrow(copes_dtype dtype, const void *base, int64_t at)
+{
+    switch (dtype) {
+    case COPES_F16: return read_scalar(static_cast<const f16 *>(base) + at);
+    case COPES_BF16: return read_scalar(static_cast<const bf16 *>(base) + at);
+    default: return read_scalar(static_cast<const f32 *>(base) + at);
+    }
+}
+
 /* The number that an element of a type would hold. */
 DEVICE float round_to(copes_dtype dtype, float value)
 {

@@ -77,9 +77,10 @@ template <bool ANYWHERE> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_probl
     for (int64_t first = (int64_t)blockIdx.x * ROWS; first < rows; first += step) {
         const int64_t wanted = first + threadIdx.x / LANES, i = wanted < rows ? wanted : rows - 1;
         any_row<ANYWHERE> row =
-            {problem, i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false, wanted < rows};
+            {read_again(problem), i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false,
+             wanted < rows};
         row.rotated = !ANYWHERE && find_positions(problem, row.n, row.position);
-        if (problem.backward)
+        if (read_again(problem).backward)
             backward_row(row, lane);
         else
             forward_row(row, lane);

@@ -30,7 +30,7 @@ struct anywhere_plan : rotation_layout {
     copes_dtype positions_dtype;
     bool counted, mixed;
     bool batch_as_heads; /* the kernel's heads are batch entries, which have positions of their own, and one theta */
-    int first;           /* feature that turns */
+    int first, k;        /* the first feature that turns, and the angles */
     divider dimensions;  /* of a token's positions */
     float theta_sign, amplitude;
     int64_t offset[COPES_MAX_GRID];
@@ -39,7 +39,7 @@ struct anywhere_plan : rotation_layout {
     anywhere_plan(const copes_lrpe_problem &problem, bool batch_is_heads, int units, int v)
         : rotation_layout(problem, units, v), theta(problem), positions(problem.positions),
           positions_dtype(problem.positions_dtype), counted(problem.counted), mixed(problem.mixed),
-          batch_as_heads(batch_is_heads), first((int)problem.begin), dimensions(problem.grid_rank),
+          batch_as_heads(batch_is_heads), first((int)problem.begin), k((int)problem.k), dimensions(problem.grid_rank),
           theta_sign((float)problem.theta_sign), amplitude(problem.amplitude)
     {
         memcpy(offset, problem.offset, sizeof offset);
@@ -55,6 +55,10 @@ struct anywhere_plan : rotation_layout {
     __device__ __forceinline__ int begin() const
     {
         return first;
+    }
+    __device__ __forceinline__ int count_angles() const
+    {
+        return read_again(*this).k;
     }
     /* Where the positions of a block's tokens are: after its rotations, a token's dimensions side by side. */
     __device__ __forceinline__ block_position *positions_after(rotation *rotations) const

@@ -16,14 +16,13 @@ struct rotation_layout {
     divider angles; /* of a token, in shared memory: V a unit */
     divider firsts; /* rotations of a token in its units' first 16 bytes */
     int tokens;     /* of a block */
-    int k;          /* angles of a token that there are */
     int prefix, length, grid_rank;
     divider grid[COPES_MAX_GRID], inner[COPES_MAX_GRID]; /* inner: tokens from one place of a dimension to the next */
 
     rotation_layout() = default;
     rotation_layout(const copes_lrpe_problem &problem, int units, int v)
-        : angles(units * v), firsts(units * (16 / (int)sizeof(rotation))), tokens(1), k((int)problem.k),
-          prefix((int)problem.prefix), length((int)problem.length), grid_rank(problem.grid_rank)
+        : angles(units * v), firsts(units * (16 / (int)sizeof(rotation))), tokens(1), prefix((int)problem.prefix),
+          length((int)problem.length), grid_rank(problem.grid_rank)
     {
         int64_t tokens_of_place = 1;
         for (int j = grid_rank - 1; j >= 0; j--) {
@@ -41,7 +40,7 @@ struct rotation_layout {
 
 /* Where theta is, for a problem whose sizes are below 2^31. */
 struct theta_source {
-    void *data;
+    const void *data;
     copes_dtype dtype;
     bool plain;                                     /* aligned float32 */
     int head, step, dimension;                      /* strides */
@@ -71,15 +70,14 @@ struct theta_source {
     __device__ __forceinline__ float at(int h, int k, int j) const
     {
         const int place = h * head + (k + shift[j]) * step + j * dimension;
-        return plain ? static_cast<const float *>(data)[place]
-                     : read_scalar(any_pointer{static_cast<char *>(data), dtype} + place);
+        return plain ? static_cast<const float *>(data)[place] : read_narrow(dtype, data, place);
     }
 };
 
 /* The numbers that a grid's rotations are made from. */
 struct rotation_plan : rotation_layout {
     theta_source theta;
-    int offset[COPES_MAX_GRID];
+    int offset[COPES_MAX_GRID], k; /* k: the angles of a token */
 
     template <typename Arguments> DEVICE const Arguments &read(const Arguments &arguments)
     {
@@ -89,10 +87,14 @@ struct rotation_plan : rotation_layout {
     {
         return 0;
     }
+    __device__ __forceinline__ int count_angles() const
+    {
+        return k;
+    }
 
     rotation_plan() = default;
     rotation_plan(const copes_lrpe_problem &problem, int units, int v)
-        : rotation_layout(problem, units, v), theta(problem)
+        : rotation_layout(problem, units, v), theta(problem), k((int)problem.k)
     {
         for (int j = 0; j < grid_rank; j++)
             offset[j] = (int)problem.offset[j];
@@ -120,11 +122,13 @@ template <encoding E, int V> struct block_rotations {
         }
     }
     /* The angle at place `at` of a token's rotations. */
-    __device__ __forceinline__ unsigned angle_at(const rotation_layout &plan, unsigned at) const
+    template <typename Plan> __device__ __forceinline__ unsigned angle_at(const Plan &plan, unsigned at) const
     {
         uint32_t rest;
         const unsigned first = divide(at, plan.firsts, &rest) * N;
-        return (unsigned)angle_of<E, V>(plan.k, (int)(rest / N), (int)(first + rest % N));
+        if (E == encoding::interleaved)
+            return angle_of<E, V>((uint32_t)plan.count_angles(), rest / N, first + rest % N);
+        return rest / N * V + first + rest % N;
     }
 };
 
@@ -148,13 +152,13 @@ struct rotation_share {
 
 /* Calls make(k, token, together, to) for each angle k of a thread's share, whose rotations are from `to` on, a token's
  * `angles` after the last one's. */
-template <encoding E, int V, typename Make>
-DEVICE void make_share(const rotation_layout &layout, const block_rotations<E, V> &rotations,
-                       const rotation_share &share, const Make &make)
+template <typename Plan, encoding E, int V, typename Make>
+DEVICE void make_share(const Plan &plan, const block_rotations<E, V> &rotations, const rotation_share &share,
+                       const Make &make)
 {
-    const uint32_t angles = layout.angles.divisor;
+    const uint32_t angles = plan.angles.divisor;
     for (uint32_t at = share.begin; at < angles; at += share.threads)
-        make((int)rotations.angle_at(layout, at), (int)share.token, (int)share.together,
+        make((int)rotations.angle_at(plan, at), (int)share.token, (int)share.together,
              rotations.rotations + (share.token * angles + at));
 }
 

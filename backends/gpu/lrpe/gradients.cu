@@ -43,7 +43,7 @@ template <encoding E, int V, bool MIXED> struct unit_sums {
     __device__ __forceinline__ unit_sums(const anywhere_plan &plan, int unit) : sum(), dimensions(0)
     {
         for (int i = 0; i < V && !MIXED; i++)
-            dimensions |= (uint32_t)plan.first_dimension(angle_of<E, V>(plan.k, unit, i)) << 2 * i;
+            dimensions |= (uint32_t)plan.first_dimension((int)angle_of<E, V>(plan.k, unit, i)) << 2 * i;
     }
     /* Adds the products of a token's derivatives and its positions, in all dimensions, to terms. */
     __device__ __forceinline__ void gather(const block_position *positions, int grid_rank, const float (&derivative)[V],
@@ -82,8 +82,8 @@ DEVICE void write_sums(const unit_sums<E, V, MIXED> &sums, const anywhere_plan &
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < V; i++)
-            if ((int)threadIdx.x * V < plan.k)
-                memory[row * angles + angle_of<E, V>(plan.k, (int)threadIdx.x, i)] = sums.sum[j][i].sum;
+            if ((int)threadIdx.x < units)
+                memory[row * angles + angle_of<E, V>(plan.k, threadIdx.x, i)] = sums.sum[j][i].sum;
         __syncthreads();
         for (int k = thread; k < plan.k; k += threads) {
             long_sum total;
@@ -185,7 +185,7 @@ __global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, MIXED ? 1 : 2)
     const gradient_arguments &all = first_argument(argument);
     const anywhere_plan &plan = all.batch.source;
     const block_rotations<E, V> made(read_again(plan), dynamic_shared());
-    unit_sums<E, V, MIXED> sums(plan, (int)threadIdx.x);
+    unit_sums<E, V, MIXED> sums(read_again(plan), (int)threadIdx.x);
     uint32_t row;
     const uint32_t slot = divide(blockIdx.x, all.rows, &row);
     const rotation_share share(read_again(plan));

@@ -31,7 +31,7 @@ template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int begi
     const bool rotated = first < k;
     if (E == encoding::cosine)
         return {{first, first}, {first, d + first}, there, false, rotated};
-    const int plain = rotated ? first : first + k, next = plain + (rotated ? k : units * V - k);
+    const int plain = rotated ? first : first + k, next = rotated ? first + k : first + units * V;
     const bool second = next < d;
     const int places[2] = {place_after(begin, d, plain), place_after(begin, d, second ? next : plain)};
     return {{places[0], places[1]}, {places[0], places[1]}, there, second, rotated};
@@ -39,7 +39,7 @@ template <encoding E, int V> DEVICE unit_places find_unit(int d, int k, int begi
 
 /* Angle i of a unit, of k angles: V neighbours, or with pairing interleaved V / 2 in each of its vectors. From k on for a unit that
  * passes through. */
-template <encoding E, int V> DEVICE int angle_of(int k, int unit, int i)
+template <encoding E, int V> DEVICE uint32_t angle_of(uint32_t k, uint32_t unit, uint32_t i)
 {
     if (E != encoding::interleaved || unit * V >= k)
         return unit * V + i;

@@ -79,6 +79,7 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
 }
 
 inline constexpr variant_word theta_name = "lrpe_theta";
+inline constexpr const char *theta_variant = variant_name<theta_name, type_name<any_type>>::text;
 
 copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan)
 {
@@ -89,14 +90,14 @@ copes_status plan_theta(const copes_lrpe_problem &problem, copes_plan *plan)
             "lrpe_backward: lse is NULL; for grad_theta after softmax over the sequence GPUs need the forward's");
     if ((double)tiling.pieces * (double)problem.h * tiling.sets > INT32_MAX)
         return copes_fail(COPES_ERROR_SIZE, "lrpe_backward: grad_theta has more elements than a launch takes");
-    plan->first = theta_name.of;
+    plan->first = theta_variant;
     plan->run_first = reinterpret_cast<void (*)()>(run);
     return COPES_OK;
 }
 
 void list_theta(variant_list *list)
 {
-    list->add(theta_name.of);
+    list->add(theta_variant);
 }
 
 } // namespace COPES_GPU::lrpe

@@ -113,7 +113,7 @@ template <typename Advance, encoding E, int V> struct shared_angles {
         const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
         rotations.fill(thread, threads);
         for (int at = thread; at < angles; at += threads) {
-            const int k = angle_of<E, V>(plan.k, at / V, at % V);
+            const int k = (int)angle_of<E, V>(plan.k, (uint32_t)at / V, (uint32_t)at % V);
             const angle_step step = k < plan.theta.end[0] ? step_of(plan.theta.at(head, k, 0)) : angle_step{0, 0, 0};
             steps[at] = step;
             const uint64_t advance = ((uint64_t)step.high << 32 | step.low) * (uint32_t)apart;

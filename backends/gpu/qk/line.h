@@ -166,7 +166,7 @@ template <typename T, encoding E> struct team_rotations {
     /* The angle at place `at` of all units'. */
     __device__ __forceinline__ unsigned angle_at(unsigned at) const
     {
-        return E == encoding::half ? at : (unsigned)lrpe::angle_of<E, V>((int)k, (int)(at / V), (int)(at % V));
+        return lrpe::angle_of<E, V>(k, at / V, at % V);
     }
     /* The same at positions that do not fit 32 bits. */
     OUT_OF_LINE void make_wide(const line_angles &argument, team_rotations rotations, int64_t position, bool turns)

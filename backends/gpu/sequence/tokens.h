@@ -213,13 +213,13 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
     const places_of<int64_t> at;
     bool kept;    /* is the lse given? */
     bool rotated; /* does the unit have angles? */
-    bool line;    /* in_line or, ANYWHERE, may_be_in_line */
+    bool line;    /* in_line */
 
     __device__ __forceinline__ slab_thread(const copes_lrpe_problem &problem, const slab_memory<T, V> &memory,
                                            const slab_place &place, int64_t units)
         : problem(problem), memory(memory), place(place), at(find_slab_places(problem, place.unit, place.unit < units)),
           kept(R == role::backward && problem.lse.data != nullptr), rotated(E == encoding::cosine || at.rotated),
-          line(ANYWHERE ? V > 1 || may_be_in_line(problem) : in_line(problem))
+          line(!ANYWHERE && in_line(problem))
     {
     }
     __device__ __forceinline__ float *lse_of(int column) const
@@ -317,11 +317,9 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     __device__ __forceinline__ void open_chunk()
     {
         count();
-        if (!s.line || !s.rotated)
-            return;
-        if constexpr (ANYWHERE)
-            line = find_line();
-        else
+        if (ANYWHERE && s.rotated)
+            line = (V > 1 || may_be_in_line(s.problem)) && find_line();
+        else if (s.line && s.rotated)
             find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(0), first);
     }
     __device__ __forceinline__ void close_chunk()
