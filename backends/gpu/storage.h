@@ -287,7 +287,7 @@ DEVICE void write_scalar(any_pointer p, float value)
     raw<any_type, 1>::write(p, x);
 }
 
-/* One element of theta, or of a norm's weights, by branches: registers are few where it is read. */
+/* One element of theta, by branches, as registers are few where it is read. */
 DEVICE float read_narrow(copes_dtype dtype, const void *base, int64_t at)
 {
     switch (dtype) {
