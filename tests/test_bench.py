@@ -194,8 +194,13 @@ class Bench(CommandTest):
         for c in cases:
             self.assertAlmostEqual(c["mib"], (x + theta) / 2**20)
             self.assertAlmostEqual(c["gb_per_s"] * c["ms"] * 1e6, 2 * x + theta, delta=1)
-        text, cases = self.bench("lrpe_rotate", "qk_norm_rope", "--interleaved", "--rotary-dim", "4", "--act", "none", *shape[:-3])
-        self.assertEqual([(c["op"], c["interleaved"], c["rotary_dim"]) for c in cases], [])
+        text, cases = self.bench("lrpe_rotate", "--interleaved", "--rotary-dim", "4", "--act", "none", *shape)
+        self.assertEqual([(c["mode"], c["interleaved"], c["rotary_dim"]) for c in cases],
+                         [(mode, True, 4) for mode in ("forward", "backward")])
+        self.assertIn("-f32-rotary4-interleaved-one_theta:\n", text)
+        self.assertAlmostEqual(cases[0]["mib"], (2 * x + theta / 2) / 2**20)
+        _, cases = self.bench("qk_norm_rope", "--interleaved", "--norm", "none", "--n", "64", "--batch", "2", "--dim", "8")
+        self.assertEqual([(c["interleaved"], c["rotary_dim"]) for c in cases], [(True, 8)] * 2)
         text, cases = self.bench("lrpe_rotate", "--grad-theta", "--in-place", "--positions", *shape)
         self.assertEqual([(c["mode"], c["grad_theta"]) for c in cases], [("backward", True)])
         self.assertIn("-f32-one_theta-positions-in_place-grad_theta:\n", text)
