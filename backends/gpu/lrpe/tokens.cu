@@ -34,17 +34,20 @@ template <encoding E, activation A, bool BACKWARD>
 inline constexpr int ahead = tokens_ahead(E == encoding::cosine, A, BACKWARD);
 
 /* Blocks of a multiprocessor that registers must leave room for: more where threads wait not only for memory. */
-constexpr int blocks_at_once(bool exactly, bool cosine, activation act, bool backward)
+constexpr int blocks_at_once(bool exactly, encoding e, activation act, bool backward)
 {
+    const bool cosine = e == encoding::cosine;
     if (act == activation::none)
         return exactly ? 3 : cosine && !backward ? 5 : 4;
+    if (act == activation::softmax && e == encoding::interleaved)
+        return 4; /* of five, threads would lack a register */
     if (act == activation::softmax)
         return cosine ? 6 : backward ? 4 : 5;
     return backward ? 4 : exactly ? 6 : 5;
 }
 
 template <typename T, encoding E, activation A, bool BACKWARD>
-inline constexpr int least_blocks = blocks_at_once(sizeof(T) == 4, E == encoding::cosine, A, BACKWARD);
+inline constexpr int least_blocks = blocks_at_once(sizeof(T) == 4, E, A, BACKWARD);
 
 /* An advance as a phase. The sum of phases is exact, so that a sine near 0 is accurate, too. */
 template <typename Table> struct advance_by_phase {
