@@ -21,7 +21,7 @@ template <int PARTS, int ROWS> struct read_ahead {
         : own(memory + (threadIdx.y * blockDim.x + threadIdx.x) * 16), apart((int)(blockDim.x * blockDim.y) * 16)
     {
     }
-    /* Starts to read a vector of a row. `again`: another thread or part reads of the same 32 bytes, which the L1 cache then keeps. */
+    /* Starts to read a vector of a row. `again`: another vector lies in the same 32 bytes, which the L1 cache then keeps. */
     template <typename Vector> __device__ __forceinline__ void start(int row, int part, const void *from, bool again)
     {
         char *const to = own + (row % ROWS * PARTS + part) * apart;

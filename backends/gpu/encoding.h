@@ -19,34 +19,10 @@ template <encoding E, typename Index> inline Index units_of(Index d, Index k, In
     return E == encoding::cosine ? d / v : k / v + (d - 2 * k + 2 * v - 1) / (2 * v);
 }
 
-/* The places of a unit's vectors in a row; below 0: there is no such vector. */
-template <typename Index> struct places_of {
-    Index plain[2], encoded[2];
-    bool rotated;
-};
-
 /* The place `place` features after `begin`, the first feature that turns. Features before `begin` come last. */
 template <typename Index> DEVICE Index place_after(Index begin, Index d, Index place)
 {
     return begin + place < d ? begin + place : begin + place - d;
-}
-
-template <encoding E, int V, typename Index>
-DEVICE places_of<Index> find_places(Index d, Index k, Index begin, Index unit, bool live)
-{
-    places_of<Index> at = {{-1, -1}, {-1, -1}, live && unit * V < k};
-    if (!live)
-        return at;
-    if (E == encoding::cosine) {
-        at.plain[0] = at.encoded[0] = unit * V;
-        at.encoded[1] = d + unit * V;
-        return at;
-    }
-    const bool apart = E == encoding::half && at.rotated;
-    const Index first = apart ? unit * V : 2 * unit * V, second = apart ? first + k : first + V;
-    at.plain[0] = at.encoded[0] = place_after(begin, d, first);
-    at.plain[1] = at.encoded[1] = second < d ? place_after(begin, d, second) : -1;
-    return at;
 }
 
 /* The features of pair i of a unit, counted over both vectors. */

@@ -20,16 +20,16 @@ template <bool PREFETCH_128> DEVICE void cp_async_16(uint32_t to, const void *fr
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
+/* Those past the L1 cache; this one by way of it, where the same 32 bytes are read again. */
+DEVICE void cp_async_16_by_l1(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
 /* Copies the first `bytes` (0 to 16) of 16 bytes. The others become 0. */
 DEVICE void cp_async_16_zfill(uint32_t to, const void *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
-/* The same by way of the L1 cache, for what is read again. */
-DEVICE void cp_async_16_by_l1(uint32_t to, const void *from)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
 DEVICE void cp_async_8(uint32_t to, const void *from)

@@ -225,9 +225,9 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
                    has_norm(problem) ? (int)SPLIT_OF_TWO : (int)MOST_SPLIT,
                    WEIGHTS ? MANY_HEADS : FEW_HEADS,
                    is_narrow<T> ? most_at_once<T> : (int)MOST_THREADS_ON_EACH,
+                   usual_threads<T>,
                    norm::none,
-                   {},
-                   0};
+                   {}};
     if (const char *why = cut_rows<T, E>(problem, &all.rows, &cut))
         return refuse(plan, backward_name, why);
     all.rows.ahead = all.rows.rotation_bytes + (uint32_t)norm_bytes(cut, all.rows.d, 0, 2);

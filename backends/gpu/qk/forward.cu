@@ -200,7 +200,8 @@ bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, cop
 {
     row_arguments all = {};
     const int fewest = problem.slots.data != nullptr ? MANY_HEADS : FEW_HEADS;
-    row_cut cut = {device.multiprocessors, false, MOST_SPLIT, fewest, most_at_once<T>, norm::none, {}, 0};
+    row_cut cut = {device.multiprocessors, false,      MOST_SPLIT, fewest, most_at_once<T>,
+                   usual_threads<T>,       norm::none, {}};
     if (!is_allowed(device, forward_name, plan))
         return false;
     if (const char *why = cut_rows<T, E>(problem, &all, &cut))

@@ -29,9 +29,9 @@ struct row_cut {
     int split;   /* threads of a block that has a token alone, or some of its heads */
     int fewest;  /* heads of a thread, at least, where tokens are many and it is not alone */
     int at_once; /* threads of a multiprocessor that run at a time */
+    int usual;   /* threads of a block with several tokens, at most */
     norm sum;
     dim3 threads;
-    int usual; /* threads of a block with several tokens, at most */
 };
 
 /* Parts of a block's shared memory begin where its banks do: what is read ahead to an odd multiple of 16 bytes costs a prompt a tenth
@@ -372,7 +372,6 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     all->round_between = problem.round_between;
     all->split_sectors = splits_sectors<T>(rotate, shape);
     all->cache = describe_slots(problem);
-    cut->usual = usual_threads<T>;
     const int lanes = lanes_of(problem, shape.units, V, cut);
     if (lanes > MOST_THREADS)
         return "a row has more vectors than a block's threads";

@@ -56,6 +56,32 @@ template <role R> DEVICE finished_column finish(const column &c, bool kept)
     return {kept ? c.most : shift_of(c.most), scale, c.dot * scale};
 }
 
+/* The places of a unit's vectors in a row; below 0: there is no such vector. */
+template <typename Index> struct places_of {
+    Index plain[2], encoded[2];
+    bool rotated;
+};
+
+/* With pairing interleaved, and of features that pass through, a unit's two vectors lie side by side, so that two halves of 16 bytes
+ * are read as one (is_joined). lrpe's units have theirs apart. */
+template <encoding E, int V, typename Index>
+DEVICE places_of<Index> find_places(Index d, Index k, Index begin, Index unit, bool live)
+{
+    places_of<Index> at = {{-1, -1}, {-1, -1}, live && unit * V < k};
+    if (!live)
+        return at;
+    if (E == encoding::cosine) {
+        at.plain[0] = at.encoded[0] = unit * V;
+        at.encoded[1] = d + unit * V;
+        return at;
+    }
+    const bool apart = E == encoding::half && at.rotated;
+    const Index first = apart ? unit * V : 2 * unit * V, second = apart ? first + k : first + V;
+    at.plain[0] = at.encoded[0] = place_after(begin, d, first);
+    at.plain[1] = at.encoded[1] = second < d ? place_after(begin, d, second) : -1;
+    return at;
+}
+
 /* Do a unit's two vectors lie side by side, as one of 16 bytes? */
 template <typename T, encoding E, int V>
 inline constexpr bool is_joined = E == encoding::interleaved && V > 1 && 2 * V == vector_length<T>;
