@@ -88,6 +88,58 @@ struct long_sum {
     }
 };
 
+/* COUNT sums of a thread in its registers, with kept_sums' functions. */
+template <int COUNT> struct held_sums {
+    long_sum sum[COUNT];
+
+    __device__ __forceinline__ held_sums(char *, int, int) : sum()
+    {
+    }
+    template <int> __device__ __forceinline__ void clear(int) const
+    {
+    }
+    __device__ __forceinline__ void add(int i, float term)
+    {
+        sum[i].add(term);
+    }
+    __device__ __forceinline__ float sum_of(int i) const
+    {
+        return sum[i].sum;
+    }
+};
+
+/* Sums of a thread in its block's shared memory, where it has no registers for them. Threads' sums are an odd number apart, so that
+ * there are no bank conflicts. */
+struct kept_sums {
+    long_sum *own;
+
+    __device__ __forceinline__ kept_sums(char *memory, int thread, int count)
+        : own(reinterpret_cast<long_sum *>(memory) + thread * (count | 1))
+    {
+    }
+    static int64_t bytes(int threads, int count)
+    {
+        return (int64_t)threads * (count | 1) * (int64_t)sizeof(long_sum);
+    }
+    /* Sums first .. first + COUNT - 1. */
+    template <int COUNT> __device__ __forceinline__ void clear(int first) const
+    {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            own[first + i] = long_sum();
+    }
+    __device__ __forceinline__ void add(int i, float term) const
+    {
+        long_sum sum = own[i];
+        sum.add(term);
+        own[i] = sum;
+    }
+    __device__ __forceinline__ float sum_of(int i) const
+    {
+        return own[i].sum;
+    }
+};
+
 /* The sum of the numbers at `from`, `apart` from each other, that are first, first + step, .. of `count`. Some are read before
  * the first is added: reading one by one would wait for each. */
 DEVICE long_sum sum_of_slots(const float *from, int64_t apart, uint32_t first, uint32_t step, uint32_t count)

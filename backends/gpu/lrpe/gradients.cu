@@ -14,9 +14,9 @@ enum { GRADIENT_THREADS = 128, MOST_GRADIENT_THREADS = 256 }; /* of a block: wan
 enum { BLOCKS_ON_EACH = 8 };                                  /* of a multiprocessor */
 
 /* Threads of a multiprocessor, whose registers hold no more. */
-constexpr int most_threads_on_each(bool mixed)
+constexpr int most_threads_on_each(activation before)
 {
-    return mixed ? 256 : 512;
+    return before == activation::none ? 640 : 512;
 }
 
 /* How blocks share the rows that count for one row of theta: block i has groups i, i + slots, .. of them. */
@@ -25,68 +25,78 @@ struct gradient_arguments {
     divider rows;  /* of theta */
     divider tiles; /* of a head's tokens */
     uint32_t groups, slots;
+    int rows_here;   /* of a block's threads */
+    uint32_t kept;   /* where a block's kept_sums begin in its shared memory */
     float *partials; /* the blocks' sums */
 };
 
-/* Bytes of a block's shared memory: its rotations and positions and, at the end, its threads' sums in their place. */
+/* Bytes of a block's rotations and positions in shared memory and, at the end, of its threads' sums in their place. */
 static int64_t shared_bytes(const anywhere_plan &plan, int threads, int v)
 {
-    return greater<int64_t>((int64_t)plan.bytes(), (int64_t)threads * v * (int64_t)sizeof(float));
+    const int64_t bytes = greater<int64_t>((int64_t)plan.bytes(), (int64_t)threads * v * (int64_t)sizeof(float));
+    return divide_up(bytes, 16) * 16;
 }
 
 /* The sums of a thread's unit, for each of its angles; MIXED: in each dimension. */
 template <encoding E, int V, bool MIXED> struct unit_sums {
-    static constexpr int SETS = MIXED ? COPES_MAX_GRID : 1;
-    long_sum sum[SETS][V];
+    std::conditional_t<MIXED, kept_sums, held_sums<V>> sums;
     uint32_t dimensions; /* two bits for each angle: the dimension that turns it */
 
-    __device__ __forceinline__ unit_sums(const anywhere_plan &plan, int unit) : sum(), dimensions(0)
+    __device__ __forceinline__ unit_sums(const anywhere_plan &plan, char *memory, int unit)
+        : sums(memory, (int)((threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x), plan.grid_rank * V),
+          dimensions(0)
     {
+#pragma unroll 1
+        for (int j = 0; j < (MIXED ? plan.grid_rank : 1); j++)
+            sums.template clear<V>(j * V);
         for (int i = 0; i < V && !MIXED; i++)
             dimensions |= (uint32_t)plan.first_dimension((int)angle_of<E, V>(plan.k, unit, i)) << 2 * i;
     }
-    /* Adds the products of a token's derivatives and its positions, in all dimensions, to terms. */
-    __device__ __forceinline__ void gather(const block_position *positions, int grid_rank, const float (&derivative)[V],
-                                           float (&terms)[SETS][V]) const
+    /* Adds the derivatives of a thread's tokens, each times its position in the dimension; in all dimensions. */
+    template <int SHARES>
+    __device__ __forceinline__ void add(const block_position *const (&positions)[SHARES], int grid_rank,
+                                        const float (&derivative)[SHARES][V])
     {
+        const auto add_all = [&](int first, const auto &dimension_of_angle) {
 #pragma unroll
-        for (int j = 0; j < SETS; j++) {
-            if (MIXED && j >= grid_rank)
-                continue;
+            for (int i = 0; i < V; i++) {
+                float term = 0; /* of few tokens, so that it needs no long_sum */
 #pragma unroll
-            for (int i = 0; i < V; i++)
-                terms[j][i] = fmaf(positions[MIXED ? j : dimensions >> 2 * i & 3].value, derivative[i], terms[j][i]);
+                for (int share = 0; share < SHARES; share++)
+                    term = fmaf(positions[share][dimension_of_angle(i)].value, derivative[share][i], term);
+                sums.add(first + i, term);
+            }
+        };
+        if constexpr (MIXED) {
+#pragma unroll 1
+            for (int j = 0; j < grid_rank; j++)
+                add_all(j * V, [&](int) { return j; });
+        } else if (grid_rank == 1) {
+            add_all(0, [](int) { return 0; });
+        } else {
+            add_all(0, [&](int i) { return dimensions >> 2 * i & 3; });
         }
-    }
-    __device__ __forceinline__ void add(const float (&terms)[SETS][V])
-    {
-#pragma unroll
-        for (int j = 0; j < SETS; j++)
-#pragma unroll
-            for (int i = 0; i < V; i++)
-                sum[j][i].add(terms[j][i]);
     }
 };
 
-/* Adds up the sums of a block's threads, and writes a number for each angle; MIXED: in each dimension. */
+/* Adds up the sums of a block's threads, which have `rows` rows, and writes a number for each angle; MIXED: in each dimension. */
 template <encoding E, int V, bool MIXED>
-DEVICE void write_sums(const unit_sums<E, V, MIXED> &sums, const anywhere_plan &plan, int units, float *memory,
-                       float *to)
+DEVICE void write_sums(const unit_sums<E, V, MIXED> &sums, const anywhere_plan &plan, int rows, const row_shape &shape,
+                       float *memory, float *to)
 {
-    const int rows = (int)(blockDim.y * blockDim.z), row = (int)(threadIdx.z * blockDim.y + threadIdx.y);
-    const int thread = row * (int)blockDim.x + (int)threadIdx.x, threads = rows * (int)blockDim.x, angles = units * V;
-#pragma unroll
-    for (int j = 0; j < sums.SETS; j++) {
-        if (MIXED && j >= plan.grid_rank)
-            continue;
+    const int row = (int)(threadIdx.z * blockDim.y + threadIdx.y), thread = row * shape.lanes + (int)threadIdx.x;
+    const int threads = rows * shape.lanes, angles = shape.units * V;
+#pragma unroll 1
+    for (int j = 0; j < (MIXED ? plan.grid_rank : 1); j++) {
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < V; i++)
-            if ((int)threadIdx.x < units)
-                memory[row * angles + angle_of<E, V>(plan.k, threadIdx.x, i)] = sums.sum[j][i].sum;
+            if ((int)threadIdx.x < shape.units)
+                memory[row * angles + angle_of<E, V>(plan.k, threadIdx.x, i)] = sums.sums.sum_of(MIXED ? j * V + i : i);
         __syncthreads();
         for (int k = thread; k < plan.k; k += threads) {
             long_sum total;
+#pragma unroll 8 /* so that numbers are read before the first is added */
             for (int i = 0; i < rows; i++)
                 total.add(memory[i * angles + k]);
             to[j * plan.k + k] = plan.theta_sign * total.sum;
@@ -117,6 +127,11 @@ struct group_place {
     {
         return (uint32_t)place.entry < (uint32_t)shape.b;
     }
+    /* The thread's token `share`, which may be past the last one. */
+    __device__ __forceinline__ int token_of(int share) const
+    {
+        return (int)threadIdx.y + share * (int)blockDim.y;
+    }
     /* A place that can be read. */
     __device__ __forceinline__ block_place inside(const row_shape &shape) const
     {
@@ -141,7 +156,7 @@ template <typename T, encoding E, activation A> struct gradient_rows {
         const T *const src_row = first_row<const T>(all.src, place), *const x_row = first_row<const T>(all.x, place);
 #pragma unroll
         for (int i = 0; i < SHARES; i++) {
-            const int token = min((int)threadIdx.y + i * (int)blockDim.y, group.left);
+            const int token = min(group.token_of(i), group.left);
             words[i].src.read(src_row, token * all.src.n, at.encoded);
             words[i].x.read(x_row, token * all.x.n, at.plain);
         }
@@ -153,31 +168,32 @@ template <typename T, encoding E, activation A> struct gradient_rows {
     {
         const unit_places at = find_unit_of<E, V>(all);
         const bool live = at.there && group.exists(all.shape);
-        const block_position *const positions = all.source.positions_after(made.rotations);
         T *const dst_row = first_row<T>(all.dst, group.inside(all.shape));
-        float terms[unit_sums<E, V, MIXED>::SETS][V] =
-            {}; /* of the thread's tokens: few, so that they need no long_sum */
+        const block_position *own[SHARES];
+        float derivative[SHARES][V];
 #pragma unroll
-        for (int i = 0; i < SHARES && i * (int)blockDim.y <= group.left; i++) {
-            const int token = (int)threadIdx.y + i * (int)blockDim.y;
+        for (int i = 0; i < SHARES; i++) {
+            const int token = min(group.token_of(i), group.left);
+            const bool inside = live && group.token_of(i) <= group.left;
             rotation rotations[V];
-            float g[2][V], derivative[V];
+            float g[2][V];
             made.read((unsigned)token, at.there ? threadIdx.x : 0, rotations);
-            decode_row<T, E, A, true>(all.act, words[i], at, true, rotations, all.shape.lanes, g, derivative);
-            if (!live || token > group.left)
-                continue;
-            write_row<E, true>(at, g, dst_row, token * all.dst.n);
-            if (at.rotated && all.source.contains(group.place.token + token))
-                sums.gather(positions + token * all.source.grid_rank, all.source.grid_rank, derivative, terms);
+            decode_row<T, E, A, true>(all.act, words[i], at, true, rotations, all.shape.lanes, g, derivative[i]);
+            if (inside)
+                write_row<E, true>(at, g, dst_row, token * all.dst.n);
+            own[i] = all.source.positions_after(made.rotations) + token * all.source.grid_rank;
+            if (!inside || !at.rotated || !all.source.contains(group.place.token + token))
+#pragma unroll
+                for (float &of_angle : derivative[i])
+                    of_angle = 0;
         }
-        sums.add(terms);
+        sums.add(own, all.source.grid_rank, derivative);
     }
 };
 
 /* Parts of the argument are read again and again, as AMD's scalar registers do not hold all of it through the loop. */
 template <typename T, encoding E, activation A, bool MIXED>
-__global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, MIXED ? 1 : 2)
-    lrpe_gradients(GPU_PARAMETER gradient_arguments argument)
+__global__ void LAUNCH_BOUNDS(most_threads_on_each(A) / 2, 2) lrpe_gradients(GPU_PARAMETER gradient_arguments argument)
 {
     constexpr int V = vector_length<T>;
     constexpr bool exactly = sizeof(T) == 4;
@@ -185,7 +201,7 @@ __global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, MIXED ? 1 : 2)
     const gradient_arguments &all = first_argument(argument);
     const anywhere_plan &plan = all.batch.source;
     const block_rotations<E, V> made(read_again(plan), dynamic_shared());
-    unit_sums<E, V, MIXED> sums(read_again(plan), (int)threadIdx.x);
+    unit_sums<E, V, MIXED> sums(read_again(plan), dynamic_shared() + read_again(all).kept, (int)threadIdx.x);
     uint32_t row;
     const uint32_t slot = divide(blockIdx.x, all.rows, &row);
     const rotation_share share(read_again(plan));
@@ -207,19 +223,20 @@ __global__ void LAUNCH_BOUNDS(MOST_GRADIENT_THREADS, MIXED ? 1 : 2)
     }
     const gradient_arguments &end = read_again(all);
     const int sets = MIXED ? end.batch.source.grid_rank : 1;
-    write_sums(sums, end.batch.source, end.batch.shape.units, reinterpret_cast<float *>(made.rotations),
+    write_sums(sums, end.batch.source, end.rows_here, end.batch.shape, reinterpret_cast<float *>(made.rotations),
                end.partials + (int64_t)blockIdx.x * sets * end.batch.source.k);
 }
 
-/* Columns of a block of the second kernel: few, so that all that a thread adds up is on its way at once. */
-inline constexpr int SUM_LANES = 8;
+/* Columns and threads of a block of the second kernel: few columns, so that all that a thread adds up is on its way at once, and
+ * few threads, for which there is room as soon as a block of the first one ends. */
+inline constexpr int SUM_LANES = 4, SUM_THREADS = 256;
 
 /* Adds up what lrpe_gradients' blocks have left for one row of theta. It is launched while those still run, and waits for them. */
-__global__ void LAUNCH_BOUNDS(THETA_THREADS, 1)
+__global__ void LAUNCH_BOUNDS(SUM_THREADS, 1)
     lrpe_theta_sums(GPU_PARAMETER theta_tiling<SUM_LANES> argument, const float *partials, uint32_t slots)
 {
-    constexpr uint32_t GROUPS = THETA_THREADS / SUM_LANES;
-    __shared__ uint64_t memory[THETA_THREADS];
+    constexpr uint32_t GROUPS = SUM_THREADS / SUM_LANES;
+    __shared__ uint64_t memory[SUM_THREADS];
     const theta_tiling<SUM_LANES> &tiling = first_argument(argument);
     const copes_lrpe_problem &problem = tiling.problem;
     const theta_place place = tiling.place();
@@ -231,7 +248,7 @@ __global__ void LAUNCH_BOUNDS(THETA_THREADS, 1)
     for_each_angle(tiling, place, lane, [&](int64_t k, int) {
         sum.add(sum_of_slots(from + k, of_slot, threadIdx.x / SUM_LANES, GROUPS, slots).sum);
     });
-    write_theta(tiling, place, lane, sum.sum);
+    write_theta<SUM_LANES, SUM_THREADS>(tiling, place, lane, sum.sum);
 }
 
 inline constexpr variant_word gradients_name = "lrpe_gradients";
@@ -244,7 +261,7 @@ inline constexpr const char *gradients_variant = variant_name<gradients_name, ty
 static copes_status add_up(const gpu_queue &queue, const copes_lrpe_problem &problem, const gradient_arguments &all)
 {
     const theta_tiling<SUM_LANES> tiling(problem);
-    return launch_overlapped(queue, lrpe_theta_sums, (unsigned)tiling.blocks(), THETA_THREADS, 0, tiling,
+    return launch_overlapped(queue, lrpe_theta_sums, (unsigned)tiling.blocks(), SUM_THREADS, 0, tiling,
                              static_cast<const float *>(all.partials), all.slots);
 }
 
@@ -258,17 +275,17 @@ static copes_status run(const gpu_queue &queue, const copes_problem &problem, co
     return add_up(queue, problem.lrpe, all);
 }
 
-/* The blocks of one row of theta: as many as run at a time, or as there are groups of rows. */
-static uint32_t count_slots(const gpu_device &device, const batch_cut &cut, double groups, int rows, bool mixed)
+/* The blocks of one row of theta: no more than run at a time, as others would wait for their end, or as there are groups of rows. */
+static uint32_t count_slots(const gpu_device &device, const batch_cut &cut, double groups, int rows, int most)
 {
     const int threads = (int)(cut.threads.x * cut.threads.y * cut.threads.z);
-    const int on_each = lesser(greater(most_threads_on_each(mixed) / threads, 1), (int)BLOCKS_ON_EACH);
-    return (uint32_t)lesser(greater((double)times(on_each * device.multiprocessors, rows), 1.0), groups);
+    const int on_each = lesser(greater(most / threads, 1), (int)BLOCKS_ON_EACH);
+    return (uint32_t)lesser((double)greater(on_each * device.multiprocessors / rows, 1), groups);
 }
 
-/* Plans all but the kernel, for vectors of v elements. */
+/* Plans all but the kernel, for vectors of v elements. `most`: threads of a multiprocessor. */
 static bool cut_gradients(const gpu_device &device, const copes_lrpe_problem &problem, const row_shape &shape,
-                          bool batch_as_heads, int wanted, int v, copes_plan *plan)
+                          bool batch_as_heads, int wanted, int most, int v, copes_plan *plan)
 {
     const batch_cut cut(problem, shape, v,
                         {GRADIENT_SHARES, wanted, GRADIENT_THREADS, MOST_GRADIENT_THREADS, device.multiprocessors});
@@ -282,11 +299,14 @@ static bool cut_gradients(const gpu_device &device, const copes_lrpe_problem &pr
     all.rows = divider(rows);
     all.tiles = divider(cut.tiles);
     all.groups = (uint32_t)(cut.blocks / rows);
-    all.slots = count_slots(device, cut, cut.blocks / rows, rows, problem.mixed);
+    all.slots = count_slots(device, cut, cut.blocks / rows, rows, most);
     const int threads = (int)(cut.threads.x * cut.threads.y * cut.threads.z);
-    const int64_t shared = shared_bytes(all.batch.source, threads, v), blocks = (int64_t)all.slots * rows;
+    all.rows_here = (int)(cut.threads.y * cut.threads.z);
+    all.kept = (uint32_t)shared_bytes(all.batch.source, threads, v);
+    const int64_t shared = all.kept + (problem.mixed ? kept_sums::bytes(threads, sets * v) : 0);
+    const int64_t blocks = (int64_t)all.slots * rows;
     if (shared > MOST_BYTES)
-        return refuse(plan, gradients_name, "the rotations of a block do not fit its shared memory");
+        return refuse(plan, gradients_name, "the rotations and the sums of a block do not fit its shared memory");
     if (blocks > INT32_MAX)
         return refuse(plan, gradients_name, "there are more blocks than a launch takes");
     plan->workspace = blocks * sets * problem.k * (int64_t)sizeof(float);
@@ -312,7 +332,7 @@ bool plan_gradients(const gpu_device &device, const copes_lrpe_problem &problem,
         return refuse(plan, gradients_name, why);
     const bool alone = !batch_as_heads && problem.positions.data != nullptr && problem.positions.stride[1] != 0;
     const int wanted = alone ? 1 : MANY_ENTRIES;
-    if (!cut_gradients(device, problem, shape, batch_as_heads, wanted, vector_length<T>, plan))
+    if (!cut_gradients(device, problem, shape, batch_as_heads, wanted, most_threads_on_each(A), vector_length<T>, plan))
         return false;
     if (problem.mixed)
         take<gradients_kernel>(plan, gradients_variant<T, E, A, true>, run, lrpe_gradients<T, E, A, true>);

@@ -9,6 +9,7 @@
 namespace COPES_GPU::lrpe
 {
 
+inline constexpr int THREADS = 512;  /* of a block */
 inline constexpr int ROW_LANES = 32; /* threads that go over a row together */
 using row_tiling = theta_tiling<ROW_LANES>;
 
@@ -42,9 +43,9 @@ DEVICE float angle_derivative(const any_row<true> &row, const row_softmax &stati
     return g[1][0] * y - g[0][0] * activated(row, statistics, unit.plain[1]);
 }
 
-__global__ void LAUNCH_BOUNDS(THETA_THREADS, 1) lrpe_theta(GPU_PARAMETER row_tiling argument)
+__global__ void LAUNCH_BOUNDS(THREADS, 1) lrpe_theta(GPU_PARAMETER row_tiling argument)
 {
-    constexpr int GROUPS = THETA_THREADS / ROW_LANES;
+    constexpr int GROUPS = THREADS / ROW_LANES;
     const row_tiling &tiling = first_argument(argument);
     const copes_lrpe_problem &problem = tiling.problem;
     const theta_place place = tiling.place();
@@ -68,14 +69,13 @@ __global__ void LAUNCH_BOUNDS(THETA_THREADS, 1) lrpe_theta(GPU_PARAMETER row_til
                         angle_derivative(row, statistics, k));
         });
     }
-    write_theta(tiling, place, lane, sum.sum);
+    write_theta<ROW_LANES, THREADS>(tiling, place, lane, sum.sum);
 }
 
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &, void *)
 {
     const row_tiling tiling(problem.lrpe);
-    return tiling.blocks() == 0 ? COPES_OK
-                                : launch(queue, lrpe_theta, (unsigned)tiling.blocks(), THETA_THREADS, 0, tiling);
+    return tiling.blocks() == 0 ? COPES_OK : launch(queue, lrpe_theta, (unsigned)tiling.blocks(), THREADS, 0, tiling);
 }
 
 inline constexpr variant_word theta_name = "lrpe_theta";

@@ -13,8 +13,6 @@ extern "C" {
 namespace COPES_GPU::lrpe
 {
 
-inline constexpr int THETA_THREADS = 512; /* of a block */
-
 /* A block's elements of theta: columns from `first` on of a row, in dimension j if each dimension has a theta. */
 struct theta_place {
     int64_t row, first;
@@ -61,10 +59,10 @@ DEVICE void for_each_angle(const theta_tiling<LANES> &tiling, const theta_place 
 }
 
 /* Adds up the sums of a block's threads, and writes its elements. Every thread must call it. */
-template <int LANES>
+template <int LANES, int THREADS>
 DEVICE void write_theta(const theta_tiling<LANES> &tiling, const theta_place &place, int lane, float sum)
 {
-    float total = sum_of_columns<LANES, THETA_THREADS>(sum);
+    float total = sum_of_columns<LANES, THREADS>(sum);
     if (tiling.scalar)
         total = sum_of_lanes(total, LANES);
     const int64_t e = place.first + lane;

@@ -50,34 +50,29 @@ copes_status add_up_weights(const gpu_queue &queue, const copes_qk_problem &prob
 /* The bytes of a block's sums while it goes from tile to tile. */
 template <int V> int64_t learning_bytes(dim3 threads)
 {
-    return (int64_t)threads.x * threads.y * 2 * V * (int64_t)sizeof(long_sum);
+    return kept_sums::bytes((int)(threads.x * threads.y), 2 * V);
 }
 
 /* What the features of each thread's unit give to the gradient of their weights, in shared memory: a thread has no registers for
  * it, and adds to it once a tile. */
 template <int V> struct unit_learning {
-    long_sum *own; /* of feature j: own[j * threads] */
-    int threads;
-    float *rows; /* of all threads, once `own` is read */
+    kept_sums kept; /* of each feature */
+    float *rows;    /* of all threads, once `kept` is read */
 
     __device__ __forceinline__ unit_learning(const learning_arguments &learning, char *memory)
-        : own(reinterpret_cast<long_sum *>(memory + learning.begin) + threadIdx.y * blockDim.x + threadIdx.x),
-          threads((int)(blockDim.x * blockDim.y)), rows(reinterpret_cast<float *>(memory))
+        : kept(memory + learning.begin, (int)(threadIdx.y * blockDim.x + threadIdx.x), 2 * V),
+          rows(reinterpret_cast<float *>(memory))
     {
     }
     __device__ __forceinline__ void clear() const
     {
-        for (int j = 0; j < 2 * V; j++)
-            own[j * threads] = long_sum();
+        kept.clear<2 * V>(0);
     }
     __device__ __forceinline__ void add(const float (&terms)[2][V]) const
     {
 #pragma unroll
-        for (int j = 0; j < 2 * V; j++) {
-            long_sum sum = own[j * threads];
-            sum.add(terms[j / V][j % V]);
-            own[j * threads] = sum;
-        }
+        for (int j = 0; j < 2 * V; j++)
+            kept.add(j, terms[j / V][j % V]);
     }
     /* Writes the sums of the thread's features to a row of its group's, from the start of shared memory on. Every thread of the
      * block must call this; nothing else is left in that memory. */
@@ -87,7 +82,7 @@ template <int V> struct unit_learning {
         float sum[2][V];
 #pragma unroll
         for (int j = 0; j < 2 * V; j++)
-            sum[j / V][j % V] = own[j * threads].sum;
+            sum[j / V][j % V] = kept.sum_of(j);
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < 2 * V; j++)
