@@ -211,15 +211,27 @@ template <typename T, bool PRECISE> DEVICE float activate_usual(copes_act act, f
     }
 }
 
+struct value_and_slope {
+    float value, slope;
+};
+
+/* A sigmoidal activation of a 16-bit element with |x| < USUAL<T>, and its slope there. */
+template <typename T> DEVICE value_and_slope activate_with_slope(copes_act act, float x)
+{
+    const half_exponential<T> exponential(x);
+    const float rest = x * -exponential.lower;
+    const float e = fmaf(exponential.rough, rest, exponential.rough), s = reciprocal(1 + e);
+    if (act == COPES_ACT_SILU)
+        return {x * s, fmaf(x, e * s * s, s)};
+    return {s, e * s * s};
+}
+
 template <typename T, bool PRECISE> DEVICE float activation_gradient_usual(copes_act act, float g, float x)
 {
     if constexpr (sizeof(T) == 4) {
         return sigmoidal_gradient<PRECISE>(act == COPES_ACT_SILU, g, x, logistic_of(x, exp_usually(-fabsf(x))));
     } else {
-        const half_exponential<T> exponential(x);
-        const float rest = x * -exponential.lower;
-        const float e = fmaf(exponential.rough, rest, exponential.rough), s = reciprocal(1 + e);
-        return g * (act == COPES_ACT_SILU ? fmaf(x, e * s * s, s) : e * s * s);
+        return g * activate_with_slope<T>(act, x).slope;
     }
 }
 
@@ -265,16 +277,16 @@ DEVICE void activation_gradient_all_rarely(copes_act act, float (&g)[ROOM][V], f
     }
 }
 
-/* The activation of a thread's elements x. They are COUNT vectors, which `vectors` holds as they lie in memory. A
- * constant `act` leaves the first loop or the other two paths. */
+/* The activation of a thread's elements x, which are COUNT vectors. `usual`: all are below USUAL. A constant `act` leaves the first
+ * loop or the other two paths. */
 template <typename T, bool PRECISE, int COUNT, int ROOM, int V>
-DEVICE void activate_all(copes_act act, const raw<T, V> *vectors, float (&x)[ROOM][V])
+DEVICE void activate_all(copes_act act, bool usual, float (&x)[ROOM][V])
 {
     if (act != COPES_ACT_SILU && act != COPES_ACT_SIGMOID) {
 #pragma unroll
         for (int i = 0; i < COUNT * V; i++)
             x[i / V][i % V] = activate(act, x[i / V][i % V]);
-    } else if (are_usual<T, COUNT>(vectors)) {
+    } else if (usual) {
 #pragma unroll
         for (int i = 0; i < COUNT * V; i++)
             x[i / V][i % V] = activate_usual<T, PRECISE>(act, x[i / V][i % V]);
@@ -283,15 +295,15 @@ DEVICE void activate_all(copes_act act, const raw<T, V> *vectors, float (&x)[ROO
     }
 }
 
-/* Turns the gradients g of the activation's results into those of its arguments x, which `vectors` holds, too. */
+/* Turns the gradients g of the activation's results into those of its arguments x. */
 template <typename T, bool PRECISE, int COUNT, int ROOM, int V>
-DEVICE void activation_gradient_all(copes_act act, const raw<T, V> *vectors, float (&g)[ROOM][V], float (&x)[ROOM][V])
+DEVICE void activation_gradient_all(copes_act act, bool usual, float (&g)[ROOM][V], float (&x)[ROOM][V])
 {
     if (act != COPES_ACT_SILU && act != COPES_ACT_SIGMOID) {
 #pragma unroll
         for (int i = 0; i < COUNT * V; i++)
             g[i / V][i % V] = activation_gradient(act, g[i / V][i % V], x[i / V][i % V]);
-    } else if (are_usual<T, COUNT>(vectors)) {
+    } else if (usual) {
 #pragma unroll
         for (int i = 0; i < COUNT * V; i++)
             g[i / V][i % V] = activation_gradient_usual<T, PRECISE>(act, g[i / V][i % V], x[i / V][i % V]);

@@ -21,13 +21,13 @@ template <typename T, int V> DEVICE void act_unit(copes_act act, act_pass pass, 
     const raw<T, V> first = raw<T, V>::read(src);
     if (pass == FORWARD) {
         first.unpack(x[0]);
-        activate_all<T, false, 1>(act, &first, x);
+        activate_all<T, false, 1>(act, are_usual<T, 1>(&first), x);
     } else {
         const raw<T, V> second = raw<T, V>::read(saved);
         first.unpack(x[0]);
         second.unpack(y[0]);
         if (pass == OF_X) {
-            activation_gradient_all<T, false, 1>(act, &second, x, y);
+            activation_gradient_all<T, false, 1>(act, are_usual<T, 1>(&second), x, y);
         } else {
 #pragma unroll
             for (int i = 0; i < V; i++)

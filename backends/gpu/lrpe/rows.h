@@ -94,7 +94,9 @@ DEVICE void activate_row(copes_act act, const raw_vectors<T, COUNT> &vectors, fl
     if (A == activation::softmax)
         softmax_row<T, COUNT>(x, lanes);
     if constexpr (A == activation::silu || A == activation::elementwise)
-        for_activation<A>(act, [&](copes_act known) { activate_all<T, true, COUNT>(known, vectors.part, x); });
+        for_activation<A>(act, [&](copes_act known) {
+            activate_all<T, true, COUNT>(known, are_usual<T, COUNT>(vectors.part), x);
+        });
 }
 
 /* What a thread reads of a row: its unit of x; backward, its unit of the gradient and, with an activation or for the
@@ -105,21 +107,55 @@ template <typename T, encoding E, activation A, bool BACKWARD, bool THETA = fals
     raw_vectors<T, KEPT ? plain_vectors<E> : 0> x;
 };
 
-/* The derivatives by a unit's angles, from the activation's values x and the gradient g: of their encoding with cosine, of
+/* Where the features of angle i are in a unit's two vectors: the first one, or with `second` the other one of its pair. */
+template <encoding E, int V> DEVICE int pair_place(int i, bool second)
+{
+    return E == encoding::interleaved ? 2 * i + second : i + (second ? V : 0);
+}
+
+/* The derivative by angle i of a unit, from the activation's values x and the gradient g: of their encoding with cosine, of
  * themselves with rotate. */
+template <encoding E, int V>
+DEVICE float derive_angle(int i, const float (&x)[2][V], const float (&g)[2][V], const rotation &turned)
+{
+    if constexpr (E == encoding::cosine)
+        return x[0][i] * (g[1][i] * turned.cosine - g[0][i] * turned.sine);
+    const int a = pair_place<E, V>(i, false), b = pair_place<E, V>(i, true);
+    return g[b / V][b % V] * x[a / V][a % V] - g[a / V][a % V] * x[b / V][b % V];
+}
+
 template <encoding E, int V>
 DEVICE void derive_angles(const float (&x)[2][V], const float (&g)[2][V], const rotation (&rotations)[V],
                           float (&derivative)[V])
 {
 #pragma unroll
+    for (int i = 0; i < V; i++)
+        derivative[i] = derive_angle<E>(i, x, g, rotations[i]);
+}
+
+/* The derivatives from 16-bit x before a sigmoidal activation, and the gradients g of its results turned into those of x, by one
+ * exponential an element: of which all are below USUAL. `encoded`: as g of derive_angles. */
+template <typename T, encoding E, typename Words, int V>
+DEVICE void derive_before(copes_act act, const Words &words, const float (&encoded)[2][V],
+                          const rotation (&rotations)[V], float (&g)[2][V], float (&derivative)[V])
+{
+    constexpr int PLAIN = plain_vectors<E>;
+    float x[2][V];
+    words.x.unpack(x);
+#pragma unroll
     for (int i = 0; i < V; i++) {
-        if constexpr (E == encoding::cosine) {
-            derivative[i] = x[0][i] * (g[1][i] * rotations[i].cosine - g[0][i] * rotations[i].sine);
-        } else {
-            constexpr bool half = E == encoding::half;
-            const int row[2] = {half ? 0 : 2 * i / V, half ? 1 : 2 * i / V}, at = half ? i : 2 * i % V;
-            derivative[i] = g[row[1]][at + !half] * x[row[0]][at] - g[row[0]][at] * x[row[1]][at + !half];
+        float slope[PLAIN];
+#pragma unroll
+        for (int j = 0; j < PLAIN; j++) {
+            const int at = pair_place<E, V>(i, j != 0);
+            const value_and_slope both = activate_with_slope<T>(act, x[at / V][at % V]);
+            x[at / V][at % V] = both.value;
+            slope[j] = both.slope;
         }
+        derivative[i] = derive_angle<E>(i, x, encoded, rotations[i]);
+#pragma unroll
+        for (int j = 0; j < PLAIN; j++)
+            g[pair_place<E, V>(i, j != 0) / V][pair_place<E, V>(i, j != 0) % V] *= slope[j];
     }
 }
 
@@ -141,18 +177,23 @@ DEVICE void decode_row(copes_act act, const row_words<T, E, A, true, THETA> &wor
         blank<PLAIN>(at, g, 0);
         softmax_row<T, PLAIN>(x, lanes);
     }
+    constexpr bool together = THETA && elementwise && sizeof(T) == 2;
+    if constexpr (together) {
+        if (act != COPES_ACT_RELU && are_usual<T, PLAIN>(words.x.part))
+            return derive_before<T, E>(act, words, E == encoding::cosine ? encoded : g, rotations, g, derivative);
+    }
+    const auto usual = [&] { return !together && are_usual<T, PLAIN>(words.x.part); };
     if constexpr (THETA) {
         float value[2][V];
         words.x.unpack(value);
         if constexpr (elementwise)
-            for_activation<A>(act, [&](copes_act known) { activate_all<T, true, PLAIN>(known, words.x.part, value); });
+            for_activation<A>(act, [&](copes_act known) { activate_all<T, true, PLAIN>(known, usual(), value); });
         derive_angles<E>(softmax ? x : value, E == encoding::cosine ? encoded : g, rotations, derivative);
     }
     if constexpr (softmax)
         softmax_gradient_row<PLAIN>(x, g, lanes);
     if constexpr (elementwise)
-        for_activation<A>(act,
-                          [&](copes_act known) { activation_gradient_all<T, true, PLAIN>(known, words.x.part, g, x); });
+        for_activation<A>(act, [&](copes_act known) { activation_gradient_all<T, true, PLAIN>(known, usual(), g, x); });
 }
 
 /* Writes a unit's vectors, `row` elements after `rows`. */
