@@ -13,11 +13,9 @@ enum { GRADIENT_SHARES = 2 };                                 /* tokens of a thr
 enum { GRADIENT_THREADS = 128, MOST_GRADIENT_THREADS = 256 }; /* of a block: wanted, and where a row has more */
 enum { BLOCKS_ON_EACH = 8 };                                  /* of a multiprocessor */
 
-/* Threads of a multiprocessor, whose registers hold no more. */
-constexpr int most_threads_on_each(activation before)
-{
-    return before == activation::none ? 640 : 512;
-}
+/* Threads of a multiprocessor: with more of them, registers spill, or float32 is slower. */
+template <typename T, activation A>
+inline constexpr int THREADS_ON_EACH = sizeof(T) == 2 && A == activation::none ? 640 : 512;
 
 /* How blocks share the rows that count for one row of theta: block i has groups i, i + slots, .. of them. */
 struct gradient_arguments {
@@ -193,7 +191,7 @@ template <typename T, encoding E, activation A> struct gradient_rows {
 
 /* Parts of the argument are read again and again, as AMD's scalar registers do not hold all of it through the loop. */
 template <typename T, encoding E, activation A, bool MIXED>
-__global__ void LAUNCH_BOUNDS(most_threads_on_each(A) / 2, 2) lrpe_gradients(GPU_PARAMETER gradient_arguments argument)
+__global__ void LAUNCH_BOUNDS((THREADS_ON_EACH<T, A> / 2), 2) lrpe_gradients(GPU_PARAMETER gradient_arguments argument)
 {
     constexpr int V = vector_length<T>;
     constexpr bool exactly = sizeof(T) == 4;
@@ -332,7 +330,7 @@ bool plan_gradients(const gpu_device &device, const copes_lrpe_problem &problem,
         return refuse(plan, gradients_name, why);
     const bool alone = !batch_as_heads && problem.positions.data != nullptr && problem.positions.stride[1] != 0;
     const int wanted = alone ? 1 : MANY_ENTRIES;
-    if (!cut_gradients(device, problem, shape, batch_as_heads, wanted, most_threads_on_each(A), vector_length<T>, plan))
+    if (!cut_gradients(device, problem, shape, batch_as_heads, wanted, THREADS_ON_EACH<T, A>, vector_length<T>, plan))
         return false;
     if (problem.mixed)
         take<gradients_kernel>(plan, gradients_variant<T, E, A, true>, run, lrpe_gradients<T, E, A, true>);

@@ -1,17 +1,40 @@
 /* The gradient of theta. For each element it is the sum, over all rows that it turns, of a position times the
  * derivative by the angle. This kernel runs before the one for the gradient of x, which may overwrite the gradient of
- * the result. A block has up to 32 neighbouring elements of theta, and all of its warps go over the rows in a fixed
- * order, so that the bits are the same each time. Both kernels read the rows. Where theta has one row, few blocks share
- * the work. */
+ * the result. A block has one element of theta, so that there are many blocks even where theta has one row, and its threads go
+ * over the rows in a fixed order, so that the bits are the same each time. Both kernels read the rows. */
 #include "backends/gpu/lrpe/any_row.h"
 #include "backends/gpu/lrpe/theta.h"
 
 namespace COPES_GPU::lrpe
 {
 
-inline constexpr int THREADS = 512;  /* of a block */
-inline constexpr int ROW_LANES = 32; /* threads that go over a row together */
-using row_tiling = theta_tiling<ROW_LANES>;
+inline constexpr int THREADS = 512; /* of a block */
+using row_tiling = theta_tiling<1>;
+
+/* Row i of those that count for the theta at `place`. */
+DEVICE any_row<true> find_row(const row_tiling &tiling, const theta_place &place, int64_t i)
+{
+    const copes_lrpe_problem &problem = tiling.problem;
+    const int64_t heads = tiling.rows == 1 ? problem.h : 1;
+    return {problem, i / heads / problem.n, i / heads % problem.n, tiling.rows == 1 ? i % heads : place.row, {}, false,
+            true};
+}
+
+/* The softmax of a thread's row: `first` + its number, of `rows`. LANES threads find theirs together, one after the other, and
+ * all must call this. */
+DEVICE row_softmax find_own_softmax(const row_tiling &tiling, const theta_place &place, int64_t first, int64_t rows)
+{
+    const int lane = (int)threadIdx.x % LANES;
+    row_softmax own = {0, 0};
+#pragma unroll 1
+    for (int i = 0; i < LANES; i++) {
+        const int64_t at = first + ((int)threadIdx.x - lane + i);
+        const row_softmax found = find_softmax(find_row(tiling, place, at < rows ? at : first), tiling.problem.x, lane);
+        if (lane == i)
+            own = found;
+    }
+    return own;
+}
 
 /* The activation's value for a feature of a row. Softmax over the sequence takes it from lse. */
 DEVICE float activated(const any_row<true> &row, const row_softmax &statistics, int64_t feature)
@@ -45,31 +68,25 @@ DEVICE float angle_derivative(const any_row<true> &row, const row_softmax &stati
 
 __global__ void LAUNCH_BOUNDS(THREADS, 1) lrpe_theta(GPU_PARAMETER row_tiling argument)
 {
-    constexpr int GROUPS = THREADS / ROW_LANES;
     const row_tiling &tiling = first_argument(argument);
     const copes_lrpe_problem &problem = tiling.problem;
     const theta_place place = tiling.place();
-    const int lane = (int)threadIdx.x % ROW_LANES, group = (int)threadIdx.x / ROW_LANES;
-    const int64_t heads = tiling.rows == 1 ? problem.h : 1, rows = problem.b * problem.n * heads;
+    const int64_t rows = problem.b * problem.n * (tiling.rows == 1 ? problem.h : 1);
     long_sum sum;
-    for (int64_t first = 0; first < rows; first += GROUPS) {
-        const bool live = first + group < rows;
-        const int64_t i = live ? first + group : first; /* all lanes of a warp of 64 find a softmax together */
-        const any_row<true> row =
-            {problem, i / heads / problem.n, i / heads % problem.n, tiling.rows == 1 ? i % heads : place.row, {}, false,
-             true};
+    for (int64_t first = 0; first < rows; first += THREADS) {
         const row_softmax statistics =
-            problem.softmax == COPES_OVER_FEATURES ? find_softmax(row, problem.x, lane) : row_softmax{0, 0};
-        if (!live)
+            problem.softmax == COPES_OVER_FEATURES ? find_own_softmax(tiling, place, first, rows) : row_softmax{0, 0};
+        if (first + (int)threadIdx.x >= rows)
             continue;
-        for_each_angle(tiling, place, lane, [&](int64_t k, int j) {
+        const any_row<true> row = find_row(tiling, place, first + (int)threadIdx.x);
+        for_each_angle(tiling, place, 0, [&](int64_t k, int j) {
             token_position position;
             if (find_any_position(problem, row.b, row.n, j, position))
                 sum.add((float)problem.theta_sign * ((float)position.whole + position.real) *
                         angle_derivative(row, statistics, k));
         });
     }
-    write_theta<ROW_LANES, THREADS>(tiling, place, lane, sum.sum);
+    write_theta<1, THREADS>(tiling, place, 0, sum.sum);
 }
 
 static copes_status run(const gpu_queue &queue, const copes_problem &problem, const copes_plan &, void *)
