@@ -158,6 +158,8 @@ bool takes_passes(const gpu_device &device, const copes_lrpe_problem &problem, b
         return true;
     if (problem.n < LONG_SEQUENCE)
         return refuse(plan, passes_name, "the sequence is short");
+    if (plan->first != nullptr)
+        return refuse(plan, passes_name, "theta's gradient is a launch of its own, and no call has more than two");
     if (slabs_of(problem) * largest_cluster(device) >= (double)FEW_ON_EACH * device.multiprocessors)
         return refuse(plan, passes_name, "one launch has enough blocks");
     return true;
