@@ -25,10 +25,10 @@ template <typename Index> DEVICE Index place_after(Index begin, Index d, Index p
     return begin + place < d ? begin + place : begin + place - d;
 }
 
-/* The features of pair i of a unit, counted over both vectors. */
+/* The features of pair i of a unit, counted over both vectors; with cosine the feature of angle i is the first. */
 template <encoding E, int V> DEVICE constexpr int pair_of(int i, int second)
 {
-    return E == encoding::half ? i + second * V : 2 * i + second;
+    return E == encoding::interleaved ? 2 * i + second : i + second * V;
 }
 
 /* Rotates the unit's pairs, forward with sign 1 and back with sign -1. The order of operations lets a pair stay in its

@@ -88,26 +88,6 @@ struct long_sum {
     }
 };
 
-/* COUNT sums of a thread in its registers, with kept_sums' functions. */
-template <int COUNT> struct held_sums {
-    long_sum sum[COUNT];
-
-    __device__ __forceinline__ held_sums(char *, int, int) : sum()
-    {
-    }
-    template <int> __device__ __forceinline__ void clear(int) const
-    {
-    }
-    __device__ __forceinline__ void add(int i, float term)
-    {
-        sum[i].add(term);
-    }
-    __device__ __forceinline__ float sum_of(int i) const
-    {
-        return sum[i].sum;
-    }
-};
-
 /* Sums of a thread in its block's shared memory, where it has no registers for them. Threads' sums are an odd number apart, so that
  * there are no bank conflicts. */
 struct kept_sums {
@@ -137,6 +117,26 @@ struct kept_sums {
     __device__ __forceinline__ float sum_of(int i) const
     {
         return own[i].sum;
+    }
+};
+
+/* The same for COUNT sums in a thread's registers. */
+template <int COUNT> struct held_sums {
+    long_sum sum[COUNT];
+
+    __device__ __forceinline__ held_sums(char *, int, int) : sum()
+    {
+    }
+    template <int> __device__ __forceinline__ void clear(int) const
+    {
+    }
+    __device__ __forceinline__ void add(int i, float term)
+    {
+        sum[i].add(term);
+    }
+    __device__ __forceinline__ float sum_of(int i) const
+    {
+        return sum[i].sum;
     }
 };
 

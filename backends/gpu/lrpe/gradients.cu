@@ -1,6 +1,6 @@
 /* The gradients of x and of theta together, so that both tensors are read once. Blocks share angles as in batch.h, and each
- * goes over several groups of rows. What a block's rows give to the gradient by each angle is kept in registers, and
- * left in the workspace at the end. A second kernel adds up the blocks' sums. All orders are fixed, so that the bits are
+ * goes over several groups of rows. What a block's rows give to the gradient by each angle is kept in registers, or, where each
+ * dimension has a theta, in shared memory, and left in the workspace at the end. A second kernel adds up the blocks' sums. All orders are fixed, so that the bits are
  * the same each time. */
 #include "backends/gpu/lrpe/anywhere.h"
 #include "backends/gpu/lrpe/batch.h"
@@ -37,16 +37,16 @@ static int64_t shared_bytes(const anywhere_plan &plan, int threads, int v)
 
 /* The sums of a thread's unit, for each of its angles; MIXED: in each dimension. */
 template <encoding E, int V, bool MIXED> struct unit_sums {
-    std::conditional_t<MIXED, kept_sums, held_sums<V>> sums;
+    std::conditional_t<MIXED, kept_sums, held_sums<V>> own;
     uint32_t dimensions; /* two bits for each angle: the dimension that turns it */
 
     __device__ __forceinline__ unit_sums(const anywhere_plan &plan, char *memory, int unit)
-        : sums(memory, (int)((threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x), plan.grid_rank * V),
+        : own(memory, (int)((threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x), plan.grid_rank * V),
           dimensions(0)
     {
 #pragma unroll 1
         for (int j = 0; j < (MIXED ? plan.grid_rank : 1); j++)
-            sums.template clear<V>(j * V);
+            own.template clear<V>(j * V);
         for (int i = 0; i < V && !MIXED; i++)
             dimensions |= (uint32_t)plan.first_dimension((int)angle_of<E, V>(plan.k, unit, i)) << 2 * i;
     }
@@ -62,7 +62,7 @@ template <encoding E, int V, bool MIXED> struct unit_sums {
 #pragma unroll
                 for (int share = 0; share < SHARES; share++)
                     term = fmaf(positions[share][dimension_of_angle(i)].value, derivative[share][i], term);
-                sums.add(first + i, term);
+                own.add(first + i, term);
             }
         };
         if constexpr (MIXED) {
@@ -90,7 +90,7 @@ DEVICE void write_sums(const unit_sums<E, V, MIXED> &sums, const anywhere_plan &
 #pragma unroll
         for (int i = 0; i < V; i++)
             if ((int)threadIdx.x < shape.units)
-                memory[row * angles + angle_of<E, V>(plan.k, threadIdx.x, i)] = sums.sums.sum_of(MIXED ? j * V + i : i);
+                memory[row * angles + angle_of<E, V>(plan.k, threadIdx.x, i)] = sums.own.sum_of(MIXED ? j * V + i : i);
         __syncthreads();
         for (int k = thread; k < plan.k; k += threads) {
             long_sum total;

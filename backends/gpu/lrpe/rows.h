@@ -107,12 +107,6 @@ template <typename T, encoding E, activation A, bool BACKWARD, bool THETA = fals
     raw_vectors<T, KEPT ? plain_vectors<E> : 0> x;
 };
 
-/* Where the features of angle i are in a unit's two vectors: the first one, or with `second` the other one of its pair. */
-template <encoding E, int V> DEVICE int pair_place(int i, bool second)
-{
-    return E == encoding::interleaved ? 2 * i + second : i + (second ? V : 0);
-}
-
 /* The derivative by angle i of a unit, from the activation's values x and the gradient g: of their encoding with cosine, of
  * themselves with rotate. */
 template <encoding E, int V>
@@ -120,7 +114,7 @@ DEVICE float derive_angle(int i, const float (&x)[2][V], const float (&g)[2][V],
 {
     if constexpr (E == encoding::cosine)
         return x[0][i] * (g[1][i] * turned.cosine - g[0][i] * turned.sine);
-    const int a = pair_place<E, V>(i, false), b = pair_place<E, V>(i, true);
+    const int a = pair_of<E, V>(i, 0), b = pair_of<E, V>(i, 1);
     return g[b / V][b % V] * x[a / V][a % V] - g[a / V][a % V] * x[b / V][b % V];
 }
 
@@ -133,11 +127,11 @@ DEVICE void derive_angles(const float (&x)[2][V], const float (&g)[2][V], const 
         derivative[i] = derive_angle<E>(i, x, g, rotations[i]);
 }
 
-/* The derivatives from 16-bit x before a sigmoidal activation, and the gradients g of its results turned into those of x, by one
- * exponential an element: of which all are below USUAL. `encoded`: as g of derive_angles. */
+/* The derivatives by the angles, and the activation's gradient, together: one exponential gives the value and the slope of a 16-bit
+ * element. The activation is sigmoidal, all elements are below USUAL, and `turned` is the g of derive_angles. */
 template <typename T, encoding E, typename Words, int V>
-DEVICE void derive_before(copes_act act, const Words &words, const float (&encoded)[2][V],
-                          const rotation (&rotations)[V], float (&g)[2][V], float (&derivative)[V])
+DEVICE void derive_together(copes_act act, const Words &words, const float (&turned)[2][V],
+                            const rotation (&rotations)[V], float (&g)[2][V], float (&derivative)[V])
 {
     constexpr int PLAIN = plain_vectors<E>;
     float x[2][V];
@@ -147,15 +141,15 @@ DEVICE void derive_before(copes_act act, const Words &words, const float (&encod
         float slope[PLAIN];
 #pragma unroll
         for (int j = 0; j < PLAIN; j++) {
-            const int at = pair_place<E, V>(i, j != 0);
+            const int at = pair_of<E, V>(i, j);
             const value_and_slope both = activate_with_slope<T>(act, x[at / V][at % V]);
             x[at / V][at % V] = both.value;
             slope[j] = both.slope;
         }
-        derivative[i] = derive_angle<E>(i, x, encoded, rotations[i]);
+        derivative[i] = derive_angle<E>(i, x, turned, rotations[i]);
 #pragma unroll
         for (int j = 0; j < PLAIN; j++)
-            g[pair_place<E, V>(i, j != 0) / V][pair_place<E, V>(i, j != 0) % V] *= slope[j];
+            g[pair_of<E, V>(i, j) / V][pair_of<E, V>(i, j) % V] *= slope[j];
     }
 }
 
@@ -178,17 +172,19 @@ DEVICE void decode_row(copes_act act, const row_words<T, E, A, true, THETA> &wor
         softmax_row<T, PLAIN>(x, lanes);
     }
     constexpr bool together = THETA && elementwise && sizeof(T) == 2;
+    const float(&turned)[2][V] = E == encoding::cosine ? encoded : g;
     if constexpr (together) {
         if (act != COPES_ACT_RELU && are_usual<T, PLAIN>(words.x.part))
-            return derive_before<T, E>(act, words, E == encoding::cosine ? encoded : g, rotations, g, derivative);
+            return derive_together<T, E>(act, words, turned, rotations, g, derivative);
     }
+    /* What is left where `together` is relu, which does not ask, or has elements that are not usual. */
     const auto usual = [&] { return !together && are_usual<T, PLAIN>(words.x.part); };
     if constexpr (THETA) {
         float value[2][V];
         words.x.unpack(value);
         if constexpr (elementwise)
             for_activation<A>(act, [&](copes_act known) { activate_all<T, true, PLAIN>(known, usual(), value); });
-        derive_angles<E>(softmax ? x : value, E == encoding::cosine ? encoded : g, rotations, derivative);
+        derive_angles<E>(softmax ? x : value, turned, rotations, derivative);
     }
     if constexpr (softmax)
         softmax_gradient_row<PLAIN>(x, g, lanes);
