@@ -11,13 +11,13 @@
  * there. It then depends on the position alone, wherever a thread's tokens begin. */
 enum { SPAN = 16 };
 
-/* Are lrpe's rotations products? They are for 16-bit results of tokens counted along a line, if it is long enough to pay for the
- * rotations by each distance. Theta's gradient and delta are float32 results, which are held to more. */
+/* Are lrpe's rotations products? They are for 16-bit results of tokens along a line, as many as pay for the rotations by each
+ * distance; a position that is no integer has one of its own. Theta's gradient and delta are float32 results, which are held to more. */
 static inline bool by_products(const copes_lrpe_problem *problem)
 {
     const bool narrow =
         !FULL_WIDTH && problem->grad_theta.data == NULL && !(problem->backward && problem->passes == COPES_FIRST_PASS);
-    return narrow && problem->counted && problem->grid_rank == 1 && problem->length >= 2 * SPAN;
+    return narrow && problem->grid_rank == 1 && problem->length >= 2 * SPAN;
 }
 
 /* Turns per position of `heads` heads from `first` on, or of one for all where theta has one row, and rows of sines and
@@ -76,14 +76,19 @@ static inline token_position sum_position(int64_t whole, float number)
     return (token_position){whole, number};
 }
 
+/* What the tensor of positions has for a token. */
+static inline const char *position_data(const copes_lrpe_problem *problem, int64_t b, int64_t token, int j)
+{
+    const copes_view *view = &problem->positions;
+    const int64_t at = j * view->stride[0] + b * view->stride[1] + token * view->stride[2];
+    return (const char *)view->data + at * copes_dtype_size(problem->positions_dtype);
+}
+
 /* The sum of a place on a grid and what a tensor has there. */
 static inline token_position position_at(const copes_lrpe_problem *problem, int64_t b, int64_t token, int j,
                                          int64_t place)
 {
-    const copes_view *view = &problem->positions;
-    const char *const at =
-        (const char *)view->data + (j * view->stride[0] + b * view->stride[1] + token * view->stride[2]) *
-                                       copes_dtype_size(problem->positions_dtype);
+    const char *const at = position_data(problem, b, token, j);
     int64_t whole;
     int32_t narrow;
     float number;
@@ -98,10 +103,30 @@ static inline token_position position_at(const copes_lrpe_problem *problem, int6
     return (token_position){(int64_t)((uint64_t)whole + (uint64_t)place), 0};
 }
 
+/* Is the last token of a batch entry done before the first of the next? Memory is fastest that way, and what the angles take hides
+ * behind it. Where an angle turns one row of a token only, it is dearer than that: batch entries then share it. */
+static inline bool entry_by_entry(const copes_lrpe_problem *problem)
+{
+    return problem->theta.stride[0] == 0 && problem->h > 1;
+}
+
 /* Does a batch entry have positions of its own? */
 static inline bool entries_have_positions(const copes_lrpe_problem *problem)
 {
     return problem->positions.data != NULL && problem->positions.stride[1] != 0;
+}
+
+/* Have tokens first .. end - 1 the same positions in `entries` batch entries from b on? */
+static inline bool positions_agree(const copes_lrpe_problem *problem, int64_t b, int64_t entries, int64_t first,
+                                   int64_t end)
+{
+    const size_t size = (size_t)copes_dtype_size(problem->positions_dtype);
+    bool agree = true;
+    for (int64_t entry = b + 1; entry < b + entries && entries_have_positions(problem); entry++)
+        for (int j = 0; j < problem->grid_rank; j++)
+            for (int64_t n = first; n < end && agree; n++)
+                agree = memcmp(position_data(problem, b, n, j), position_data(problem, entry, n, j), size) == 0;
+    return agree;
 }
 
 /* Positions of a token in all dimensions; false for one of the prefix or suffix. */

@@ -212,9 +212,11 @@ static void run_block(const copes_lrpe_problem *problem, const encoding *e, cons
     give_rows(&problem->dst, memory->axis, dst_at, e->count, dst_width, memory->dst);
 }
 
-/* Batch entries to a task: all, so that they share angles, unless too few blocks are left to keep the threads busy. */
+/* Batch entries to a task. Where they share angles all of them, unless too few blocks are left to keep the threads busy. */
 static int64_t batch_share(const copes_lrpe_problem *problem, int64_t blocks, int threads)
 {
+    if (entry_by_entry(problem) || problem->grad_theta.data != NULL)
+        return 1;
     const int64_t tasks = 4 * (int64_t)threads;
     const int64_t parts = blocks >= tasks ? 1 : (tasks + blocks - 1) / blocks;
     return parts >= problem->b ? 1 : (problem->b + parts - 1) / parts;
@@ -298,25 +300,41 @@ typedef struct heads_job {
     theta_sums sums;
 } heads_job;
 
-static void run_task(const heads_job *job, const block_memory *memory, int64_t task, int64_t chunk)
+/* Tokens of batch entries begin .. end - 1, which have the same positions. */
+static void run_task(const heads_job *job, const block_memory *memory, int64_t block, int64_t begin, int64_t end,
+                     int64_t chunk)
 {
     const copes_lrpe_problem *problem = job->problem;
     const bool stream = copes_lrpe_bytes(problem) > (double)job->run->cache;
-    const int64_t begin = task / job->blocks * job->share, end = begin + job->share;
-    const int64_t n = task % job->blocks * job->tokens, left = problem->n - n;
+    const int64_t n = block * job->tokens, left = problem->n - n;
     const block_walk walk = {.begin = begin,
-                             .end = end < problem->b ? end : problem->b,
+                             .end = end,
                              .count = job->count,
                              .rows = job->shape.axis == 1 ? 1 : job->shape.rows,
                              .tokens = job->tokens < left ? job->tokens : left};
     run_tokens(problem, memory, &job->shape, (learning){job->sums, chunk, {0, 0, 0}}, stream, walk, n);
 }
 
+/* Tasks of the same batch entries: block by block where these share positions, else entry by entry. */
+static void run_tasks(const heads_job *job, const block_memory *memory, copes_share tasks, int64_t chunk)
+{
+    const copes_lrpe_problem *problem = job->problem;
+    const int64_t part = tasks.begin / job->blocks, first = tasks.begin % job->blocks;
+    const int64_t end = first + tasks.end - tasks.begin, begin = part * job->share;
+    const int64_t entries = job->share < problem->b - begin ? job->share : problem->b - begin;
+    const bool same = positions_agree(problem, begin, entries, first * job->tokens,
+                                      end < job->blocks ? end * job->tokens : problem->n);
+    const int64_t step = same ? entries : 1;
+    for (int64_t b = begin; b < begin + entries; b += step)
+        for (int64_t block = first; block < end; block++)
+            run_task(job, memory, block, b, b + step, chunk);
+}
+
 static void run_heads(const copes_worker *worker, const void *argument)
 {
     const heads_job *job = argument;
     const copes_lrpe_problem *problem = job->problem;
-    const int64_t tasks = job->blocks * job->parts, chunks = job->sums.at != NULL ? job->sums.chunks : tasks;
+    const int64_t tasks = job->blocks * job->parts, chunks = job->sums.at != NULL ? job->sums.chunks : worker->count;
     const copes_share mine = copes_share_of(worker, chunks);
     block_memory memory;
     memory_open(&memory, problem, &job->shape, job->first, job->count,
@@ -325,8 +343,11 @@ static void run_heads(const copes_worker *worker, const void *argument)
         for (int64_t head = job->first; head < job->first + job->count && job->sums.at != NULL; head++)
             theta_sums_clear(&job->sums, chunk, head);
         const copes_share of_chunk = copes_share_at(chunk, chunks, tasks);
-        for (int64_t task = of_chunk.begin; task < of_chunk.end; task++)
-            run_task(job, &memory, task, chunk);
+        for (int64_t task = of_chunk.begin, next; task < of_chunk.end; task = next) {
+            const int64_t part_end = (task / job->blocks + 1) * job->blocks;
+            next = part_end < of_chunk.end ? part_end : of_chunk.end;
+            run_tasks(job, &memory, (copes_share){task, next}, chunk);
+        }
     }
     finish_streaming();
 }
@@ -346,7 +367,7 @@ void TEMPLATE(lrpe)(const copes_lrpe_problem *problem, const copes_cpu_run *run)
     heads_job job = {.problem = problem, .run = run, .shape = shape_of(problem)};
     job.tokens = learns ? job.shape.tokens : tokens_of_task(problem, &job.shape, run->threads);
     job.blocks = (problem->n + job.tokens - 1) / job.tokens;
-    job.share = learns || entries_have_positions(problem) ? 1 : batch_share(problem, job.blocks, run->threads);
+    job.share = batch_share(problem, job.blocks, run->threads);
     job.parts = (problem->b + job.share - 1) / job.share;
     job.sums = find_sums(problem, run, chunks_of(problem, &job.shape));
     for (; job.first < problem->h; job.first += job.shape.heads) {
