@@ -1,6 +1,6 @@
 /* Sines and cosines of angles: exact phases in integers, then polynomials. The turns per position are found once a thread; each
  * token then costs a multiplication for each dimension and two polynomials an angle, or, for most tokens on a line in 16 bits, a complex
- * product. It is shared by every batch entry with its positions, and by every head where theta has one row. */
+ * product. It is shared by every head where theta has one row, and else by batch entries with the same positions. */
 #include "backends/openmp/angles.h"
 #include "common/half.h"
 
