@@ -9,6 +9,7 @@ from .flashtpa import FlashTPA
 from .liger import Liger
 from .onednn import OneDNN
 from .pytorch import CompiledCached, CompiledTorch, NaiveTorch, Torch, TunedTorch
+from .quack import QuACK
 from .vllm import VLLM
 from .xopes import Xopes, XopesCached, XopesDecode
 
@@ -29,6 +30,7 @@ ALL = (
     XopesDecode("bn"),
     FlashTPA(),
     FlashAttention(),
+    QuACK(),
     Liger(),
     FlashInfer(),
     FlashInfer(angles=True),

@@ -9,19 +9,19 @@ import importlib
 from .base import Provider, missing_triton, rotates, version_of
 
 
-@functools.cache
-def _module():
-    return importlib.import_module("flash_attn.ops.triton.rotary")
-
-
 class FlashAttention(Provider):
     name = family = "flash-attn"
+    module, package, distribution = "flash_attn.ops.triton.rotary", "flash_attn", "flash-attn"
+
+    @functools.cached_property
+    def kernels(self):
+        return importlib.import_module(self.module)
 
     def missing(self, device):
-        return missing_triton(device, _module)
+        return missing_triton(device, lambda: self.kernels)
 
     def version(self):
-        return version_of("flash_attn", "flash-attn")
+        return version_of(self.package, self.distribution)
 
     def runs(self, case):
         return rotates(case) and case.mode != "backward_theta"
@@ -32,6 +32,6 @@ class FlashAttention(Provider):
 
         def turn(x):
             tokens = x.flatten(0, 1)[None] if case.positions else x
-            return _module().apply_rotary(tokens, cos, sin, **settings).view(x.shape)
+            return self.kernels.apply_rotary(tokens, cos, sin, **settings).view(x.shape)
 
         return lambda inputs, _: [turn(x) for x in inputs]
