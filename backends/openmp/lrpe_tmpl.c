@@ -1,8 +1,8 @@
 /* lrpe where a token can be finished by itself: no activation, an elementwise one, or softmax over the features.
  * Bound by memory. A task is a block of rows, the heads of a token or the tokens of a head: their angles are computed
- * once and stay in L1. Where each head has a theta of its own they serve all batch entries with the same positions. Rows pass straight
- * from memory through registers to memory, with an
- * elementwise activation on the way; only beside a softmax, or for theta's gradient, they rest as reals in L1. */
+ * once and stay in L1. Where each head has a theta of its own they serve all batch entries with the same positions.
+ * Rows pass straight from memory through registers to memory, with an elementwise activation on the way; only beside
+ * a softmax, or for theta's gradient, they rest as reals in L1. */
 #include "backends/openmp/blocks.h"
 #include "backends/openmp/short_rows.h"
 #include "backends/openmp/template.h"
