@@ -2,7 +2,7 @@
 
 command    the arguments, and the steps in their order
 cases      what is measured: operators, sizes, inputs, the bytes that must move
-providers  who runs them: copes, PyTorch eager and compiled, xopes, FlashTPA; of RoPE flash-attn, Liger, FlashInfer
+providers  who runs them: copes, PyTorch eager and compiled, xopes, FlashTPA; of RoPE flash-attn, QuACK, Liger, FlashInfer
 reference  the operators in float64, on a slice
 rope       RoPE over any positions, a table of its own, with rope_reference, rope_row and replayed_report
 agreement  when a result is the right function

@@ -152,7 +152,7 @@ def test_a_decoding_step_has_a_floor(tmp_path):
 
 @pytest.mark.parametrize("case", [case for case in SMALL if case.rotates], ids=name_of)
 def test_peers_that_turn_have_the_plain_rows(tmp_path, case, monkeypatch):
-    monkeypatch.setattr(flash_attention, "_module", lambda: types.SimpleNamespace(apply_rotary=apply_rotary))
+    monkeypatch.setattr(flash_attention.FlashAttention, "kernels", types.SimpleNamespace(apply_rotary=apply_rotary))
     fake = types.SimpleNamespace(rope_forward=liger_turn(1), rope_backward=liger_turn(-1))
     monkeypatch.setattr(liger, "_module", lambda: fake)
     kept = run(tmp_path, [case], [BY_NAME["flash-attn"], BY_NAME["Liger"]])

@@ -199,13 +199,14 @@ class FakeFlashInfer:
 
 
 @pytest.mark.parametrize("case", [case for case in SMALL if case.mode != "backward_theta"], ids=name_of)
-def test_calls_of_flash_attention_and_liger(tmp_path, case, monkeypatch):
+def test_calls_of_flash_attention_quack_and_liger(tmp_path, case, monkeypatch):
     """By stand-ins of their signatures; on a GPU the providers call the kernels themselves."""
-    monkeypatch.setattr(flash_attention, "_module", lambda: types.SimpleNamespace(apply_rotary=apply_rotary))
+    monkeypatch.setattr(flash_attention.FlashAttention, "kernels", types.SimpleNamespace(apply_rotary=apply_rotary))
     fake = types.SimpleNamespace(rope_forward=liger_turn(1), rope_backward=liger_turn(-1))
     monkeypatch.setattr(liger, "_module", lambda: fake)
-    kept = run(tmp_path, [case], [BY_NAME["flash-attn"], BY_NAME["Liger"]])
+    kept = run(tmp_path, [case], [BY_NAME["flash-attn"], BY_NAME["QuACK"], BY_NAME["Liger"]])
     assert error(kept, case, "flash-attn") < 1e-6
+    assert error(kept, case, "QuACK") < 1e-6
     assert ("Liger" in kept.rows[case.key]["providers"]) == (case.part == "both" and case.in_place)
     if "Liger" in kept.rows[case.key]["providers"]:
         assert error(kept, case, "Liger") < 1e-6
@@ -232,6 +233,7 @@ def test_what_is_not_there_is_told(monkeypatch):
     assert BY_NAME["FlashInfer"].missing("cuda").startswith("OSError: ")
     for name in ("flash-attn", "Liger"):
         assert BY_NAME[name].missing("cpu") == "its kernels are Triton's and need a GPU"
+    assert BY_NAME["QuACK"].missing("cpu") == "its kernels are CuTe's and need a GPU"
 
 
 def test_report(tmp_path):

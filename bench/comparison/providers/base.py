@@ -57,10 +57,10 @@ def version_of(package, distribution):
         return "of unknown version"
 
 
-def missing_triton(device, load):
-    """Why kernels in Triton do not load for a device; None where they do."""
+def missing_kernels(device, load, language="Triton"):
+    """Why kernels in a language for GPUs do not load for a device; None where they do."""
     if torch.device(device).type != "cuda":
-        return "its kernels are Triton's and need a GPU"
+        return f"its kernels are {language}'s and need a GPU"
     return import_error(load)
 
 

@@ -6,19 +6,20 @@ beforehand."""
 import functools
 import importlib
 
-from .base import Provider, missing_triton, rotates, version_of
+from .base import Provider, missing_kernels, rotates, version_of
 
 
 class FlashAttention(Provider):
     name = family = "flash-attn"
     module, package, distribution = "flash_attn.ops.triton.rotary", "flash_attn", "flash-attn"
+    language = "Triton"
 
     @functools.cached_property
     def kernels(self):
         return importlib.import_module(self.module)
 
     def missing(self, device):
-        return missing_triton(device, lambda: self.kernels)
+        return missing_kernels(device, lambda: self.kernels, self.language)
 
     def version(self):
         return version_of(self.package, self.distribution)

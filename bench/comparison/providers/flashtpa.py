@@ -4,7 +4,7 @@ PYTHONPATH=its folder decode. Of its variants the one over blocks of the cache, 
 import functools
 import importlib
 
-from .base import Provider, missing_triton
+from .base import Provider, missing_kernels
 from .tuning import narrow
 
 
@@ -20,7 +20,7 @@ class FlashTPA(Provider):
     compiles = True
 
     def missing(self, device):
-        return missing_triton(device, _module)
+        return missing_kernels(device, _module)
 
     def runs(self, case):
         return case.op == "tpa_decode"

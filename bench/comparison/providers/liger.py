@@ -6,7 +6,7 @@ import importlib
 
 import torch
 
-from .base import Provider, missing_triton, rotates, version_of
+from .base import Provider, missing_kernels, rotates, version_of
 
 
 @functools.cache
@@ -18,7 +18,7 @@ class Liger(Provider):
     name = family = "Liger"
 
     def missing(self, device):
-        return missing_triton(device, _module)
+        return missing_kernels(device, _module)
 
     def version(self):
         return version_of("liger_kernel", "liger-kernel")

@@ -6,3 +6,4 @@ from .flash_attention import FlashAttention
 class QuACK(FlashAttention):
     name = family = "QuACK"
     module, package, distribution = "quack.rotary", "quack", "quack-kernels"
+    language = "CuTe"

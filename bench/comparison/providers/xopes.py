@@ -8,7 +8,7 @@ import importlib
 
 import torch
 
-from .base import Provider, missing_triton
+from .base import Provider, missing_kernels
 from .tuning import narrow
 
 # Warps, and tokens a block. A block of the cosine kernel does the work of all its tokens once for each of them, hence
@@ -36,7 +36,7 @@ def load(name):
 
 
 def _missing(device):
-    return missing_triton(device, lambda: [load(name) for name in MODULES])
+    return missing_kernels(device, lambda: [load(name) for name in MODULES])
 
 
 class Xopes(Provider):
