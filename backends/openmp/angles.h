@@ -11,13 +11,13 @@
  * there. It then depends on the position alone, wherever a thread's tokens begin. */
 enum { SPAN = 16 };
 
-/* Are lrpe's rotations products? They are for 16-bit results of tokens along a line, as many as pay for the rotations by each
- * distance; a position that is no integer has one of its own. Theta's gradient and delta are float32 results, which are held to more. */
+/* Are lrpe's rotations products? They are for 16-bit results of tokens counted along a line, if it is long enough to pay for the
+ * rotations by each distance. Theta's gradient and delta are float32 results, which are held to more. */
 static inline bool by_products(const copes_lrpe_problem *problem)
 {
     const bool narrow =
         !FULL_WIDTH && problem->grad_theta.data == NULL && !(problem->backward && problem->passes == COPES_FIRST_PASS);
-    return narrow && problem->grid_rank == 1 && problem->length >= 2 * SPAN;
+    return narrow && problem->counted && problem->grid_rank == 1 && problem->length >= 2 * SPAN;
 }
 
 /* Turns per position of `heads` heads from `first` on, or of one for all where theta has one row, and rows of sines and
@@ -103,8 +103,9 @@ static inline token_position position_at(const copes_lrpe_problem *problem, int6
     return (token_position){(int64_t)((uint64_t)whole + (uint64_t)place), 0};
 }
 
-/* Is the last token of a batch entry done before the first of the next? Memory is fastest that way, and what the angles take hides
- * behind it. Where an angle turns one row of a token only, it is dearer than that: batch entries then share it. */
+/* Does a thread finish its tokens of a batch entry before it begins the next? Where several heads share a theta it does: memory is
+ * then read and written in order, and the time to make angles again hides behind memory's. Where each head has a theta of its own,
+ * angles take longer than memory, and batch entries share them. */
 static inline bool entry_by_entry(const copes_lrpe_problem *problem)
 {
     return problem->theta.stride[0] == 0 && problem->h > 1;

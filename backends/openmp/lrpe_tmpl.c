@@ -213,7 +213,7 @@ static void run_block(const copes_lrpe_problem *problem, const encoding *e, cons
     give_rows(&problem->dst, memory->axis, dst_at, e->count, dst_width, memory->dst);
 }
 
-/* Batch entries to a task. Where they share angles all of them, unless too few blocks are left to keep the threads busy. */
+/* Batch entries to a part: all where they share angles, unless that would leave too few tasks to keep the threads busy. */
 static int64_t batch_share(const copes_lrpe_problem *problem, int64_t blocks, int threads)
 {
     if (entry_by_entry(problem) || problem->grad_theta.data != NULL)
@@ -301,7 +301,7 @@ typedef struct heads_job {
     theta_sums sums;
 } heads_job;
 
-/* Tokens of batch entries begin .. end - 1, which have the same positions. */
+/* A block of tokens of batch entries begin .. end - 1, which have the same positions. */
 static void run_task(const heads_job *job, const block_memory *memory, int64_t block, int64_t begin, int64_t end,
                      int64_t chunk)
 {
@@ -316,19 +316,28 @@ static void run_task(const heads_job *job, const block_memory *memory, int64_t b
     run_tokens(problem, memory, &job->shape, (learning){job->sums, chunk, {0, 0, 0}}, stream, walk, n);
 }
 
-/* Tasks of the same batch entries: block by block where these share positions, else entry by entry. */
-static void run_tasks(const heads_job *job, const block_memory *memory, copes_share tasks, int64_t chunk)
+/* Blocks of tokens of a part of the batch: block by block where its entries have the same positions, else entry by entry. */
+static void run_part(const heads_job *job, const block_memory *memory, int64_t part, copes_share blocks, int64_t chunk)
 {
     const copes_lrpe_problem *problem = job->problem;
-    const int64_t part = tasks.begin / job->blocks, first = tasks.begin % job->blocks;
-    const int64_t end = first + tasks.end - tasks.begin, begin = part * job->share;
-    const int64_t entries = job->share < problem->b - begin ? job->share : problem->b - begin;
-    const bool same = positions_agree(problem, begin, entries, first * job->tokens,
-                                      end < job->blocks ? end * job->tokens : problem->n);
-    const int64_t step = same ? entries : 1;
+    const int64_t begin = part * job->share, left = problem->b - begin;
+    const int64_t entries = job->share < left ? job->share : left;
+    const int64_t end = blocks.end < job->blocks ? blocks.end * job->tokens : problem->n;
+    const int64_t step = positions_agree(problem, begin, entries, blocks.begin * job->tokens, end) ? entries : 1;
     for (int64_t b = begin; b < begin + entries; b += step)
-        for (int64_t block = first; block < end; block++)
+        for (int64_t block = blocks.begin; block < blocks.end; block++)
             run_task(job, memory, block, b, b + step, chunk);
+}
+
+/* Tasks are the blocks of one part of the batch, then those of the next. */
+static void run_tasks(const heads_job *job, const block_memory *memory, copes_share tasks, int64_t chunk)
+{
+    while (tasks.begin < tasks.end) {
+        const int64_t part = tasks.begin / job->blocks, first = part * job->blocks, last = first + job->blocks;
+        const int64_t end = last < tasks.end ? last : tasks.end;
+        run_part(job, memory, part, (copes_share){tasks.begin - first, end - first}, chunk);
+        tasks.begin = end;
+    }
 }
 
 static void run_heads(const copes_worker *worker, const void *argument)
@@ -343,12 +352,7 @@ static void run_heads(const copes_worker *worker, const void *argument)
     for (int64_t chunk = mine.begin; chunk < mine.end; chunk++) {
         for (int64_t head = job->first; head < job->first + job->count && job->sums.at != NULL; head++)
             theta_sums_clear(&job->sums, chunk, head);
-        const copes_share of_chunk = copes_share_at(chunk, chunks, tasks);
-        for (int64_t task = of_chunk.begin, next; task < of_chunk.end; task = next) {
-            const int64_t part_end = (task / job->blocks + 1) * job->blocks;
-            next = part_end < of_chunk.end ? part_end : of_chunk.end;
-            run_tasks(job, &memory, (copes_share){task, next}, chunk);
-        }
+        run_tasks(job, &memory, copes_share_at(chunk, chunks, tasks), chunk);
     }
     finish_streaming();
 }

@@ -231,15 +231,15 @@ static void run_heads(const qk_job *job, const token_memory *memory, int which, 
     }
 }
 
-/* Is a token's angle that of the same token in the batch entry before, and is that one before it? */
-static bool entries_take_turns(const copes_lrpe_problem *rotate)
+/* Does a thread go from a token to the same token of the next batch entry, which has its angles? */
+static bool goes_by_token(const copes_lrpe_problem *rotate)
 {
     return !entry_by_entry(rotate) && !entries_have_positions(rotate);
 }
 
 static block_place token_at(const copes_lrpe_problem *rotate, int64_t token)
 {
-    if (!entries_take_turns(rotate))
+    if (!goes_by_token(rotate))
         return (block_place){token / rotate->n, token % rotate->n, 0};
     return (block_place){token % rotate->b, token / rotate->b, 0};
 }
@@ -249,7 +249,7 @@ static void run_token(const qk_job *job, const token_memory *memory, int64_t tok
     const copes_qk_problem *problem = job->problem;
     const copes_lrpe_problem *rotate = &problem->side[0].rotate;
     const block_place at = token_at(rotate, token), next = token_at(rotate, token + 1);
-    if (first || at.b == 0 || !entries_take_turns(rotate))
+    if (first || at.b == 0 || !goes_by_token(rotate))
         TEMPLATE(angles_make)(&memory->angles, rotate, at.b, at.n, 0, memory->angles.heads, 0);
     for (int which = 0; which < problem->sides; which++)
         run_heads(job, memory, which, chunk, at, (block_place){next.b - at.b, next.n - at.n, 0});
