@@ -178,30 +178,28 @@ template <int LANES, int THREADS> DEVICE float sum_of_columns(float sum)
     return total;
 }
 
-/* Reduces over a block, whose number of threads is a power of two. `memory` is shared and has one float a thread. All
- * threads get the result. */
-template <typename Combine> DEVICE float reduce_block(float value, float *memory, Combine combine)
+/* Reduces over a block of 32, 64 .. 1024 threads. `memory` is shared and has a float for every 32 of them; `none` changes nothing that
+ * it is combined with. All threads get the result. */
+template <typename Combine> DEVICE float reduce_block(float value, float none, float *memory, Combine combine)
 {
-    const int thread = (int)threadIdx.x;
+    constexpr int TEAM = 32; /* threads that reduce by shuffles */
+    const int thread = (int)threadIdx.x, place = thread % TEAM;
+    value = reduce_lanes<TEAM>(value, combine);
     __syncthreads();
-    memory[thread] = value;
-    for (int half = (int)blockDim.x / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (thread < half)
-            memory[thread] = combine(memory[thread], memory[thread + half]);
-    }
+    if (place == 0)
+        memory[thread / TEAM] = value;
     __syncthreads();
-    return memory[0];
+    return reduce_lanes<TEAM>(place < (int)blockDim.x / TEAM ? memory[place] : none, combine);
 }
 
 DEVICE float sum_of_block(float value, float *memory)
 {
-    return reduce_block(value, memory, [](float a, float b) { return a + b; });
+    return reduce_block(value, 0, memory, [](float a, float b) { return a + b; });
 }
 
 DEVICE float max_of_block(float value, float *memory)
 {
-    return reduce_block(value, memory, [](float a, float b) { return fmaxf(a, b); });
+    return reduce_block(value, -INFINITY, memory, [](float a, float b) { return fmaxf(a, b); });
 }
 
 } // namespace COPES_GPU

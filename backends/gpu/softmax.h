@@ -30,6 +30,13 @@ template <typename T> struct softmax_terms {
     }
 };
 
+/* The number that is subtracted from elements. A largest element of -inf gives 0: masked elements then add nothing, and a
+ * row or column of masked elements alone ends as 0 / 0. */
+DEVICE float shift_of(float most)
+{
+    return most == -INFINITY ? 0 : most;
+}
+
 /* Reduces a thread's LENGTH elements in independent strands, enough to keep the arithmetic units busy. */
 template <int LENGTH, typename Take, typename Combine>
 DEVICE float reduce_strands(float none, Take take, Combine combine)
@@ -72,7 +79,7 @@ template <typename T, int COUNT, int ROOM, int V> DEVICE void softmax_row(float 
 template <typename T, int COUNT, int ROOM, int V> DEVICE float lse_of_row(const float (&x)[ROOM][V], int lanes)
 {
     const float most = max_of_lanes(max_of_strands<COUNT * V>([&](int i) { return x[i / V][i % V]; }), lanes);
-    const softmax_terms<T> terms(most == -INFINITY ? 0 : most);
+    const softmax_terms<T> terms(shift_of(most));
     const auto add = [&](float before, int i) { return before + terms.of(x[i / V][i % V]); };
     return terms.lse_of(sum_of_lanes(sum_of_strands<COUNT * V>(add), lanes));
 }

@@ -195,7 +195,7 @@ template <bool BACKWARD> __global__ void LAUNCH_BOUNDS(THREADS, 1) qk_any(GPU_PA
 {
     const any_arguments &all = first_argument(argument);
     const copes_qk_problem &problem = all.problem;
-    __shared__ float memory[THREADS];
+    __shared__ float memory[THREADS / 32];
     const int64_t of_token = count_groups(problem, 0) + count_groups(problem, 1) + count_groups(problem, 2);
     const int64_t groups = problem.side[0].rotate.b * problem.side[0].rotate.n * of_token;
     for (int side = 0; side < 2 && BACKWARD; side++)

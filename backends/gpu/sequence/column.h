@@ -25,13 +25,6 @@ struct column {
     float most, sum, dot;
 };
 
-/* The number that is subtracted from elements. A largest element of -inf gives 0: masked tokens then add nothing, and a
- * column of masked tokens alone ends as 0 / 0. */
-DEVICE float shift_of(float most)
-{
-    return most == -INFINITY ? 0 : most;
-}
-
 DEVICE column merge(const column &a, const column &b)
 {
     const float most = fmaxf(a.most, b.most), shift = shift_of(most);
