@@ -25,9 +25,8 @@ VECTORS = {
     r"act_mask_line<": True,
     r"act_mask_strided<.*, [48]>": True,
     r"act_strided<.*, [48], ": True,
-    r"softmax_lanes<": True,
-    r"softmax_shares<.*, 1>": False,  # the first pass alone, which writes a number a row
-    r"softmax_shares<": True,
+    r"softmax_(lanes|parts)<.*, 1>": False,  # the first pass alone, which writes a number a row
+    r"softmax_(lanes|held|parts)<": True,
     r"lrpe_batch<": True,
     r"lrpe_gradients<": True,
     r"lrpe_tokens<": True,

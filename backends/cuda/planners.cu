@@ -1,4 +1,5 @@
 /* The sources that have no kernel, in one: nvcc takes longer to read what each of them includes than to compile it. */
+#include "backends/cuda/act/dispatch.cu"
 #include "backends/cuda/sequence/dispatch.cu"
 #include "backends/cuda/tpa/dispatch.cu"
 #include "backends/gpu/act/act.cu"

@@ -58,6 +58,7 @@ template <> inline constexpr variant_word type_name<narrow<bf16>> = "bf16 by 8 b
 template <> inline constexpr variant_word type_name<any_type> = "any";
 
 inline constexpr variant_word direction_names[] = {"forward", "backward"};
+inline constexpr variant_word passes_names[] = {"", "sums", "of_sums"}; /* of a softmax: both need no word */
 
 } // namespace COPES_GPU
 

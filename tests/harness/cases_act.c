@@ -241,15 +241,27 @@ static void add_masks(case_list *list, copes_kind kind, check_type type)
     }
 }
 
-/* Softmax over rows in vectors: of each length that a number of threads, a power of two, has to itself, and of one that 32 have
- * twice as much of. */
+/* Softmax over rows that threads of a GPU hold: in vectors, of each length that a number of threads, a power of two, has to itself, and of
+ * one that 32 have twice as much of; from any element on; of what only a block holds; and of what only a cluster of blocks does, some of
+ * which may then have nothing but masked elements. Last of what no cluster holds. */
 static void add_rows(case_list *list, copes_kind kind, check_type type)
 {
-    static const int64_t lengths[] = {8, 16, 32, 56, 128, 248, 512, 800};
+    static const int64_t lengths[] = {8, 16, 32, 56, 128, 248, 512, 800, 197, 577, 24000};
+    static const form of_cluster = {2, {2, 70001}, CHECK_DENSE, CHECK_DENSE, false, false};
+    static const form longest = {1, {1100003}, CHECK_DENSE, CHECK_DENSE, false, false};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         const form rows = {2, {5, lengths[i]}, CHECK_DENSE, CHECK_DENSE, false, false};
         add(list, form_case(&rows, kind, COPES_ACT_SOFTMAX, -1, type));
     }
+    for (int fill = CHECK_NORMAL; fill < CHECK_FILLS; fill++) {
+        check_case c = form_case(&of_cluster, kind, COPES_ACT_SOFTMAX, -1, type);
+        c.fill = (check_fill)fill;
+        if (check_makes_sense(&c))
+            add(list, c);
+    }
+    check_case c = form_case(&longest, kind, COPES_ACT_SOFTMAX, -1, type);
+    c.large = true;
+    add(list, c);
 }
 
 void check_act_table(case_list *list)

@@ -1,5 +1,6 @@
 /* act: which method a problem goes to. */
 #include "backends/gpu/act/methods.h"
+#include "backends/gpu/act/strides.h"
 
 namespace COPES_GPU::act
 {
@@ -43,6 +44,21 @@ static bool as_sequence(const copes_act_problem &problem, copes_lrpe_problem *se
     return true;
 }
 
+/* Softmax over rows along an axis. */
+template <typename T>
+static copes_status plan_rows(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan)
+{
+    act_strides rows;
+    for (int i = 0; i < problem.rank; i++)
+        if (i != problem.axis)
+            rows.add(problem, i, 1);
+    set_tiling(plan, rows);
+    if (plan_softmax_lanes<T>(device, problem, rows.count, plan) || plan_fast<T>(device, problem, rows, plan) ||
+        plan_softmax_team<T>(device, problem, rows, plan))
+        return COPES_OK;
+    return plan_softmax_any(rows.count, plan);
+}
+
 template <typename T> copes_status plan(const gpu_device &device, const copes_act_problem &problem, copes_plan *plan)
 {
     copes_lrpe_problem sequence;
@@ -51,7 +67,7 @@ template <typename T> copes_status plan(const gpu_device &device, const copes_ac
     if (problem.axis < 0)
         return plan_elementwise<T>(device, problem, plan);
     return as_sequence(problem, &sequence) ? sequence::plan<T>(device, sequence, true, plan)
-                                           : plan_softmax_rows<T>(device, problem, plan);
+                                           : plan_rows<T>(device, problem, plan);
 }
 
 template copes_status plan<f32>(const gpu_device &, const copes_act_problem &, copes_plan *);
@@ -62,13 +78,15 @@ template <typename... T> static void list_all(variant_list *list)
 {
     (list_elementwise<T>(list), ...);
     (list_mask<T>(list), ...);
-    (list_softmax_rows<T>(list), ...);
-    (list_softmax_shares<T>(list), ...);
+    (list_softmax_lanes<T>(list), ...);
+    (list_fast<T>(list), ...);
+    (list_softmax_team<T>(list), ...);
 }
 
 void list_variants(variant_list *list)
 {
     list_all<f32, f16, bf16>(list);
+    list_softmax_any(list);
 }
 
 } // namespace COPES_GPU::act
