@@ -1,5 +1,6 @@
 /* act: elementwise activations as one walk over memory in chunks. Bound by memory, or by the exponential and the division. */
 #include "backends/openmp/act_place.h"
+#include "backends/openmp/streaming.h"
 
 enum { CHUNK = 8192, PART = 1024 };
 
@@ -85,7 +86,7 @@ void TEMPLATE(act)(const copes_act_problem *problem, const copes_cpu_run *run)
 {
     const int tensors = problem->saved.data == NULL ? 2 : 3;
     const double bytes = (double)product(problem->shape, problem->rank) * tensors * (double)sizeof(storage);
-    const act_job job = {problem, run, bytes > (double)run->cache};
+    const act_job job = {problem, run, act_streams(problem, run, bytes)};
     if (problem->axis < 0)
         copes_team_run(run, run_elementwise, &job);
     else if (problem->axis == problem->rank - 1)

@@ -4,6 +4,7 @@
  * heads of batch entries are too few for the threads, they share the parts of its tokens. Arithmetic binds: two exponentials an
  * element, and a rotation for each pass that turns. */
 #include "backends/openmp/sequence_slab.h"
+#include "backends/openmp/streaming.h"
 
 /* A call, as its threads see it. Tasks are slabs, or, where threads share, parts of slabs of one head of one entry. */
 typedef struct sequence_job {
@@ -71,7 +72,7 @@ static slab slab_of(const sequence_job *job, int64_t group)
     s.head = group % job->head_groups * job->heads;
     s.entries = s.first + job->entries < problem->b ? job->entries : problem->b - s.first;
     s.heads = s.head + job->heads < problem->h ? job->heads : problem->h - s.head;
-    s.stream = copes_lrpe_bytes(problem) > (double)job->run->cache;
+    s.stream = copes_lrpe_bytes(problem) > (double)job->run->cache && lrpe_stores_lines(problem);
     return s;
 }
 

@@ -5,6 +5,7 @@
  * a softmax, or for theta's gradient, they rest as reals in L1. */
 #include "backends/openmp/blocks.h"
 #include "backends/openmp/short_rows.h"
+#include "backends/openmp/streaming.h"
 #include "backends/openmp/template.h"
 #include "backends/openmp/theta_gradient.h"
 
@@ -306,7 +307,7 @@ static void run_task(const heads_job *job, const block_memory *memory, int64_t b
                      int64_t chunk)
 {
     const copes_lrpe_problem *problem = job->problem;
-    const bool stream = copes_lrpe_bytes(problem) > (double)job->run->cache;
+    const bool stream = copes_lrpe_bytes(problem) > (double)job->run->cache && lrpe_stores_lines(problem);
     const int64_t n = block * job->tokens, left = problem->n - n;
     const block_walk walk = {.begin = begin,
                              .end = end,

@@ -3,6 +3,7 @@
  * roundings lost from one to the next, so that a thousand shares are as good as two. */
 #include "backends/openmp/rows.h"
 #include "backends/openmp/softmax.h"
+#include "backends/openmp/streaming.h"
 
 enum { GROUP = 8 };
 
@@ -283,6 +284,6 @@ void TEMPLATE(merge)(const copes_merge_problem *problem, const copes_cpu_run *ru
 {
     const double rows = (double)problem->b * (double)problem->n * (double)problem->h;
     const double bytes = rows * (double)(problem->shares + 1) * (double)problem->e * (double)sizeof(storage);
-    const merge_job job = {problem, run, bytes > (double)run->cache};
+    const merge_job job = {problem, run, bytes > (double)run->cache && are_lines(problem->e)};
     copes_team_run(run, run_rows, &job);
 }

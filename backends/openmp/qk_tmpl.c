@@ -3,6 +3,7 @@
  * way to float8 and those of a norm's gradient rest as reals in L1. */
 #include "backends/openmp/norm.h"
 #include "backends/openmp/paged_cache.h"
+#include "backends/openmp/streaming.h"
 #include "backends/openmp/template.h"
 #include "backends/openmp/weight_gradient.h"
 
@@ -307,9 +308,12 @@ void TEMPLATE(qk)(const copes_qk_problem *problem, const copes_cpu_run *run)
         if (memory != NULL) /* else there is no token */
             memory += weight_sums_bytes(&job.sums[which]);
     }
-    for (int which = 0; which < problem->sides; which++)
+    job.stream = true;
+    for (int which = 0; which < problem->sides; which++) {
         bytes += copes_lrpe_bytes(&problem->side[which].rotate);
-    job.stream = bytes > (double)run->cache;
+        job.stream = job.stream && lrpe_stores_lines(&problem->side[which].rotate);
+    }
+    job.stream = job.stream && bytes > (double)run->cache;
     if (job.tokens > 0)
         copes_team_run(run, run_tokens, &job);
     for (int which = 0; which < 2; which++)
