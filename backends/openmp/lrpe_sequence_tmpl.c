@@ -72,7 +72,7 @@ static slab slab_of(const sequence_job *job, int64_t group)
     s.head = group % job->head_groups * job->heads;
     s.entries = s.first + job->entries < problem->b ? job->entries : problem->b - s.first;
     s.heads = s.head + job->heads < problem->h ? job->heads : problem->h - s.head;
-    s.stream = copes_lrpe_bytes(problem) > (double)job->run->cache && lrpe_stores_lines(problem);
+    s.stream = lrpe_streams(problem, job->run);
     return s;
 }
 

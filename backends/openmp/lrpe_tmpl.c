@@ -307,7 +307,7 @@ static void run_task(const heads_job *job, const block_memory *memory, int64_t b
                      int64_t chunk)
 {
     const copes_lrpe_problem *problem = job->problem;
-    const bool stream = copes_lrpe_bytes(problem) > (double)job->run->cache && lrpe_stores_lines(problem);
+    const bool stream = lrpe_streams(problem, job->run);
     const int64_t n = block * job->tokens, left = problem->n - n;
     const block_walk walk = {.begin = begin,
                              .end = end,

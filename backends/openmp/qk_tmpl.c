@@ -308,12 +308,12 @@ void TEMPLATE(qk)(const copes_qk_problem *problem, const copes_cpu_run *run)
         if (memory != NULL) /* else there is no token */
             memory += weight_sums_bytes(&job.sums[which]);
     }
-    job.stream = true;
+    bool lines = true;
     for (int which = 0; which < problem->sides; which++) {
         bytes += copes_lrpe_bytes(&problem->side[which].rotate);
-        job.stream = job.stream && lrpe_stores_lines(&problem->side[which].rotate);
+        lines = lines && lrpe_stores_lines(&problem->side[which].rotate);
     }
-    job.stream = job.stream && bytes > (double)run->cache;
+    job.stream = bytes > (double)run->cache && lines;
     if (job.tokens > 0)
         copes_team_run(run, run_tokens, &job);
     for (int which = 0; which < 2; which++)

@@ -44,4 +44,9 @@ static inline bool lrpe_stores_lines(const copes_lrpe_problem *problem)
            rows_are_by_lines(&problem->dst, lengths, 4);
 }
 
+static inline bool lrpe_streams(const copes_lrpe_problem *problem, const copes_cpu_run *run)
+{
+    return copes_lrpe_bytes(problem) > (double)run->cache && lrpe_stores_lines(problem);
+}
+
 #endif
