@@ -16,15 +16,25 @@ struct act_strides {
     int64_t length[COPES_MAX_RANK];
     int64_t src[COPES_MAX_RANK], saved[COPES_MAX_RANK], dst[COPES_MAX_RANK], sums[COPES_MAX_RANK];
 
-    /* Adds a dimension of the problem, of which a step takes `unit` elements. */
+    /* Adds a dimension of the problem, of which a step takes `unit` elements. Dimensions that one step can count become one, as a
+     * thread divides once less. */
     void add(const copes_act_problem &problem, int dimension, int unit)
     {
-        length[rank] = problem.shape[dimension] / unit;
-        src[rank] = problem.src.stride[dimension] * unit;
-        saved[rank] = problem.saved.stride[dimension] * unit;
-        dst[rank] = problem.dst.stride[dimension] * unit;
-        sums[rank] = problem.sums.stride[dimension];
-        count *= length[rank++];
+        const int64_t steps = problem.shape[dimension] / unit;
+        if (steps == 1)
+            return;
+        count *= steps;
+        const int64_t next[] = {problem.src.stride[dimension] * unit, problem.saved.stride[dimension] * unit,
+                                problem.dst.stride[dimension] * unit, problem.sums.stride[dimension]};
+        const int last = rank - 1;
+        const bool goes_on = rank > 0 && src[last] == steps * next[0] && saved[last] == steps * next[1] &&
+                             dst[last] == steps * next[2] && sums[last] == steps * next[3];
+        const int here = goes_on ? last : rank++;
+        length[here] = goes_on ? length[here] * steps : steps;
+        src[here] = next[0];
+        saved[here] = next[1];
+        dst[here] = next[2];
+        sums[here] = next[3];
     }
 };
 
