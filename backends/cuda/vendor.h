@@ -214,19 +214,30 @@ DEVICE uint32_t pack_f16(float low, float high)
     return *reinterpret_cast<const uint32_t *>(&pair);
 }
 
-/* Of either half of two words, the larger magnitude: `most` has magnitudes already. */
-DEVICE uint32_t larger_bf16(uint32_t most, uint32_t word)
+/* The larger of either half of two words; where one is NaN, it is the other. */
+DEVICE uint32_t larger_bf16(uint32_t a, uint32_t b)
 {
-    const __nv_bfloat162 larger = __hmax2(*reinterpret_cast<const __nv_bfloat162 *>(&most),
-                                          __habs2(*reinterpret_cast<const __nv_bfloat162 *>(&word)));
+    const __nv_bfloat162 larger =
+        __hmax2(*reinterpret_cast<const __nv_bfloat162 *>(&a), *reinterpret_cast<const __nv_bfloat162 *>(&b));
     return *reinterpret_cast<const uint32_t *>(&larger);
 }
 
-DEVICE uint32_t larger_f16(uint32_t most, uint32_t word)
+DEVICE uint32_t larger_f16(uint32_t a, uint32_t b)
 {
-    const __half2 larger =
-        __hmax2(*reinterpret_cast<const __half2 *>(&most), __habs2(*reinterpret_cast<const __half2 *>(&word)));
+    const __half2 larger = __hmax2(*reinterpret_cast<const __half2 *>(&a), *reinterpret_cast<const __half2 *>(&b));
     return *reinterpret_cast<const uint32_t *>(&larger);
+}
+
+DEVICE uint32_t magnitudes_bf16(uint32_t word)
+{
+    const __nv_bfloat162 magnitudes = __habs2(*reinterpret_cast<const __nv_bfloat162 *>(&word));
+    return *reinterpret_cast<const uint32_t *>(&magnitudes);
+}
+
+DEVICE uint32_t magnitudes_f16(uint32_t word)
+{
+    const __half2 magnitudes = __habs2(*reinterpret_cast<const __half2 *>(&word));
+    return *reinterpret_cast<const uint32_t *>(&magnitudes);
 }
 
 DEVICE float2 unpack_f16(uint32_t word)

@@ -241,7 +241,7 @@ template <typename T, int COUNT, int V> DEVICE bool are_usual(const raw<T, V> *v
     uint32_t most = 0;
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        most = vectors[i].larger(most);
+        most = vectors[i].largest_magnitude(most);
     float both[2] = {0, 0};
     storage<T>::unpack(most, both);
     return both[0] < USUAL<T> && both[1] < USUAL<T>;

@@ -30,6 +30,18 @@ template <typename T> struct softmax_terms {
     }
 };
 
+/* What terms relative to `most` are multiplied with to be relative to `all_most`, which is no smaller. Where the scales of 16-bit types
+ * differ, that is 0; the difference of two shifts is exact where it is small. */
+template <typename T> DEVICE float rescale_terms(float most, float all_most)
+{
+    if (most == -INFINITY) /* there is no term but 0 */
+        return 0;
+    if (sizeof(T) > 2)
+        return softmax_term(most, all_most);
+    const softmax_terms<T> own(most), all(all_most);
+    return own.scale == all.scale ? exp2_term(all.shift - own.shift) : 0;
+}
+
 /* The number that is subtracted from elements. A largest element of -inf gives 0: masked elements then add nothing, and a
  * row or column of masked elements alone ends as 0 / 0. */
 DEVICE float shift_of(float most)

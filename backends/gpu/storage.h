@@ -38,7 +38,8 @@ template <typename T> inline constexpr bool is_narrow<narrow<T>> = true;
 
 template <typename T> struct storage;
 
-/* unpack, pack: the elements of a word. larger: the larger magnitudes of two words; `most` holds magnitudes already. */
+/* unpack, pack: the elements of a word. larger: the larger element at each place of two words; where one is NaN, it is the other.
+ * magnitudes: those of a word's elements. */
 template <> struct storage<f32> {
     static constexpr copes_dtype dtype = COPES_F32;
     static constexpr int per_word = 1;
@@ -50,9 +51,13 @@ template <> struct storage<f32> {
     {
         return __float_as_uint(x[0]);
     }
-    DEVICE uint32_t larger(uint32_t most, uint32_t word)
+    DEVICE uint32_t larger(uint32_t a, uint32_t b)
     {
-        return __float_as_uint(fmaxf(__uint_as_float(most), fabsf(__uint_as_float(word))));
+        return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
+    }
+    DEVICE uint32_t magnitudes(uint32_t word)
+    {
+        return __float_as_uint(fabsf(__uint_as_float(word)));
     }
 };
 
@@ -68,9 +73,13 @@ template <> struct storage<bf16> {
     {
         return pack_bf16(x[0], x[1]);
     }
-    DEVICE uint32_t larger(uint32_t most, uint32_t word)
+    DEVICE uint32_t larger(uint32_t a, uint32_t b)
     {
-        return larger_bf16(most, word);
+        return larger_bf16(a, b);
+    }
+    DEVICE uint32_t magnitudes(uint32_t word)
+    {
+        return magnitudes_bf16(word);
     }
 };
 
@@ -87,14 +96,24 @@ template <> struct storage<f16> {
     {
         return pack_f16(x[0], x[1]);
     }
-    DEVICE uint32_t larger(uint32_t most, uint32_t word)
+    DEVICE uint32_t larger(uint32_t a, uint32_t b)
     {
-        return larger_f16(most, word);
+        return larger_f16(a, b);
+    }
+    DEVICE uint32_t magnitudes(uint32_t word)
+    {
+        return magnitudes_f16(word);
     }
 };
 
 template <typename T> struct storage<narrow<T>> : storage<T> {
 };
+
+/* The larger magnitudes of two words; `most` holds magnitudes already. */
+template <typename T> DEVICE uint32_t larger_magnitude(uint32_t most, uint32_t word)
+{
+    return storage<T>::larger(most, storage<T>::magnitudes(word));
+}
 
 /* V elements as they lie in memory: a vector, half a vector or, with V = 1, one element at any address. They are
  * unpacked later, so that nothing waits for a load that is under way. */
@@ -117,12 +136,20 @@ template <typename T, int V> struct raw {
             storage<T>::unpack(words.w, x + 3 * N);
         }
     }
-    /* The larger magnitudes of `most` and of all words. */
-    __device__ __forceinline__ uint32_t larger(uint32_t most) const
+    /* The largest elements at each place of `most` and of all words. */
+    __device__ __forceinline__ uint32_t largest(uint32_t most) const
     {
-        most = storage<T>::larger(storage<T>::larger(most, words.x), words.y);
+        most = storage<T>::larger(most, storage<T>::larger(words.x, words.y));
         if constexpr (WORDS == 4)
-            most = storage<T>::larger(storage<T>::larger(most, words.z), words.w);
+            most = storage<T>::larger(most, storage<T>::larger(words.z, words.w));
+        return most;
+    }
+    /* The same of magnitudes. */
+    __device__ __forceinline__ uint32_t largest_magnitude(uint32_t most) const
+    {
+        most = larger_magnitude<T>(larger_magnitude<T>(most, words.x), words.y);
+        if constexpr (WORDS == 4)
+            most = larger_magnitude<T>(larger_magnitude<T>(most, words.z), words.w);
         return most;
     }
     DEVICE raw pack(const float (&x)[V])
@@ -190,9 +217,13 @@ template <typename T> struct raw<T, 1> {
         storage<T>::unpack(word(), both);
         x[0] = both[0];
     }
-    __device__ __forceinline__ uint32_t larger(uint32_t most) const
+    __device__ __forceinline__ uint32_t largest(uint32_t most) const
     {
-        return storage<T>::larger(most, word());
+        return storage<T>::larger(most, storage<T>::per_word == 2 ? word() * 0x10001u : word());
+    }
+    __device__ __forceinline__ uint32_t largest_magnitude(uint32_t most) const
+    {
+        return larger_magnitude<T>(most, word());
     }
     DEVICE raw pack(const float (&x)[1])
     {
@@ -207,6 +238,14 @@ template <typename T> struct raw<T, 1> {
         write_anywhere(p, pack(x).element);
     }
 };
+
+/* The larger of a word's elements. */
+template <typename T> DEVICE float largest_of_word(uint32_t word)
+{
+    float both[2] = {-INFINITY, -INFINITY};
+    storage<T>::unpack(word, both);
+    return fmaxf(both[0], both[1]);
+}
 
 /* One element, whatever its address. */
 template <typename T> DEVICE float read_scalar(const T *p)

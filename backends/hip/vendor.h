@@ -104,27 +104,34 @@ DEVICE uint32_t pack_f16(float low, float high)
     return bits_of((_Float16)low) | bits_of((_Float16)high) << 16;
 }
 
-/* The larger magnitude of each half of two words. `most` has magnitudes already, which compare as their bits do. */
-DEVICE uint32_t larger_half(uint32_t most, uint32_t word)
-{
-    const uint32_t low = word & 0x7fffu, high = word & 0x7fff0000u;
-    return max(most & 0x7fffu, low) | max(most & 0x7fff0000u, high);
-}
-
-DEVICE uint32_t larger_bf16(uint32_t most, uint32_t word)
-{
-    return larger_half(most, word);
-}
-
-DEVICE uint32_t larger_f16(uint32_t most, uint32_t word)
-{
-    return larger_half(most, word);
-}
-
 DEVICE float2 unpack_f16(uint32_t word)
 {
     return make_float2((float)__builtin_bit_cast(_Float16, (uint16_t)word),
                        (float)__builtin_bit_cast(_Float16, (uint16_t)(word >> 16)));
+}
+
+/* The larger of either half of two words; where one is NaN, it is the other. */
+DEVICE uint32_t larger_bf16(uint32_t a, uint32_t b)
+{
+    const float low = fmaxf(__uint_as_float(a << 16), __uint_as_float(b << 16));
+    const float high = fmaxf(__uint_as_float(a & 0xffff0000u), __uint_as_float(b & 0xffff0000u));
+    return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000u);
+}
+
+DEVICE uint32_t larger_f16(uint32_t a, uint32_t b)
+{
+    const float2 first = unpack_f16(a), second = unpack_f16(b);
+    return pack_f16(fmaxf(first.x, second.x), fmaxf(first.y, second.y));
+}
+
+DEVICE uint32_t magnitudes_bf16(uint32_t word)
+{
+    return word & 0x7fff7fffu;
+}
+
+DEVICE uint32_t magnitudes_f16(uint32_t word)
+{
+    return word & 0x7fff7fffu;
 }
 
 } // namespace COPES_GPU

@@ -45,8 +45,8 @@ static const char *refuse_cluster(const gpu_device &device, const copes_act_prob
     if (rows == 0 || rows > INT32_MAX / shape.blocks)
         return "there are more blocks than a launch takes, or none";
     const bool few = 2 * rows <= device.multiprocessors && units > USUAL_THREADS;
-    if (!asks_for_one(device) && !few && units <= MOST_THREADS * held)
-        return "a block holds a row";
+    if (!asks_for_one(device) && !few && units <= USUAL_THREADS * held)
+        return "a block of 512 threads holds a row";
     return nullptr;
 }
 

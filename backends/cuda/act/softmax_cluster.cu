@@ -1,6 +1,8 @@
 /* Softmax over rows that a cluster of blocks holds in its registers each, and reads once. Blocks exchange a number for each reduction. */
 #include "backends/cuda/act/methods.h"
 #include "backends/cuda/launch.h"
+#include "backends/cuda/ptx/mbarrier.h"
+#include "backends/cuda/ptx/memory.h"
 #include "backends/gpu/act/team.h"
 
 namespace COPES_GPU::act
@@ -9,11 +11,12 @@ namespace COPES_GPU::act
 struct cluster_memory {
     float of_warps[MOST_THREADS / WARP];
     float2 of_blocks[MOST_CLUSTER];
+    uint64_t received; /* the mbarrier of of_blocks: 1 arrival, and the blocks' bytes */
 };
 
-/* As block_team is (backends/gpu/act/team.h). A row exchanges numbers once. */
-struct cluster_team {
-    static constexpr bool HAS_BLOCKS = true;
+/* As block_team is (backends/gpu/act/team.h). A row's blocks exchange numbers once, by st.async: a barrier of the
+ * cluster that orders memory would also wait for every other write. */
+template <typename T> struct cluster_team {
     cluster_memory *memory;
     int blocks, lane, size;
 
@@ -21,6 +24,8 @@ struct cluster_team {
         : memory(shared), blocks(of_cluster), lane((int)(ptx::cluster_rank() * blockDim.x + threadIdx.x)),
           size(of_cluster * (int)blockDim.x)
     {
+        if (threadIdx.x == 0)
+            ptx::mbarrier_init_cluster(ptx::shared_address(&memory->received), 1);
         ptx::cluster_arrive_relaxed(blocks);
     }
     __device__ __forceinline__ float max_of(float value) const
@@ -33,31 +38,30 @@ struct cluster_team {
     }
     __device__ __forceinline__ float scale_of(float most, float sum) const
     {
-        float all_most = -INFINITY, all = 0;
-        exchange({most, sum});
-        for (int block = 0; block < blocks; block++)
-            all_most = fmaxf(all_most, memory->of_blocks[block].x);
-        for (int block = 0; block < blocks; block++)
-            all += memory->of_blocks[block].y * softmax_term(memory->of_blocks[block].x, all_most);
-        return softmax_term(most, all_most) / all;
+        const float2 of_block = exchange({most, sum}, {-INFINITY, 0});
+        const float all_most = max_of_lanes(of_block.x, WARP);
+        const float all = sum_of_lanes(of_block.y * rescale_terms<T>(of_block.x, all_most), WARP);
+        return rescale_terms<T>(most, all_most) / all;
     }
     __device__ __forceinline__ float sum_of_blocks(float sum) const
     {
-        float all = 0;
-        exchange({sum, 0});
-        for (int block = 0; block < blocks; block++)
-            all += memory->of_blocks[block].x;
-        return all;
+        return sum_of_lanes(exchange({sum, 0}, {0, 0}).x, WARP);
     }
 
   private:
-    /* Gives every block the numbers of this one. */
-    __device__ __forceinline__ void exchange(float2 numbers) const
+    /* Gives every block the numbers of this one, and each lane of a warp those of a block, or `none`. */
+    __device__ __forceinline__ float2 exchange(float2 numbers, float2 none) const
     {
-        ptx::cluster_wait(blocks); /* all blocks have begun, and so have their memory */
+        const uint32_t received = ptx::shared_address(&memory->received);
+        const uint32_t own = ptx::shared_address(memory->of_blocks + ptx::cluster_rank());
+        const int place = (int)threadIdx.x % WARP;
+        if (threadIdx.x == 0)
+            ptx::mbarrier_arrive_expect_tx(received, (uint32_t)(blocks * sizeof(float2)));
+        ptx::cluster_wait(blocks); /* all blocks have begun, and so have their mbarriers */
         if ((int)threadIdx.x < blocks)
-            *ptx::map_to_rank(memory->of_blocks + ptx::cluster_rank(), threadIdx.x) = numbers;
-        cluster_sync();
+            ptx::st_async(own, received, threadIdx.x, numbers);
+        ptx::mbarrier_wait_cluster(received, 0);
+        return place < blocks ? memory->of_blocks[place] : none;
     }
 };
 
@@ -67,8 +71,8 @@ __global__ void __launch_bounds__(MOST_THREADS)
 {
     __shared__ cluster_memory memory;
     const act_offsets at = find_offsets(rows, blockIdx.x / (unsigned)blocks);
-    const cluster_team team(&memory, blocks);
-    team_row<T, MANY<BACKWARD>, BACKWARD> row(team, src + at.src, saved + at.saved, dst + at.dst, length);
+    const cluster_team<T> team(&memory, blocks);
+    team_row<T, MANY<BACKWARD>, BACKWARD, int64_t> row(team, src + at.src, saved + at.saved, dst + at.dst, length);
     softmax_of_row(team, row);
 }
 

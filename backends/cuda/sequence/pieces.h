@@ -31,17 +31,6 @@ template <typename T> DEVICE packed_of<T> as_packed(const uint32_t &word)
     return *reinterpret_cast<const packed_of<T> *>(&word);
 }
 
-/* The larger element at each place of two words. Where one of the two is NaN, it is the other. */
-template <typename T> DEVICE uint32_t larger(uint32_t a, uint32_t b)
-{
-    if constexpr (storage<T>::dtype == COPES_F32) {
-        return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
-    } else {
-        const packed_of<T> most = __hmax2(as_packed<T>(a), as_packed<T>(b));
-        return *reinterpret_cast<const uint32_t *>(&most);
-    }
-}
-
 /* Not 0 if an element of a is larger than that of b. */
 template <typename T> DEVICE uint32_t exceeds(uint32_t a, uint32_t b)
 {
@@ -53,7 +42,8 @@ template <typename T> DEVICE uint32_t exceeds(uint32_t a, uint32_t b)
 
 template <typename T> DEVICE uint4 larger16(uint4 a, uint4 b)
 {
-    return make_uint4(larger<T>(a.x, b.x), larger<T>(a.y, b.y), larger<T>(a.z, b.z), larger<T>(a.w, b.w));
+    return make_uint4(storage<T>::larger(a.x, b.x), storage<T>::larger(a.y, b.y), storage<T>::larger(a.z, b.z),
+                      storage<T>::larger(a.w, b.w));
 }
 
 template <typename T> DEVICE uint32_t exceeds16(uint4 a, uint4 b)

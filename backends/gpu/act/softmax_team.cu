@@ -43,7 +43,7 @@ DEVICE void each_part(team_row<T, P, BACKWARD> &row, Take take)
     } while (first < row.at.units);
 }
 
-/* The softmax of x is e^(x - shift) / sum; its gradient is y (g - shift). */
+/* The softmax of x is its term relative to shift, over sum; its gradient is y (g - shift). */
 struct row_sums {
     float shift, sum;
 };
@@ -56,12 +56,12 @@ template <typename T, int P> DEVICE row_sums sum_up(const block_team &team, team
     each_part(row, [&](int first) {
         const float before = most;
         most = max_of_part(row, first, most);
-        const float shift = shift_of(most);
-        sum.scale(softmax_term(before, shift));
-        add_part(row, first, [&](float of) { sum.add(of); }, [&](float x) { return softmax_term(x, shift); });
+        const softmax_terms<T> terms(shift_of(most));
+        sum.scale(rescale_terms<T>(before, most));
+        add_part(row, first, [&](float of) { sum.add(of); }, [&](float x) { return terms.of(x); });
     });
-    const float shift = shift_of(team.max_of(most));
-    return {shift, team.sum_of(sum.sum * softmax_term(most, shift))};
+    const float all_most = team.max_of(most);
+    return {shift_of(all_most), team.sum_of(sum.sum * rescale_terms<T>(most, all_most))};
 }
 
 template <typename T, int P> DEVICE row_sums sum_up(const block_team &team, team_row<T, P, true> &row)
@@ -85,13 +85,13 @@ __global__ void __launch_bounds__(MOST_THREADS) softmax_parts(const T *src, cons
     const row_sums of =
         PASS == COPES_SECOND_PASS ? row_sums{exists ? read_scalar(sums + at.sums) : 0, 1} : sum_up(team, row);
     if (PASS == COPES_FIRST_PASS && exists && team.lane == 0)
-        write_scalar(sums + at.sums, BACKWARD ? of.shift : of.shift + logf(of.sum));
+        write_scalar(sums + at.sums, BACKWARD ? of.shift : softmax_terms<T>(of.shift).lse_of(of.sum));
     if (PASS == COPES_FIRST_PASS)
         return;
+    const softmax_terms<std::conditional_t<PASS == COPES_SECOND_PASS, f32, T>> terms(of.shift);
     const float scale = 1 / of.sum;
     each_part(row, [&](int first) {
-        write_part(row, first,
-                   [&](float x, float y) { return BACKWARD ? y * (x - of.shift) : softmax_term(x, of.shift) * scale; });
+        write_part(row, first, [&](float x, float y) { return BACKWARD ? y * (x - of.shift) : terms.of(x) * scale; });
     });
 }
 

@@ -18,8 +18,7 @@ template <bool BACKWARD> inline constexpr int MANY = BACKWARD ? 4 : 8;
 /* Threads that have a row: neighbouring lanes, a power of two up to 32, or the block where `lanes` is 0. Every team says which of its
  * threads this is, `lane` of `size`; reduces numbers over its threads in a block; and knows what comes of all its blocks. */
 struct block_team {
-    static constexpr bool HAS_BLOCKS = false; /* more than one */
-    float *memory;                            /* shared, a float for every 32 threads of the block */
+    float *memory; /* shared, a float for every 32 threads of the block */
     int lanes, lane, size;
 
     __device__ __forceinline__ block_team(float *shared, int of_lanes)
@@ -55,10 +54,16 @@ struct team_place {
     {
         return first + p * size + lane;
     }
+    /* The first element of a vector. */
+    template <int V, typename Index> __device__ __forceinline__ Index element(int first, int p) const
+    {
+        return (Index)(head + unit(first, 0) * V) + (Index)(size * V) * p;
+    }
 };
 
-/* A thread's part of a tensor's row, packed as it lies in memory: vectors, and an element of the head and of the tail. */
-template <typename T, int P> struct team_part {
+/* A thread's part of a tensor's row, packed as it lies in memory: vectors, and an element of the head and of the tail. Index counts its
+ * elements: of 64 bits it saves the instructions of a cluster, and of 32 the registers of a block. */
+template <typename T, int P, typename Index> struct team_part {
     static constexpr int V = vector_length<T>;
     raw<T, V> words[P];
     raw<T, 1> edge[2];
@@ -68,7 +73,7 @@ template <typename T, int P> struct team_part {
 #pragma unroll
         for (int p = 0; p < P; p++)
             if (at.unit(first, p) < at.units)
-                words[p] = raw<T, V>::read(row + at.head + at.unit(first, p) * V);
+                words[p] = raw<T, V>::read(row + at.template element<V, Index>(first, p));
         if (first == 0 && at.lane < at.head)
             edge[0] = raw<T, 1>::read(row + at.lane);
         if (first == 0 && at.lane < at.tail)
@@ -77,12 +82,12 @@ template <typename T, int P> struct team_part {
 };
 
 /* A row: the argument of softmax, or backward the gradient that arrives and the softmax. */
-template <typename T, int P, bool BACKWARD> struct team_row {
+template <typename T, int P, bool BACKWARD, typename Index = int> struct team_row {
     static constexpr int V = vector_length<T>;
     const T *src, *saved;
     T *dst;
     team_place at;
-    team_part<T, P> x, y;
+    team_part<T, P, Index> x, y;
 
     template <typename Team>
     __device__ __forceinline__ team_row(const Team &team, const T *of_src, const T *of_saved, T *of_dst, int length)
@@ -104,14 +109,14 @@ template <typename T, int P, bool BACKWARD> struct team_row {
 #pragma unroll
         for (int p = 0; p < P; p++)
             if (at.unit(first, p) < at.units)
-                take_unpacked(x.words[p], y.words[p], at.head + at.unit(first, p) * V, take);
+                take_unpacked(x.words[p], y.words[p], at.template element<V, Index>(first, p), take);
         if (first == 0 && at.lane < at.head)
             take_unpacked(x.edge[0], y.edge[0], at.lane, take);
         if (first == 0 && at.lane < at.tail)
             take_unpacked(x.edge[1], y.edge[1], at.head + at.units * V + at.lane, take);
     }
     template <int N, typename Take>
-    DEVICE void take_unpacked(const raw<T, N> &of_x, const raw<T, N> &of_y, int place, Take take)
+    DEVICE void take_unpacked(const raw<T, N> &of_x, const raw<T, N> &of_y, Index place, Take take)
     {
         float x[N], y[N] = {};
         of_x.unpack(x);
@@ -122,35 +127,44 @@ template <typename T, int P, bool BACKWARD> struct team_row {
 };
 
 /* The largest element of a part of a thread's, or `most`. */
-template <typename T, int P> DEVICE float max_of_part(const team_row<T, P, false> &row, int first, float most)
+template <typename T, int P, typename Index>
+DEVICE float max_of_part(const team_row<T, P, false, Index> &row, int first, float most)
 {
-    row.each(first, [&]<int N>(const float(&x)[N], const float(&)[N], int) {
-        most = fmaxf(most, max_of_strands<N>([&](int i) { return x[i]; }));
-    });
-    return most;
+    const float both[] = {-INFINITY, -INFINITY};
+    uint32_t largest = storage<T>::pack(both);
+#pragma unroll
+    for (int p = 0; p < P; p++)
+        if (row.at.unit(first, p) < row.at.units)
+            largest = row.x.words[p].largest(largest);
+    if (first == 0 && row.at.lane < row.at.head)
+        largest = row.x.edge[0].largest(largest);
+    if (first == 0 && row.at.lane < row.at.tail)
+        largest = row.x.edge[1].largest(largest);
+    return fmaxf(most, largest_of_word<T>(largest));
 }
 
 /* Adds a number for each vector and element of a part: the sum of term(x) or, backward, of g y. */
-template <typename T, int P, typename Sum, typename Term>
-DEVICE void add_part(const team_row<T, P, false> &row, int first, Sum add, Term term)
+template <typename T, int P, typename Index, typename Sum, typename Term>
+DEVICE void add_part(const team_row<T, P, false, Index> &row, int first, Sum add, Term term)
 {
-    row.each(first, [&]<int N>(const float(&x)[N], const float(&)[N], int) {
+    row.each(first, [&]<int N>(const float(&x)[N], const float(&)[N], auto) {
         add(sum_of_strands<N>([&](float of, int i) { return of + term(x[i]); }));
     });
 }
 
-template <typename T, int P, typename Sum> DEVICE void add_part(const team_row<T, P, true> &row, int first, Sum add)
+template <typename T, int P, typename Index, typename Sum>
+DEVICE void add_part(const team_row<T, P, true, Index> &row, int first, Sum add)
 {
-    row.each(first, [&]<int N>(const float(&g)[N], const float(&y)[N], int) {
+    row.each(first, [&]<int N>(const float(&g)[N], const float(&y)[N], auto) {
         add(sum_of_strands<N>([&](float of, int i) { return fmaf(g[i], y[i], of); }));
     });
 }
 
 /* Writes result(x, y) of a part's elements. */
-template <typename T, int P, bool BACKWARD, typename Result>
-DEVICE void write_part(const team_row<T, P, BACKWARD> &row, int first, Result result)
+template <typename T, int P, bool BACKWARD, typename Index, typename Result>
+DEVICE void write_part(const team_row<T, P, BACKWARD, Index> &row, int first, Result result)
 {
-    row.each(first, [&]<int N>(const float(&x)[N], const float(&y)[N], int place) {
+    row.each(first, [&]<int N>(const float(&x)[N], const float(&y)[N], auto place) {
         float results[N];
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -159,19 +173,21 @@ DEVICE void write_part(const team_row<T, P, BACKWARD> &row, int first, Result re
     });
 }
 
-/* A row that its team holds in registers. It is read once. Terms of several blocks are exact, as they share no largest element. */
-template <typename Team, typename T, int P> DEVICE void softmax_of_row(const Team &team, team_row<T, P, false> &row)
+/* A row that its team holds in registers. It is read once. */
+template <typename Team, typename T, int P, typename Index>
+DEVICE void softmax_of_row(const Team &team, team_row<T, P, false, Index> &row)
 {
     float sum = 0;
     row.read(0);
     const float most = team.max_of(max_of_part(row, 0, -INFINITY));
-    const softmax_terms<std::conditional_t<Team::HAS_BLOCKS, f32, T>> terms(shift_of(most));
+    const softmax_terms<T> terms(shift_of(most));
     add_part(row, 0, [&](float of) { sum += of; }, [&](float x) { return terms.of(x); });
     const float scale = team.scale_of(most, team.sum_of(sum));
     write_part(row, 0, [&](float x, float) { return terms.of(x) * scale; });
 }
 
-template <typename Team, typename T, int P> DEVICE void softmax_of_row(const Team &team, team_row<T, P, true> &row)
+template <typename Team, typename T, int P, typename Index>
+DEVICE void softmax_of_row(const Team &team, team_row<T, P, true, Index> &row)
 {
     float sum = 0;
     row.read(0);

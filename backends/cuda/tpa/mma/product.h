@@ -76,19 +76,17 @@ template <typename T, int WIDTH> struct tensor_product {
                 if (rank % 2 > 0) {
                     read_coefficients(a, w, piece, 16 * i, rank, r);
                     for (int k = 0; k < 4; k++)
-                        most = storage<T>::larger(most, a[k]);
+                        most = larger_magnitude<T>(most, a[k]);
                     continue;
                 }
                 for (int k = 0; k < 8; k++) {
                     const int wanted = w.first + w.g + k % 2 * 8, head = wanted < w.heads ? wanted : w.heads - 1;
                     const int key = 16 * i + k / 4 * 8 + 2 * w.t + k / 2 % 2;
-                    most = storage<T>::larger(most, ld_shared_32(piece + 2 * ((key * w.heads + head) * rank + r)));
+                    most = larger_magnitude<T>(most, ld_shared_32(piece + 2 * ((key * w.heads + head) * rank + r)));
                 }
             }
         }
-        float both[2];
-        storage<T>::unpack(most, both);
-        return fmaxf(both[0], both[1]);
+        return largest_of_word<T>(most);
     }
 
     /* dot += the first two slices of the query times a stage's rows. Each slice has sums of its own, so that fewer
