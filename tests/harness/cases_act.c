@@ -61,11 +61,12 @@ static void add_passes(case_list *list, check_case c)
     }
 }
 
-/* Of every shape and axis, of values that break kernels, and of rows and columns too long for a cache. */
+/* Of every shape and axis, of values that break kernels, of rows and columns too long for a cache, and of rows enough to fill a GPU. */
 static void add_shares(case_list *list, copes_kind kind, check_type type)
 {
     static const form rows = {2, {67, 5}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form long_rows = {2, {3, 30011}, CHECK_DENSE, CHECK_PADDED, false, false};
+    static const form many_rows = {2, {1100, 1041}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form columns = {3, {2, 3001, 13}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form vectors = {4, {2, 1025, 3, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
     /* 100 vectors of 16 bytes, which a GPU's lanes hold, 4 each. */
@@ -85,6 +86,7 @@ static void add_shares(case_list *list, copes_kind kind, check_type type)
         }
     }
     add_passes(list, form_case(&long_rows, kind, COPES_ACT_SOFTMAX, -1, type));
+    add_passes(list, form_case(&many_rows, kind, COPES_ACT_SOFTMAX, -1, type));
     add_passes(list, form_case(&columns, kind, COPES_ACT_SOFTMAX, -2, type));
     add_passes(list, form_case(&vectors, kind, COPES_ACT_SOFTMAX, -3, type));
     add_passes(list, form_case(&wide, kind, COPES_ACT_SOFTMAX, -1, type));
@@ -132,6 +134,7 @@ static void add_long(case_list *list, copes_kind kind, copes_act act, check_type
     static const form row = {1, {100003}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form short_rows = {2, {1009, 67}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form long_rows = {2, {3, 30011}, CHECK_DENSE, CHECK_PADDED, false, false};
+    static const form many_rows = {2, {1100, 1041}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form columns = {3, {2, 3001, 13}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form vectors = {3, {2, 3001, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form stray_columns = {3, {2, 1024, 64}, CHECK_DENSE, CHECK_DENSE, false, false};

@@ -8,6 +8,9 @@ namespace COPES_GPU::act
 
 inline constexpr int SMALL_BLOCK = 128;
 
+/* Where rows' sums are all that is wanted: parts of a row that a thread has, and the most threads of a block. */
+inline constexpr int SUMS_PARTS = 4, SUMS_BLOCK = 256;
+
 /* Vectors of a tensor that a thread holds of a short row, so that more threads run at once, and of a row that is read part by part. */
 template <bool BACKWARD> inline constexpr int FEW = BACKWARD ? 2 : 4;
 
@@ -58,7 +61,9 @@ template <typename T, int P> DEVICE row_sums sum_up(const block_team &team, team
         most = max_of_part(row, first, most);
         const softmax_terms<T> terms(shift_of(most));
         sum.scale(rescale_terms<T>(before, most));
-        add_part(row, first, [&](float of) { sum.add(of); }, [&](float x) { return terms.of(x); });
+        float part = 0;
+        add_part(row, first, [&](float of) { part += of; }, [&](float x) { return terms.of(x); });
+        sum.add(part);
     });
     const float all_most = team.max_of(most);
     return {shift_of(all_most), team.sum_of(sum.sum * rescale_terms<T>(most, all_most))};
@@ -67,7 +72,11 @@ template <typename T, int P> DEVICE row_sums sum_up(const block_team &team, team
 template <typename T, int P> DEVICE row_sums sum_up(const block_team &team, team_row<T, P, true> &row)
 {
     long_sum dot;
-    each_part(row, [&](int first) { add_part(row, first, [&](float of) { dot.add(of); }); });
+    each_part(row, [&](int first) {
+        float part = 0;
+        add_part(row, first, [&](float of) { part += of; });
+        dot.add(part);
+    });
     return {team.sum_of(dot.sum), 1};
 }
 
@@ -119,16 +128,16 @@ struct team_shape {
     int64_t holds;
 };
 
-/* The fewest threads that have a row in `each` vectors, if a block may have so many. Lanes are as many at least as there may be single
+/* The fewest threads, of `most`, that have a row in `each` vectors. Lanes are as many at least as there may be single
  * elements at an end of a row. */
-static team_shape shape_of(const copes_act_problem &problem, int each)
+static team_shape shape_of(const copes_act_problem &problem, int each, int most)
 {
     const int element = (int)copes_dtype_size(problem.dtype);
     const int64_t units = units_of(problem), wanted = (units + each - 1) / each;
     const bool whole = problem.shape[problem.axis] * element % 16 == 0 &&
                        in_vectors(problem.src, problem.shape, problem.rank, 16 / element);
     if (wanted > WARP) {
-        const int threads = (int)lesser<int64_t>((wanted + WARP - 1) / WARP * WARP, MOST_THREADS);
+        const int threads = (int)lesser<int64_t>((wanted + WARP - 1) / WARP * WARP, most);
         return {0, threads, (int64_t)threads * each};
     }
     int lanes = whole ? 1 : 16 / element;
@@ -171,7 +180,7 @@ template <typename T, bool BACKWARD>
 bool plan_held(const gpu_device &device, const copes_act_problem &problem, const act_strides &rows, copes_plan *plan)
 {
     const bool few = units_of(problem) <= 2 * WARP;
-    const team_shape shape = shape_of(problem, few ? FEW<BACKWARD> : MANY<BACKWARD>);
+    const team_shape shape = shape_of(problem, few ? FEW<BACKWARD> : MANY<BACKWARD>, MOST_THREADS);
     if (!is_allowed(device, held_name, plan))
         return false;
     if (problem.passes != COPES_BOTH_PASSES)
@@ -190,7 +199,10 @@ bool plan_held(const gpu_device &device, const copes_act_problem &problem, const
 template <typename T, bool BACKWARD>
 bool plan_parts(const gpu_device &device, const copes_act_problem &problem, const act_strides &rows, copes_plan *plan)
 {
-    const team_shape shape = shape_of(problem, FEW<BACKWARD>);
+    /* Where there are rows enough to fill the device, small blocks of threads with several parts are up to half as fast again. */
+    const bool sums_alone = problem.passes == COPES_FIRST_PASS && rows.count >= 4 * device.multiprocessors;
+    const team_shape shape = sums_alone ? shape_of(problem, SUMS_PARTS * FEW<BACKWARD>, SUMS_BLOCK)
+                                        : shape_of(problem, FEW<BACKWARD>, MOST_THREADS);
     if (!is_allowed(device, parts_name, plan))
         return false;
     if (const char *why = set_teams(rows.count, shape, plan))
