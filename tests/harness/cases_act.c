@@ -134,7 +134,6 @@ static void add_long(case_list *list, copes_kind kind, copes_act act, check_type
     static const form row = {1, {100003}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form short_rows = {2, {1009, 67}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form long_rows = {2, {3, 30011}, CHECK_DENSE, CHECK_PADDED, false, false};
-    static const form many_rows = {2, {1100, 1041}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form columns = {3, {2, 3001, 13}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form vectors = {3, {2, 3001, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
     static const form stray_columns = {3, {2, 1024, 64}, CHECK_DENSE, CHECK_DENSE, false, false};
