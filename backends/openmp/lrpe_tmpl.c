@@ -113,7 +113,7 @@ int64_t TEMPLATE(lrpe_workspace)(const copes_lrpe_problem *problem, int threads)
 /* Is a row of reals whole pairs without padding, that the registers hold? */
 static bool has_short_rows(const row_layout *layout)
 {
-    return layout_plain(layout) && is_short_row(layout_stride(layout));
+    return layout_plain(layout) && is_whole_short_row(layout_stride(layout));
 }
 
 /* The softmax of compact rows, as reals. */

@@ -22,16 +22,27 @@ typedef struct row_block {
     int64_t ahead; /* storage: elements from here to the block that is read or written next */
 } row_block;
 
+/* The n elements at a row's end, and `fill` behind them; levels without masks have zeros there. */
+static ALWAYS_INLINE vpair load_rest(const storage *row, int64_t n, storage fill)
+{
+    storage part[PAIR];
+    read_rest(part, row, n, fill);
+    return load_split(part);
+}
+
+static ALWAYS_INLINE void store_rest(storage *row, int64_t n, vpair v)
+{
+    storage part[PAIR];
+    store_split(part, v, false);
+    write_rest(row, part, n);
+}
+
 /* Elements i .. i + n - 1 of a row; n is PAIR, or what is left of the row: zeros follow it then. */
 static ALWAYS_INLINE vpair load_from(bool reals, const void *row, int64_t i, int64_t n)
 {
     if (reals)
         return load_real_pair((const real *)row + i);
-    if (n == PAIR)
-        return load_split((const storage *)row + i);
-    storage part[PAIR];
-    read_rest(part, (const storage *)row + i, n);
-    return load_split(part);
+    return n == PAIR ? load_split((const storage *)row + i) : load_rest((const storage *)row + i, n, 0);
 }
 
 static ALWAYS_INLINE void store_to(bool reals, void *row, int64_t i, int64_t n, vpair v, bool stream)
@@ -41,9 +52,7 @@ static ALWAYS_INLINE void store_to(bool reals, void *row, int64_t i, int64_t n, 
     } else if (n == PAIR) {
         store_split((storage *)row + i, v, stream);
     } else {
-        storage part[PAIR];
-        store_split(part, v, false);
-        write_rest((storage *)row + i, part, n);
+        store_rest((storage *)row + i, n, v);
     }
 }
 

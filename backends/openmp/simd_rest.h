@@ -21,38 +21,65 @@ static ALWAYS_INLINE bool first_is_all(int64_t n)
 
 #ifdef SVE256
 
-/* Copies the first n of PAIR elements; with `zeros`, zeros for the others. */
-static ALWAYS_INLINE void copy_masked(storage *to, const storage *from, int64_t n, bool zeros)
+static ALWAYS_INLINE svbool_t mask_of(int64_t i, int64_t n)
 {
-    for (int64_t i = 0; i < PAIR; i += VECTOR_BYTES / (int64_t)sizeof(storage)) {
 #if defined(STORES_HALF)
-        const svbool_t mask = svwhilelt_b16(i, n);
+    return svwhilelt_b16(i, n);
 #elif defined(COPES_TYPE_F64)
-        const svbool_t mask = svwhilelt_b64(i, n);
+    return svwhilelt_b64(i, n);
 #else
-        const svbool_t mask = svwhilelt_b32(i, n);
+    return svwhilelt_b32(i, n);
 #endif
-        svst1(zeros ? svptrue_b8() : mask, to + i, svld1(mask, from + i));
+}
+
+/* The first n of PAIR elements, and `fill` for the others. */
+static ALWAYS_INLINE void read_masked(storage *to, const storage *from, int64_t n, storage fill)
+{
+    storage fills[PAIR];
+    for (int i = 0; i < PAIR; i++)
+        fills[i] = fill;
+    for (int64_t i = 0; i < PAIR; i += VECTOR_BYTES / (int64_t)sizeof(storage)) {
+        const svbool_t mask = mask_of(i, n);
+        svst1(svptrue_b8(), to + i, svsel(mask, svld1(mask, from + i), svld1(svptrue_b8(), fills + i)));
     }
+}
+
+static ALWAYS_INLINE void write_masked(storage *to, const storage *from, int64_t n)
+{
+    for (int64_t i = 0; i < PAIR; i += VECTOR_BYTES / (int64_t)sizeof(storage))
+        svst1(mask_of(i, n), to + i, svld1(mask_of(i, n), from + i));
 }
 
 #elif MASKS
 
 /* Likewise. */
-static ALWAYS_INLINE void copy_masked(storage *to, const storage *from, int64_t n, bool zeros)
+static ALWAYS_INLINE void read_masked(storage *to, const storage *from, int64_t n, storage fill)
 {
     const uint32_t mask = (uint32_t)((UINT64_C(1) << n) - 1);
 #ifdef STORES_HALF
-    const __m512i v = _mm512_maskz_loadu_epi16(mask, from);
-    _mm512_mask_storeu_epi16(to, zeros ? ~0u : mask, v);
+    _mm512_storeu_si512(to, _mm512_mask_loadu_epi16(_mm512_set1_epi16((int16_t)fill), mask, from));
 #else
     for (int i = 0; i < PAIR; i += LANES) {
 #ifdef COPES_TYPE_F64
-        const __mmask8 part = (__mmask8)(mask >> i);
-        _mm512_mask_storeu_pd(to + i, zeros ? 0xff : part, _mm512_maskz_loadu_pd(part, from + i));
+        _mm512_storeu_pd(to + i, _mm512_mask_loadu_pd(_mm512_set1_pd(fill), (__mmask8)(mask >> i), from + i));
 #else
-        const __mmask16 part = (__mmask16)(mask >> i);
-        _mm512_mask_storeu_ps(to + i, zeros ? 0xffff : part, _mm512_maskz_loadu_ps(part, from + i));
+        _mm512_storeu_ps(to + i, _mm512_mask_loadu_ps(_mm512_set1_ps(fill), (__mmask16)(mask >> i), from + i));
+#endif
+    }
+#endif
+}
+
+static ALWAYS_INLINE void write_masked(storage *to, const storage *from, int64_t n)
+{
+    const uint32_t mask = (uint32_t)((UINT64_C(1) << n) - 1);
+#ifdef STORES_HALF
+    _mm512_mask_storeu_epi16(to, mask, _mm512_loadu_si512(from));
+#else
+    for (int i = 0; i < PAIR; i += LANES) {
+#ifdef COPES_TYPE_F64
+        _mm512_mask_storeu_pd(to + i, (__mmask8)(mask >> i), _mm512_loadu_pd(from + i));
+#else
+        _mm512_mask_storeu_ps(to + i, (__mmask16)(mask >> i), _mm512_loadu_ps(from + i));
 #endif
     }
 #endif
@@ -75,12 +102,13 @@ static ALWAYS_INLINE void copy_few(void *to, const void *from, int64_t n)
 
 #endif
 
-/* Between a row and a buffer of PAIR elements, zeros after the first n where one is read. */
-static ALWAYS_INLINE void read_rest(storage *part, const storage *row, int64_t n)
+/* Between a row and a buffer of PAIR elements: after the first n it has `fill`, or zeros where a level has no masks. */
+static ALWAYS_INLINE void read_rest(storage *part, const storage *row, int64_t n, storage fill)
 {
 #if MASKS
-    copy_masked(part, row, n, true);
+    read_masked(part, row, n, fill);
 #elif defined(__AVX2__)
+    (void)fill;
     const int32_t words = (int32_t)(n * (int64_t)sizeof *row / 4); /* pieces would wait to be read back as one */
     for (int i = 0; i < PAIR * (int)sizeof *row / 4; i += 8) {
         const __m256i mask =
@@ -91,6 +119,7 @@ static ALWAYS_INLINE void read_rest(storage *part, const storage *row, int64_t n
     if (n * (int64_t)sizeof *row % 4 != 0)
         memcpy(part + n - 1, (const char *)row + (n - 1) * (int64_t)sizeof *row, sizeof *row);
 #else
+    (void)fill;
     memset(part, 0, PAIR * sizeof *part);
     copy_few(part, row, n);
 #endif
@@ -99,7 +128,7 @@ static ALWAYS_INLINE void read_rest(storage *part, const storage *row, int64_t n
 static ALWAYS_INLINE void write_rest(storage *row, const storage *part, int64_t n)
 {
 #if MASKS
-    copy_masked(row, part, n, false);
+    write_masked(row, part, n);
 #else
     copy_few(row, part, n);
 #endif
