@@ -199,7 +199,7 @@ bool plan_held(const gpu_device &device, const copes_act_problem &problem, const
 template <typename T, bool BACKWARD>
 bool plan_parts(const gpu_device &device, const copes_act_problem &problem, const act_strides &rows, copes_plan *plan)
 {
-    /* Where there are rows enough to fill the device, small blocks of threads with several parts are up to half as fast again. */
+    /* Where rows fill the device, small blocks of threads with several parts take up to a third less time. */
     const bool sums_alone = problem.passes == COPES_FIRST_PASS && rows.count >= 4 * device.multiprocessors;
     const team_shape shape = sums_alone ? shape_of(problem, SUMS_PARTS * FEW<BACKWARD>, SUMS_BLOCK)
                                         : shape_of(problem, FEW<BACKWARD>, MOST_THREADS);
