@@ -195,6 +195,7 @@ static void add_all_shares(case_list *list, copes_lrpe_variant variant)
         add_shares(list, &sketches_on_grids, variant, float_types[t]);
         add_shares(list, &sketches_with_positions, variant, float_types[t]);
         add_shares(list, &sketches_of_any_sharing, variant, float_types[t]);
+        add_shares(list, &sketches_in_shares, variant, float_types[t]);
     }
     add_shares(list, &sketches_long, variant, CHECK_BF16);
 }

@@ -40,7 +40,7 @@ typedef struct sketch_table {
 } sketch_table;
 
 /* Each is explained where it stands, in sketches_lrpe.c. */
-extern const sketch_table sketches_on_grids, sketches_with_positions, sketches_long, sketches_longest,
-    sketches_shared_by_many, sketches_of_many_rows, sketches_learned, sketches_of_any_sharing;
+extern const sketch_table sketches_on_grids, sketches_in_shares, sketches_with_positions, sketches_long,
+    sketches_longest, sketches_shared_by_many, sketches_of_many_rows, sketches_learned, sketches_of_any_sharing;
 
 #endif

@@ -304,6 +304,23 @@ static const sketch any_sharing[] = {
     {.b = 2, .h = 4, .d = 128, .grid = {333}, .in = CHECK_DENSE, .out = CHECK_DENSE, .lse = true, .interleaved = true},
 };
 
+/* For each pass alone: vectors of 16 and of 8 bytes, and so many tokens that a thread of a GPU with one multiprocessor goes from one chunk
+ * of them to the next, also where positions follow one another. */
+static const sketch in_shares[] = {
+    {.b = 1, .h = 4, .d = 128, .grid = {1100}, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 1, .h = 4, .d = 72, .grid = {1100}, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 2, .h = 3, .d = 20, .grid = {700}, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    {.b = 2,
+     .h = 2,
+     .d = 40,
+     .grid = {1300},
+     .position_rank = 2,
+     .position_type = CHECK_I64,
+     .positions = CHECK_PACKED,
+     .in = CHECK_DENSE,
+     .out = CHECK_DENSE},
+};
+
 #define TABLE(rows) {rows, sizeof(rows) / sizeof(rows)[0]}
 const sketch_table sketches_on_grids = TABLE(sketches);
 const sketch_table sketches_long = TABLE(long_sketches);
@@ -313,3 +330,4 @@ const sketch_table sketches_of_many_rows = TABLE(many_rows);
 const sketch_table sketches_with_positions = TABLE(positioned);
 const sketch_table sketches_learned = TABLE(learned);
 const sketch_table sketches_of_any_sharing = TABLE(any_sharing);
+const sketch_table sketches_in_shares = TABLE(in_shares);

@@ -8,7 +8,7 @@ namespace COPES_GPU::sequence
 template <typename T, copes_passes P, encoding E, role R> static columns_kernel *kernel_of()
 {
     if constexpr (has_instance<T, E, R, true, P>)
-        return sequence_columns<T, unit_angles<T>, E, R, true, P>;
+        return kernel_of_pass<T, E, R, true, P>();
     return nullptr;
 }
 
@@ -38,5 +38,7 @@ INSTANTIATE(f32)
 INSTANTIATE(f16)
 INSTANTIATE(bf16)
 INSTANTIATE(any_type)
+template columns_kernel *kernels_anywhere<narrow<f16>, COPES_SECOND_PASS>(encoding, role);
+template columns_kernel *kernels_anywhere<narrow<bf16>, COPES_SECOND_PASS>(encoding, role);
 
 } // namespace COPES_GPU::sequence

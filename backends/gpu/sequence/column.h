@@ -101,6 +101,19 @@ template <typename T, int V, int COUNT, bool JOINED> struct strip {
             vector[i] = row + (exists[i] ? place[i] * view.stride[3] : 0);
         }
     }
+    /* Starts to read the next token's vectors ahead, as parts `part` and on of row `row`. */
+    template <typename Ahead> __device__ __forceinline__ void start(Ahead *ahead, int row, int part) const
+    {
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++)
+            ahead->template start<typename vector_words::access>(row, part + i, vector[i], false);
+    }
+    template <typename Ahead> DEVICE void take(const Ahead &ahead, int row, int part, float (&x)[2][V])
+    {
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++)
+            vector_words{ahead.template take<typename vector_words::access>(row, part + i)}.unpack(elements(x, i));
+    }
     __device__ __forceinline__ void read(vector_words (&words)[VECTORS]) const
     {
 #pragma unroll

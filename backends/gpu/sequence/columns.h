@@ -6,6 +6,7 @@
  *   likewise with parts   yes                            no, they leave parts            no; for the caller merge_parts merges them
  *   COPES_SECOND_PASS     no, the caller gives sums                                      yes
  *   likewise with parts   no, each block merges the parts                                yes
+ * The second pass before half and cosine has a kernel of its own (apply.h), which is not here but for single elements.
  * So no token is written before its column has been read. Parts are in the workspace, a column for each block of the first
  * launch: (B, H, blocks, D). */
 #ifndef COPES_BACKENDS_GPU_SEQUENCE_COLUMNS_H
@@ -313,19 +314,21 @@ DEVICE void finish_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const col
     }
 }
 
-/* Vectors ANYWHERE need more registers, and are rare. */
+/* Blocks that run on a multiprocessor: the sums of a forward take the fewest registers. Vectors ANYWHERE need more, and are rare. */
+template <role R, copes_passes P>
+inline constexpr int columns_on_each = R == role::forward && P == COPES_FIRST_PASS ? 3 : 2;
+
 template <typename T, int V, encoding E, role R, bool ANYWHERE, copes_passes P>
-__global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE &&V > 1 ? 1 : 2)
-    sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, int64_t units, uint32_t tiles, uint32_t blocks,
-                     column *parts)
+__global__ void LAUNCH_BOUNDS(THREADS, (ANYWHERE && V > 1 ? 1 : columns_on_each<R, P>))
+    sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, slab_cut cut, column *parts)
 {
     const copes_lrpe_problem &problem = first_argument(argument);
     constexpr int COLUMNS = plain_vectors<E> * V;
     constexpr bool KEPT = R == role::backward && P != COPES_BOTH_PASSES; /* passes are refused without lse */
     __shared__ slab_memory<T, V> memory;
-    const slab_place place = find_place<T, V>(problem, tiles, blocks);
+    const slab_place place = find_place<T, V, false>(problem, cut);
     find_angle_steps<!ANYWHERE>(memory, problem, place);
-    const slab_thread<T, V, E, R, ANYWHERE> s(problem, memory, place, units);
+    const slab_thread<T, V, E, R, ANYWHERE> s(problem, memory, place, cut.units);
 
     column columns[COLUMNS];
     finished_column finished[COLUMNS];
@@ -348,7 +351,7 @@ __global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE &&V > 1 ? 1 : 2)
     }
     if constexpr (P != COPES_FIRST_PASS) {
         const slab_place later = find_again(place);
-        write_columns<P == COPES_SECOND_PASS>(slab_thread<T, V, E, R, ANYWHERE>(problem, memory, later, units),
+        write_columns<P == COPES_SECOND_PASS>(slab_thread<T, V, E, R, ANYWHERE>(problem, memory, later, cut.units),
                                               finished);
     } else if constexpr (R != role::forward) {
         give_delta(s, finished);

@@ -3,6 +3,7 @@
 #define COPES_BACKENDS_GPU_SEQUENCE_COLUMNS_PLAN_H
 
 #include "backends/gpu/plan.h"
+#include "backends/gpu/sequence/apply.h"
 #include "backends/gpu/sequence/columns.h"
 
 namespace COPES_GPU::sequence
@@ -35,13 +36,14 @@ inline constexpr const char *columns_variant<M, any_type, E, R, true> =
 
 /* A launch's share of a problem: blocks of it to a slab, as a cluster or as parts. */
 struct columns_cut {
-    int64_t units;
-    uint32_t tiles, blocks, grid;
+    slab_cut slabs;
+    uint32_t grid;
     bool clusters;
+    size_t shared = 0;
 };
 
 /* Any instance of the kernel. */
-typedef void columns_kernel(copes_lrpe_problem, int64_t units, uint32_t tiles, uint32_t blocks, column *parts);
+typedef void columns_kernel(copes_lrpe_problem, slab_cut, column *parts);
 
 struct columns_choice {
     const char *variant;
@@ -50,8 +52,8 @@ struct columns_choice {
 
     copes_status launch(const gpu_queue &queue, const copes_lrpe_problem &problem, column *parts) const
     {
-        return launch_ex(queue, {.cluster = cut.clusters ? (int)cut.blocks : 1}, kernel, cut.grid, THREADS, 0, problem,
-                         cut.units, cut.tiles, cut.blocks, parts);
+        return launch_ex(queue, {.cluster = cut.clusters ? (int)cut.slabs.blocks : 1}, kernel, cut.grid, THREADS,
+                         cut.shared, problem, cut.slabs, parts);
     }
 };
 
@@ -65,23 +67,37 @@ template <typename T, encoding E, role R, bool ANYWHERE, copes_passes P>
 inline constexpr bool has_role =
     R == role::backward || is_alone<T, E, ANYWHERE> || (R == role::forward && P != COPES_FIRST_PASS);
 
-/* Is there a kernel? */
+/* Does sequence_apply finish tokens whose sums are known? Neighbouring features of softmax alone lie best in the units that
+ * sequence_columns has. */
+template <typename T, encoding E, copes_passes P>
+inline constexpr bool is_applied = P == COPES_SECOND_PASS && E != encoding::interleaved && !is_single<T>;
+
+/* Angles of a thread's unit. */
+template <typename T, encoding E, copes_passes P>
+inline constexpr int unit_of = is_applied<T, E, P> ? vector_length<T> : unit_angles<T>;
+
+/* Is there a kernel? sequence_apply takes vectors of 8 bytes, too: of heads of 72 features, say, and of all tokens that have positions,
+ * as these bind it. */
 template <typename T, encoding E, role R, bool ANYWHERE, copes_passes P>
 inline constexpr bool has_instance =
     has_role<T, E, R, ANYWHERE, P> &&
+    (is_applied<T, E, P> && sizeof(T) == 2 ? is_narrow<T> || !ANYWHERE : !is_narrow<T>) &&
     (is_single<T> ? ANYWHERE && E != encoding::interleaved : !ANYWHERE || COPES_VECTORS_ANYWHERE);
 
 /* A kernel and its name; nullptr both where there is none. */
 struct columns_instance {
     const char *variant;
     columns_kernel *kernel; /* nullptr of a name: anywhere.cu has it */
+    int on_each;            /* blocks of a multiprocessor */
+    size_t shared;          /* bytes of a block */
 };
 
 /* The kernels of a method for a storage type. */
 struct columns_instances {
-    int vector, unit; /* elements of a vector of 16 bytes; angles of a unit of such vectors */
+    int vector;  /* elements of a vector */
+    int unit[3]; /* angles of a unit, of each encoding */
     columns_kernel *(*anywhere)(encoding, role);
-    const columns_instances *single; /* those of single elements; nullptr of themselves */
+    const columns_instances *others; /* those that take what these do not; nullptr of single elements, which take all */
     columns_instance of[3][2][3];    /* encoding; anywhere; role */
 };
 
@@ -89,13 +105,23 @@ struct columns_instances {
  * them. */
 template <typename T, copes_passes P> columns_kernel *kernels_anywhere(encoding e, role r);
 
+template <typename T, encoding E, role R, bool ANYWHERE, copes_passes P> constexpr columns_kernel *kernel_of_pass()
+{
+    if constexpr (is_applied<T, E, P>)
+        return sequence_apply<T, E, R, ANYWHERE>;
+    else
+        return sequence_columns<T, unit_angles<T>, E, R, ANYWHERE, P>;
+}
+
 template <columns_method M, typename T, copes_passes P, encoding E, role R, bool ANYWHERE>
 constexpr void fill_instance(columns_instance (&of)[3])
 {
     if constexpr (has_instance<T, E, R, ANYWHERE, P>)
-        of[(int)R].variant = columns_variant<M, T, E, R, ANYWHERE>;
+        of[(int)R] = {columns_variant<M, T, E, R, ANYWHERE>, nullptr, columns_on_each<R, P>, 0};
+    if constexpr (has_instance<T, E, R, ANYWHERE, P> && is_applied<T, E, P>)
+        of[(int)R].shared = apply_bytes<T, E, R>;
     if constexpr (has_instance<T, E, R, ANYWHERE, P> && !ANYWHERE)
-        of[(int)R].kernel = sequence_columns<T, unit_angles<T>, E, R, false, P>;
+        of[(int)R].kernel = kernel_of_pass<T, E, R, false, P>();
 }
 
 template <columns_method M, typename T, copes_passes P, encoding E, bool ANYWHERE>
@@ -106,11 +132,11 @@ constexpr void fill_roles(columns_instance (&of)[2][3])
     fill_instance<M, T, P, E, role::given, ANYWHERE>(of[ANYWHERE]);
 }
 
-template <columns_method M, typename T, copes_passes P> constexpr const columns_instances *single_of();
+template <columns_method M, typename T, copes_passes P> constexpr const columns_instances *others_of();
 
 template <columns_method M, typename T, copes_passes P, encoding... E> constexpr columns_instances make_instances()
 {
-    columns_instances all = {vector_length<T>, unit_angles<T>, kernels_anywhere<T, P>, single_of<M, T, P>(), {}};
+    columns_instances all = {vector_length<T>, {unit_of<T, E, P>...}, kernels_anywhere<T, P>, others_of<M, T, P>(), {}};
     (fill_roles<M, T, P, E, false>(all.of[(int)E]), ...);
     (fill_roles<M, T, P, E, true>(all.of[(int)E]), ...);
     return all;
@@ -120,13 +146,18 @@ template <columns_method M, typename T, copes_passes P = M.passes>
 inline constexpr columns_instances columns_of =
     make_instances<M, T, P, encoding::half, encoding::interleaved, encoding::cosine>();
 
-template <columns_method M, typename T, copes_passes P> constexpr const columns_instances *single_of()
+template <columns_method M, typename T, copes_passes P> constexpr const columns_instances *others_of()
 {
     if constexpr (is_single<T>)
         return nullptr;
+    else if constexpr (P == COPES_SECOND_PASS && sizeof(T) == 2 && !is_narrow<T>)
+        return &columns_of<M, narrow<T>, P>;
     else
         return &columns_of<M, any_type, P>;
 }
+
+/* columns.cu: the encoding of a problem; of softmax alone, of neighbours. */
+encoding encoding_of(const copes_lrpe_problem &problem);
 
 /* columns.cu: chooses among instances for a storage type and pass. `parts`: how many of a slab; 0: its blocks are a cluster. */
 copes_status choose_columns(const columns_instances &vectors, const gpu_device &device,

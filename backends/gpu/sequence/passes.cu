@@ -35,11 +35,12 @@ static int parts_of(const gpu_device &device, const copes_lrpe_problem &problem)
 }
 
 /* Blocks of a slab for the second pass alone, which have nothing to merge: of few tokens, since the device then goes through
- * memory in order. */
+ * memory in order. sequence_apply has twice as many rows of tokens, and more to do before the first. */
 static int blocks_of_second(const gpu_device &device, const copes_lrpe_problem &problem)
 {
-    const int least = blocks_of_slab(device, problem, BLOCKS_ON_EACH, FEWEST_TOKENS);
-    return greater(least, (int)lesser(problem.n / PART_TOKENS, (int64_t)INT32_MAX));
+    const int more = encoding_of(problem) == encoding::interleaved ? 1 : 2;
+    const int least = blocks_of_slab(device, problem, BLOCKS_ON_EACH / more, FEWEST_TOKENS * more);
+    return greater(least, (int)lesser(problem.n / (PART_TOKENS * more), (int64_t)INT32_MAX));
 }
 
 /* The problem of softmax alone, for which tokens have no positions. */
@@ -104,7 +105,7 @@ static copes_status run_first(const gpu_queue &queue, const copes_problem &, con
     COPES_TRY(all.first.launch(queue, problem, parts));
     const int64_t pieces = (problem.d + MERGED_COLUMNS - 1) / MERGED_COLUMNS;
     return launch(queue, merge_parts, (unsigned)(problem.b * problem.h * pieces), THREADS, 0, problem,
-                  static_cast<const column *>(parts), all.first.cut.blocks, pieces);
+                  static_cast<const column *>(parts), all.first.cut.slabs.blocks, pieces);
 }
 
 template <typename T>
@@ -187,8 +188,12 @@ template <typename T> void list_passes(variant_list *list)
 {
     list_instances(columns_of<first, T>, list);
     list_instances(columns_of<second, T>, list);
+    if constexpr (sizeof(T) == 2)
+        list_instances(columns_of<second, narrow<T>>, list);
     list_instances(columns_of<first_in_parts, T>, list);
     list_instances(columns_of<both, T, COPES_SECOND_PASS>, list);
+    if constexpr (sizeof(T) == 2)
+        list_instances(columns_of<both, narrow<T>, COPES_SECOND_PASS>, list);
 }
 
 #define INSTANTIATE(T)                                                                                                 \

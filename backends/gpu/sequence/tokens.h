@@ -23,7 +23,7 @@ constexpr int tile_units(int v, int vector)
 {
     return v == 1 ? 32 : v == vector ? 8 : 16;
 }
-template <typename T, int V> inline constexpr int tile_units_of = tile_units(V, vector_length<T>);
+template <typename T, int V> inline constexpr int tile_units_of = tile_units(V, 16 / (int)sizeof(T));
 template <typename T, int V> inline constexpr int rows_of = THREADS / tile_units_of<T, V>;
 
 /* Tokens whose loads are under way together: as many as registers allow. LATE: the columns' sums are known, and nothing before
@@ -39,7 +39,7 @@ template <role R> inline constexpr int far_of = R == role::forward ? 4 : 2;
 
 /* Tokens of a chunk. A thread finds the rotation of a chunk's first token exactly and advances it to the others; and it
  * adds a chunk's terms before they join the sum of all. */
-enum { CHUNK = 8 };
+enum { CHUNK = 16 };
 
 /* An angle of a block's sequence. `begin`: ZERO_PHASE and its phase at the sequence's own offset. */
 struct slab_angle : angle_step {
@@ -57,11 +57,15 @@ struct slab_angle : angle_step {
  *   dimension    find_angle_steps              find_rotations
  *   advances     find_angle_steps              token_walk: from a chunk's first token to each of its tokens
  *   half         half of the rows, merging     the other half of the rows; then the blocks of the cluster */
-template <typename T, int V> struct slab_memory {
-    static constexpr int angles = tile_units_of<T, V> * V, columns = 2 * angles;
-    slab_angle angle_steps[angles];
-    int dimension[angles];
+template <typename T, int V> struct slab_angles {
+    static constexpr int UNITS = tile_units_of<T, V>, angles = UNITS * V;
+    slab_angle angle_steps[V][UNITS]; /* units' side by side, so that a warp's reads have few bank conflicts */
+    int dimension[V][UNITS];
     alignas(16) rotation advances[CHUNK][angles];
+};
+
+template <typename T, int V> struct slab_memory : slab_angles<T, V> {
+    static constexpr int columns = 2 * slab_angles<T, V>::angles;
     column half[rows_of<T, V> / 2][columns];
 };
 
@@ -73,21 +77,32 @@ struct slab_place {
     int64_t unit, h, b, first, token_stride;
 };
 
-template <typename T, int V>
-DEVICE slab_place find_place(const copes_lrpe_problem &problem, uint32_t tiles, uint32_t blocks)
+/* How slabs are cut into blocks: their units, the tiles of a head, the blocks of a tile's slab, and the most tokens of a thread. */
+struct slab_cut {
+    int64_t units;
+    uint32_t tiles, blocks;
+    int tokens;
+};
+
+/* BY_HEADS: blocks of all heads of some tokens are neighbours, as in memory; else those of a slab, which may be a cluster. */
+template <typename T, int V, bool BY_HEADS>
+DEVICE slab_place find_place(const copes_lrpe_problem &problem, const slab_cut &cut)
 {
     constexpr int ROWS = rows_of<T, V>;
-    const uint32_t slab = blockIdx.x / blocks, above = slab / tiles, tile = slab - above * tiles;
-    const uint32_t b = above / (uint32_t)problem.h, rank = blockIdx.x - slab * blocks;
+    uint32_t slab = blockIdx.x / cut.blocks, rank = blockIdx.x - slab * cut.blocks;
+    if (BY_HEADS) {
+        const uint32_t of_entry = (uint32_t)problem.h * cut.tiles, part = blockIdx.x / of_entry;
+        rank = part % cut.blocks;
+        slab = part / cut.blocks * of_entry + (blockIdx.x - part * of_entry);
+    }
+    const uint32_t above = slab / cut.tiles, tile = slab - above * cut.tiles, b = above / (uint32_t)problem.h;
     const int tile_unit = (int)threadIdx.x % tile_units_of<T, V>, row = (int)threadIdx.x / tile_units_of<T, V>;
-    const int64_t of_row = (problem.n + (int64_t)blocks * ROWS - 1) / ((int64_t)blocks * ROWS),
-                  first = rank * of_row * ROWS + row, left = problem.n - first + ROWS - 1;
+    const int64_t first = (int64_t)rank * cut.tokens * ROWS + row, left = problem.n - first + ROWS - 1;
+    const int tokens = (int)(left < 0 ? 0 : left / ROWS < cut.tokens ? left / ROWS : cut.tokens);
     return {tile_unit,
             row,
-            (int)(left < 0               ? 0
-                  : left / ROWS < of_row ? left / ROWS
-                                         : of_row),
-            blocks,
+            tokens,
+            cut.blocks,
             rank,
             (int64_t)tile * tile_units_of<T, V> + tile_unit,
             above - b * (uint32_t)problem.h,
@@ -157,28 +172,31 @@ DEVICE slab_angle find_slab_angle(const copes_lrpe_problem &problem, const slab_
 }
 
 template <bool OFFSETS, typename T, int V>
-DEVICE void find_angle_steps(slab_memory<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place)
+DEVICE void find_angle_steps(slab_angles<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place)
 {
     if (problem.k == 0) /* softmax alone */
         return;
     for (int i = (int)threadIdx.x; i < memory.angles; i += THREADS) {
         const int64_t k = (place.unit - place.tile_unit) * V + i;
-        memory.dimension[i] = k < problem.k ? dimension_of(problem, k) : -1;
-        memory.angle_steps[i] = k < problem.k ? find_slab_angle<OFFSETS>(problem, place, k, memory.dimension[i])
-                                              : slab_angle{{0, 0, 0}, ZERO_PHASE};
+        const int dimension = k < problem.k ? dimension_of(problem, k) : -1;
+        memory.dimension[i % V][i / V] = dimension;
+        memory.angle_steps[i % V][i / V] =
+            k < problem.k ? find_slab_angle<OFFSETS>(problem, place, k, dimension) : slab_angle{{0, 0, 0}, ZERO_PHASE};
     }
     __syncthreads();
     for (int i = (int)threadIdx.x; i < CHUNK * memory.angles; i += THREADS) {
         const int token = i / memory.angles, angle = i % memory.angles;
         memory.advances[token][advance_place<T, V>(angle / V, angle % V)] =
-            rotation_at<true>(memory.angle_steps[angle], (int32_t)(token * place.token_stride));
+            token == 0
+                ? rotation{1, 0} /* also of a theta that is not finite, by which tokens outside the grid do not turn */
+                : rotation_at<true>(memory.angle_steps[angle % V][angle / V], (int32_t)(token * place.token_stride));
     }
     __syncthreads();
 }
 
 /* The rotations of a thread's unit at a token. ANYWHERE: is_anywhere holds for the problem. */
 template <typename T, int V, bool ANYWHERE>
-DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place,
+DEVICE void find_rotations(const slab_angles<T, V> &memory, const copes_lrpe_problem &problem, const slab_place &place,
                            int64_t token, rotation (&rotations)[V])
 {
     if constexpr (ANYWHERE) {
@@ -187,20 +205,27 @@ DEVICE void find_rotations(const slab_memory<T, V> &memory, const copes_lrpe_pro
         return;
     }
     /* An angle that belongs to no dimension has step 0. */
-    const slab_angle *const steps = memory.angle_steps + place.tile_unit * V;
+    const slab_angle *const steps = memory.angle_steps[0] + place.tile_unit;
     if (in_line(problem)) {
 #pragma unroll
         for (int i = 0; i < V; i++)
-            rotations[i] = steps[i].at((int32_t)(problem.offset[0] + token));
+            rotations[i] = steps[i * memory.UNITS].at((int32_t)(problem.offset[0] + token));
         return;
     }
     int32_t position[COPES_MAX_GRID] = {0, 0, 0, 0};
     const bool in_grid = find_positions(problem, token, position);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        const rotation here = steps[i].at(position_in(position, memory.dimension[place.tile_unit * V + i]));
+        const rotation here = steps[i * memory.UNITS].at(position_in(position, memory.dimension[i][place.tile_unit]));
         rotations[i] = in_grid ? here : rotation{1, 0};
     }
+}
+
+/* A column's number in a tensor (B, H, D). */
+DEVICE float *number_at(const copes_view &view, const slab_place &place, int64_t column)
+{
+    return static_cast<float *>(view.data) + place.b * view.stride[0] + place.h * view.stride[1] +
+           column * view.stride[2];
 }
 
 /* A thread's slab of a problem. */
@@ -208,14 +233,14 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
     static constexpr int PLAIN = plain_vectors<E>, COLUMNS = PLAIN * V;
     static constexpr bool BACKWARD = R != role::forward;
     const copes_lrpe_problem &problem;
-    const slab_memory<T, V> &memory;
+    const slab_angles<T, V> &memory;
     const slab_place &place;
     const places_of<int64_t> at;
     bool kept;    /* is the lse given? */
     bool rotated; /* does the unit have angles? */
     bool line;    /* in_line */
 
-    __device__ __forceinline__ slab_thread(const copes_lrpe_problem &problem, const slab_memory<T, V> &memory,
+    __device__ __forceinline__ slab_thread(const copes_lrpe_problem &problem, const slab_angles<T, V> &memory,
                                            const slab_place &place, int64_t units)
         : problem(problem), memory(memory), place(place), at(find_slab_places(problem, place.unit, place.unit < units)),
           kept(R == role::backward && problem.lse.data != nullptr), rotated(E == encoding::cosine || at.rotated),
@@ -224,11 +249,30 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
     }
     __device__ __forceinline__ float *lse_of(int column) const
     {
-        return number_of(problem.lse, column);
+        return number_at(problem.lse, place, at.plain[column / V] + column % V);
     }
     __device__ __forceinline__ float *delta_of(int column) const
     {
-        return number_of(problem.delta, column);
+        return number_at(problem.delta, place, at.plain[column / V] + column % V);
+    }
+
+    /* Are the positions of a chunk in line, of up to `count` tokens from `start` on? Then finds the rotations of the first. */
+    __device__ __forceinline__ bool find_line(int64_t start, int count, rotation (&first)[V]) const
+    {
+        const uint64_t position = position_of(problem, place.b, start);
+        bool in_line = (int64_t)position == (int32_t)position;
+#pragma unroll 5
+        for (int j = 1; j < CHUNK; j++) {
+            const int64_t apart = j * place.token_stride;
+            if (j < count)
+                in_line &= position_of(problem, place.b, start + apart) - position == (uint64_t)apart;
+        }
+#pragma unroll
+        for (int i = 0; i < V && in_line; i++) {
+            const rotation here = memory.angle_steps[i][place.tile_unit].at((int32_t)position);
+            first[i] = {problem.amplitude * here.cosine, problem.amplitude * here.sine};
+        }
+        return in_line;
     }
 
   private:
@@ -238,12 +282,6 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
         if (V == 1 && E == encoding::half && problem.pairing != COPES_LRPE_HALF)
             return find_places<encoding::interleaved, V>(problem.d, problem.k, problem.begin, unit, live);
         return find_places<E, V>(problem.d, problem.k, problem.begin, unit, live);
-    }
-    /* A column's number in a tensor (B, H, D). */
-    __device__ __forceinline__ float *number_of(const copes_view &view, int column) const
-    {
-        return static_cast<float *>(view.data) + place.b * view.stride[0] + place.h * view.stride[1] +
-               (at.plain[column / V] + column % V) * view.stride[2];
     }
 };
 
@@ -318,7 +356,7 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     {
         count();
         if (ANYWHERE && s.rotated)
-            line = (V > 1 || may_be_in_line(s.problem)) && find_line();
+            line = (V > 1 || may_be_in_line(s.problem)) && s.find_line(start, here, first);
         else if (s.line && s.rotated)
             find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(0), first);
     }
@@ -326,24 +364,6 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     {
         left -= CHUNK;
         start += CHUNK * s.place.token_stride;
-    }
-    /* Are the chunk's positions in line? Then finds the rotations of the first. */
-    __device__ __forceinline__ bool find_line()
-    {
-        const uint64_t position = position_of(s.problem, s.place.b, start);
-        bool in_line = (int64_t)position == (int32_t)position;
-#pragma unroll
-        for (int j = 1; j < CHUNK; j++) {
-            const int64_t apart = j * s.place.token_stride;
-            if (has(j))
-                in_line &= position_of(s.problem, s.place.b, start + apart) - position == (uint64_t)apart;
-        }
-#pragma unroll
-        for (int i = 0; i < V && in_line; i++) {
-            const rotation here = s.memory.angle_steps[s.place.tile_unit * V + i].at((int32_t)position);
-            first[i] = {s.problem.amplitude * here.cosine, s.problem.amplitude * here.sine};
-        }
-        return in_line;
     }
     /* The rotations of the chunk's token j. */
     __device__ __forceinline__ void rotations_of(int j, rotation (&rotations)[V]) const
