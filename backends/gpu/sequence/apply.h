@@ -49,7 +49,7 @@ template <typename T, encoding E>
 DEVICE column merge_slab(apply_memory<T, E> &memory, const copes_lrpe_problem &problem, const slab_place &place,
                          int64_t at, const column *parts)
 {
-    constexpr int COLUMNS = memory.COLUMNS, GROUPS = memory.GROUPS;
+    constexpr int COLUMNS = apply_memory<T, E>::COLUMNS, GROUPS = apply_memory<T, E>::GROUPS;
     const int mine = (int)threadIdx.x % COLUMNS, group = (int)threadIdx.x / COLUMNS;
     const column *const from = parts + (place.b * problem.h + place.h) * place.blocks * problem.d + at;
     column all = {-INFINITY, 0, 0};
