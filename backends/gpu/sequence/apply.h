@@ -41,7 +41,8 @@ DEVICE int64_t find_column(const copes_lrpe_problem &problem, const slab_place &
     const int mine = (int)threadIdx.x % all::COLUMNS, of_unit = mine / all::UNITS;
     const int64_t unit = place.unit - place.tile_unit + mine % all::UNITS;
     const places_of<int64_t> at = find_places<E, all::V>(problem.d, problem.k, problem.begin, unit, unit < units);
-    return at.plain[of_unit / all::V] < 0 ? -1 : at.plain[of_unit / all::V] + of_unit % all::V;
+    const int64_t first = of_unit < all::V ? at.plain[0] : at.plain[1]; /* an index would put the places into memory */
+    return first < 0 ? -1 : first + of_unit % all::V;
 }
 
 /* Merges the parts of the column at `at`, which group 0 of the threads gets. All threads of the block must call this. */
