@@ -111,13 +111,17 @@ template <typename T, encoding E, role R> struct tokens_ahead {
         for (int i = 0; i < reader::DEPTH; i++)
             start(i);
     }
-    /* Takes a token, and starts to read one that comes later. */
-    __device__ __forceinline__ void take(int token, float (&values)[2][V], float (&gradients)[2][V])
+    /* Takes a token's gradients, which come first: elements then take no registers while gradients turn back. */
+    __device__ __forceinline__ void take_gradients(int token, float (&gradients)[2][V])
     {
         ahead.wait();
-        plain_strip::take(ahead, token, 0, values);
         if (BACKWARD)
             wide_strip::take(ahead, token, plain_strip::VECTORS, gradients);
+    }
+    /* Takes its elements, and starts to read a token that comes later. */
+    __device__ __forceinline__ void take_elements(int token, float (&values)[2][V])
+    {
+        plain_strip::take(ahead, token, 0, values);
         start(token + reader::DEPTH);
     }
 
@@ -169,9 +173,11 @@ template <typename T, encoding E, role R, bool ANYWHERE> struct token_finisher {
         if (((uint32_t)token & chunk) == 0 && !(ANYWHERE && chunk != 0))
             find_rotations<T, V, ANYWHERE>(memory, s.problem, s.place, at, first);
     }
-    /* From a token's elements and gradients to its results, in the place of its elements. */
-    __device__ __forceinline__ void finish(int token, float (&values)[2][V], float (&gradients)[2][V]) const
+    /* Reads a token and makes its results. */
+    __device__ __forceinline__ void finish(int token, tokens_ahead<T, E, R> &read, float (&values)[2][V]) const
     {
+        float gradients[2][V];
+        read.take_gradients(token, gradients);
         rotation rotations[V];
 #pragma unroll
         for (int i = 0; i < V && s.rotated; i++)
@@ -179,6 +185,7 @@ template <typename T, encoding E, role R, bool ANYWHERE> struct token_finisher {
                 first[i] * memory.advances[(uint32_t)token & chunk][advance_place<T, V>(s.place.tile_unit, i)];
         if (BACKWARD && s.rotated)
             decode<E>(gradients, rotations, true);
+        read.take_elements(token, values);
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) {
             float &value = values[i / V][i % V];
@@ -187,7 +194,7 @@ template <typename T, encoding E, role R, bool ANYWHERE> struct token_finisher {
                 value *= gradients[i / V][i % V] - rest[i];
         }
 #pragma unroll
-        for (int i = 0; i < COLUMNS && scaled != 0; i++)
+        for (int i = 0; i < COLUMNS && !BACKWARD && scaled != 0; i++)
             values[i / V][i % V] *= rest[i];
         if (!BACKWARD && s.rotated)
             encode<E>(values, rotations, true);
@@ -214,11 +221,10 @@ __global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
                                        R == role::forward ? s.at.encoded : s.at.plain, place.first, place.token_stride);
 #pragma unroll 1
     for (int token = 0; token < read.tokens; token++, result.next()) {
-        float values[2][V], gradients[2][V];
+        float values[2][V];
         if (s.rotated)
             with.turn_to(token);
-        read.take(token, values, gradients);
-        with.finish(token, values, gradients);
+        with.finish(token, read, values);
         result.write(values);
     }
 }
