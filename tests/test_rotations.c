@@ -146,36 +146,6 @@ START_TEST(rotations_depend_on_positions_alone)
 }
 END_TEST
 
-/* Of integers and of float32 numbers that are integers. */
-START_TEST(positions_of_a_tensor_turn_as_a_grid)
-{
-    static line l, other;
-    enum { FIRST = 1000, STEP = 33 };
-    int64_t wide[TOKENS];
-    float real[TOKENS];
-    const probe *p = &probes[_i];
-    uint64_t seed = 6;
-    if (!level_runs(p->level))
-        return;
-    draw_line(&l, &seed);
-    other = l;
-    make(p, &l, FIRST, 1);
-    for (int i = 0; i < TOKENS; i++)
-        real[i] = (float)(wide[i] = FIRST + i * STEP % TOKENS);
-    for (int is_real = 0; is_real < 2; is_real++) {
-        copes_lrpe_problem problem = problem_of(&other, 0, 1);
-        problem.counted = false;
-        problem.positions_dtype = is_real ? COPES_F32 : COPES_I64;
-        problem.positions = (copes_view){.data = is_real ? (void *)real : wide, .stride = {0, 0, 1}};
-        p->rotations(&problem, other.tokens, TOKENS, other.cosine, other.sine);
-        for (int i = 0; i < TOKENS; i++)
-            for (int64_t k = 0, at = wide[i] - FIRST; k < ANGLES; k++)
-                ck_assert(l.cosine[at * ANGLES + k] == other.cosine[i * ANGLES + k] &&
-                          l.sine[at * ANGLES + k] == other.sine[i * ANGLES + k]);
-    }
-}
-END_TEST
-
 START_TEST(thetas_that_are_not_finite_show)
 {
     static line l;
@@ -201,7 +171,6 @@ int main(void)
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, products_are_close, 0, PROBES);
     tcase_add_loop_test(tests, rotations_depend_on_positions_alone, 0, PROBES);
-    tcase_add_loop_test(tests, positions_of_a_tensor_turn_as_a_grid, 0, PROBES);
     tcase_add_loop_test(tests, thetas_that_are_not_finite_show, 0, PROBES);
     suite_add_tcase(suite, tests);
     return suite_run(suite);

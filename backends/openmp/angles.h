@@ -11,14 +11,13 @@
  * there. It then depends on the position alone, wherever a thread's tokens begin. */
 enum { SPAN = 16 };
 
-/* Are lrpe's rotations products? They are for 16-bit results of tokens on a line, by a grid or by a tensor of positions, if there are
- * enough to pay for the rotations by each distance. A position that is no integer has an exact rotation. Theta's gradient and delta are
- * float32 results, which are held to more. */
+/* Are lrpe's rotations products? They are for 16-bit results of tokens counted along a line, if it is long enough to pay for the
+ * rotations by each distance. Theta's gradient and delta are float32 results, which are held to more. */
 static inline bool by_products(const copes_lrpe_problem *problem)
 {
     const bool narrow =
         !FULL_WIDTH && problem->grad_theta.data == NULL && !(problem->backward && problem->passes == COPES_FIRST_PASS);
-    return narrow && problem->grid_rank == 1 && problem->length >= 2 * SPAN;
+    return narrow && problem->counted && problem->grid_rank == 1 && problem->length >= 2 * SPAN;
 }
 
 /* Turns per position of `heads` heads from `first` on, or of one for all where theta has one row, and rows of sines and

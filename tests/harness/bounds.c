@@ -53,14 +53,13 @@ static double term_ulps(const copes_op *op, check_type type, bool on_cpu)
     return lrpe ? plain + 2 * PLAIN_ULPS : plain;
 }
 
-/* In units of 2^-24: what a product of two rotations may be off by, which the CPU makes for 16-bit results of tokens on a line. An
- * amplitude is rounded into one of the two. */
+/* In units of 2^-24: what a product of two rotations may be off by, which the CPU makes for 16-bit results of tokens counted along
+ * a line. An amplitude is rounded into one of the two. */
 static double rotation_units(const copes_op *op, const oracle_args *args, check_type type, bool on_cpu)
 {
     const bool lrpe = op->kind == COPES_LRPE_FORWARD || op->kind == COPES_LRPE_BACKWARD;
-    const oracle_tensor *given = lrpe && args != NULL ? args->in[COPES_LRPE_POSITIONS] : NULL;
-    const bool line = given != NULL ? given->rank < 3 || given->shape[0] == 1 : op->lrpe.grid_rank <= 1;
-    if (!lrpe || !line || !on_cpu || !stores_short(type))
+    const bool given = lrpe && args != NULL && args->in[COPES_LRPE_POSITIONS] != NULL;
+    if (!lrpe || given || !on_cpu || !stores_short(type) || op->lrpe.grid_rank > 1)
         return 0;
     return 5.75 + amplitude_ulps(op->lrpe.amplitude);
 }

@@ -4,7 +4,7 @@
  *   arithmetic   float32 for f32, f16 and bf16, float64 for f64; "ulp" is its ulp unless the storage's is named
  *   phase        the promise is 2^-30 turn (f64: 2^-60): 2 pi 2^-30 times `turn` is allowed on top of the rest, as no
  *                cosine near its zero can be better
- *   rotation     lrpe's f16 and bf16 results on the CPU, of tokens on a line: 5.75 2^-24 times `turn` besides, as
+ *   rotation     lrpe's f16 and bf16 results on the CPU, of tokens counted along a line: 5.75 2^-24 times `turn` besides, as
  *                docs/numerics.md derives, and 6.75 with an amplitude that is no power of two
  *   by term      act and lrpe, elementwise: 4 ulp of the largest term: of the formula's products, as a cos and b sin, or g s
  *                and g s x (1 - s) of silu's gradient, and of their sums, however small they are
