@@ -45,6 +45,16 @@ template <int LANES, int COUNT> DEVICE void sums_of_lanes(float (&value)[COUNT])
     }
 }
 
+/* The same by a loop, which takes a kernel that waits for memory fewer instructions. */
+template <int COUNT> DEVICE void sums_by_loop(float (&value)[COUNT], int lanes)
+{
+#pragma unroll 1
+    for (int mask = lanes / 2; mask > 0; mask /= 2)
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            value[i] += shuffle_xor(value[i], mask);
+}
+
 template <int COUNT> DEVICE void sums_of_lanes(float (&value)[COUNT], int lanes)
 {
     if (lanes == 8)

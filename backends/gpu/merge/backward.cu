@@ -1,6 +1,7 @@
 /* The gradient of attention_merge, bound by memory: every share's row is read once and written once. Neighbouring threads have a
- * row, as each share's grad_o . o_s is a sum over it. They leave those sums where the gradients of lse go, and each turns what it
- * left itself into those: they hang on the mean over all shares. */
+ * row, as each share's grad_o . o_s is a sum over it. The gradients of lse hang on the mean of those sums over all shares. Of up to
+ * 8 shares and a vector for each thread, those sums stay in registers, and a thread starts all its reads before it looks at any lse.
+ * Else threads leave them where the gradients of lse go, and each turns what it left itself into those. */
 #include "backends/gpu/merge/methods.h"
 #include "backends/gpu/merge/plan_rows.h"
 #include "backends/gpu/reduce.h"
@@ -8,7 +9,14 @@
 namespace COPES_GPU::merge
 {
 
-enum { MOST_LANES = 32, AT_ONCE = 4 };
+enum { MOST_LANES = 32 };
+
+/* Blocks that a multiprocessor has at a time, at least: what binds is how many threads read. */
+template <int AT_ONCE, bool MORE>
+inline constexpr int blocks_on_each = MORE           ? 1
+                                      : AT_ONCE == 8 ? 6
+                                      : AT_ONCE == 4 ? 8
+                                                     : 10;
 
 /* A thread's part of a row: vector `lane`, and every `lanes`-th after it. */
 struct row_part {
@@ -18,45 +26,62 @@ struct row_part {
     bool exists; /* threads past the last row have the work of one, and write nothing */
 };
 
-/* The sums grad_o . o_s of up to AT_ONCE shares, with what their additions round off. */
-struct share_dots {
-    float sum[AT_ONCE] = {}, lost[AT_ONCE] = {};
+/* The sums grad_o . o_s of up to AT_ONCE shares; LONG: of rows of any length, with what additions round off. */
+template <int AT_ONCE, bool LONG> struct share_dots {
+    float sum[AT_ONCE] = {}, lost[LONG ? AT_ONCE : 1] = {};
+
+    __device__ __forceinline__ void add(int i, float term)
+    {
+        if constexpr (LONG)
+            add_compensated(sum[i], lost[i], term);
+        else
+            sum[i] += term;
+    }
 };
 
-/* A vector `at` elements into the row: writes the gradients of the shares' o, from share `from` on, and adds to their dots. */
-template <typename T, int V>
-DEVICE void spread_vector(const copes_merge_problem &problem, const row_part &part, int64_t from, int64_t at,
-                          const float (&weight)[AT_ONCE], share_dots &dots)
-{
-    const copes_view &o = problem.o_shares, &to = problem.grad_o_shares;
-    const int64_t o_place = part.row.of(o, 1) + at * o.stride[4], to_place = part.row.of(to, 1) + at * to.stride[4];
-    const bool learns = o.data != nullptr;
-    raw<T, V> x[AT_ONCE];
-    float g[V];
+/* What a thread reads of a row at a time: a vector of up to AT_ONCE shares' o, from share `from` on, and of grad_o. */
+template <typename T, int V, int AT_ONCE> struct row_vectors {
+    raw<T, V> x[AT_ONCE], g;
+
+    __device__ __forceinline__ void read(const copes_merge_problem &problem, const row_part &part, int64_t from,
+                                         int64_t at)
+    {
+        const copes_view &o = problem.o_shares, &grad = problem.row;
+        const int64_t place = part.row.of(o, 1) + at * o.stride[4];
 #pragma unroll
-    for (int i = 0; i < AT_ONCE; i++)
-        x[i] = learns && from + i < problem.shares
-                   ? raw<T, V>::read(static_cast<const T *>(o.data) + ((from + i) * o.stride[0] + o_place))
-                   : raw<T, V>{};
-    raw<T, V>::read(static_cast<const T *>(problem.row.data) +
-                    (part.row.of(problem.row, 0) + at * problem.row.stride[3]))
-        .unpack(g);
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
-        const bool empty = weight[i] == EMPTY;
-        float grad[V], of_share[V], sum = 0;
-        x[i].unpack(of_share);
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            grad[k] = empty ? 0 : weight[i] * g[k];
-            sum = fmaf(g[k], of_share[k], sum);
-        }
-        if (part.exists && from + i < problem.shares)
-            raw<T, V>::write(static_cast<T *>(to.data) + ((from + i) * to.stride[0] + to_place), grad);
-        if (learns && !empty)
-            add_compensated(dots.sum[i], dots.lost[i], sum);
+        for (int i = 0; i < AT_ONCE; i++)
+            x[i] = o.data != nullptr && from + i < problem.shares
+                       ? raw<T, V>::read(static_cast<const T *>(o.data) + ((from + i) * o.stride[0] + place))
+                       : raw<T, V>{};
+        g = raw<T, V>::read(static_cast<const T *>(grad.data) + (part.row.of(grad, 0) + at * grad.stride[3]));
     }
-}
+    /* Writes the gradients of the shares' o, and adds to their dots. */
+    template <bool LONG>
+    __device__ __forceinline__ void spread(const copes_merge_problem &problem, const row_part &part, int64_t from,
+                                           int64_t at, const float (&weight)[AT_ONCE],
+                                           share_dots<AT_ONCE, LONG> &dots) const
+    {
+        const copes_view &to = problem.grad_o_shares;
+        const int64_t place = part.row.of(to, 1) + at * to.stride[4];
+        float grad_o[V];
+        g.unpack(grad_o);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            float grad[V] = {}, of_share[V], sum = 0;
+            if (weight[i] != EMPTY) {
+                x[i].unpack(of_share);
+#pragma unroll
+                for (int k = 0; k < V; k++) {
+                    grad[k] = weight[i] * grad_o[k];
+                    sum = fmaf(grad_o[k], of_share[k], sum);
+                }
+                dots.add(i, sum);
+            }
+            if (part.exists && from + i < problem.shares)
+                raw<T, V>::write(static_cast<T *>(to.data) + ((from + i) * to.stride[0] + place), grad);
+        }
+    }
+};
 
 /* The place of a share's gradient of lse. */
 DEVICE float *slope_at(const copes_merge_problem &problem, const row_place &row, int64_t s)
@@ -65,37 +90,92 @@ DEVICE float *slope_at(const copes_merge_problem &problem, const row_place &row,
            row.of(problem.grad_lse_shares, 1);
 }
 
+/* What a row's gradients of lse have in common. */
+struct row_slope {
+    float mean, ln_base, grad_lse;
+
+    template <int V>
+    static __device__ __forceinline__ row_slope of(const copes_merge_problem &problem, const row_place &row, float mean)
+    {
+        const float *const lse = static_cast<const float *>(problem.lse.data);
+        return {mean, problem.base == COPES_LOG_BASE_2 ? LN_2 : 1,
+                lse == nullptr ? 0 : read_float<V>(lse + row.of(problem.lse, 0))};
+    }
+    /* The gradient of a share's lse from its grad_o . o_s. */
+    __device__ __forceinline__ float of_share(float weight, float dot) const
+    {
+        return weight == EMPTY ? 0 : weight * fmaf(ln_base, dot - mean, grad_lse);
+    }
+};
+
+/* Of up to AT_ONCE shares, and rows of a vector for each lane. */
+template <typename T, int V, int AT_ONCE>
+DEVICE void merge_few_backward(const copes_merge_problem &problem, const row_part &part)
+{
+    share_dots<AT_ONCE, false> dots;
+    float weight[AT_ONCE], mean = 0;
+    row_vectors<T, V, AT_ONCE> vectors;
+    const int64_t at = part.lane * V;
+    if (at < problem.e)
+        vectors.read(problem, part, 0, at);
+    const row_weights<V, AT_ONCE, false> weights(problem, part.row);
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        weight[i] = weights.weight(weights.lse[i]);
+    if (at < read_again(problem).e)
+        vectors.spread(read_again(problem), part, 0, at, weight, dots);
+    const copes_merge_problem &end = read_again(problem);
+    if (end.grad_lse_shares.data == nullptr)
+        return;
+    sums_by_loop(dots.sum, part.lanes);
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        mean = weight[i] != EMPTY ? fmaf(weight[i], dots.sum[i], mean) : mean;
+    if (!part.exists)
+        return;
+    const row_slope slope = row_slope::of<V>(end, part.row, mean);
+    for (int s = (int)part.lane; s < (int)end.shares; s += part.lanes) {
+        float own = EMPTY, dot = 0;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) { /* an index would put the sums into memory */
+            own = i == s ? weight[i] : own;
+            dot = i == s ? dots.sum[i] : dot;
+        }
+        write_float<V>(slope_at(end, part.row, s), slope.of_share(own, dot));
+    }
+}
+
 /* Every `lanes`-th share's grad_o . o_s, which this thread has left, becomes its gradient of lse. */
 template <int V, typename Weights>
 DEVICE void finish_slopes(const copes_merge_problem &problem, const row_part &part, const Weights &weights, float mean)
 {
-    const float ln_base = problem.base == COPES_LOG_BASE_2 ? LN_2 : 1;
-    const float grad_lse =
-        problem.lse.data == nullptr
-            ? 0
-            : read_float<V>(static_cast<const float *>(problem.lse.data) + part.row.of(problem.lse, 0));
+    const row_slope slope = row_slope::of<V>(problem, part.row, mean);
     for (int64_t s = part.lane; s < problem.shares; s += part.lanes) {
         float *place = slope_at(problem, part.row, s);
-        const float weight = weights.weight(read_float<V>(weights.first + s * weights.apart)),
-                    slope = fmaf(ln_base, read_float<V>(place) - mean, grad_lse);
-        write_float<V>(place, weight == EMPTY ? 0 : weight * slope);
+        write_float<V>(place, slope.of_share(weights.weight(read_float<V>(weights.first + s * weights.apart)),
+                                             read_float<V>(place)));
     }
 }
 
-template <typename T, int V> DEVICE void merge_row_backward(const copes_merge_problem &problem, const row_part &part)
+/* Of any number of shares, AT_ONCE at a time. */
+template <typename T, int V, int AT_ONCE>
+DEVICE void merge_many_backward(const copes_merge_problem &problem, const row_part &part)
 {
     row_weights<V, AT_ONCE, true> weights(problem, part.row);
     float mean = 0, lost = 0;
     for (int64_t from = 0; from < problem.shares; from += AT_ONCE) {
         float weight[AT_ONCE];
-        share_dots dots;
+        share_dots<AT_ONCE, true> dots;
         weights.read(from);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
             weight[i] = weights.weight(weights.lse[i]);
-        for (int64_t at = part.lane * V; at < problem.e; at += part.lanes * V)
-            spread_vector<T, V>(read_again(problem), part, from, at, weight, dots);
-        sums_of_lanes(dots.sum, part.lanes);
+        for (int64_t at = part.lane * V; at < problem.e; at += part.lanes * V) {
+            row_vectors<T, V, AT_ONCE> vectors;
+            vectors.read(read_again(problem), part, from, at);
+            vectors.spread(read_again(problem), part, from, at, weight, dots);
+        }
+        sums_by_loop(dots.sum, part.lanes);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             if (weight[i] != EMPTY)
@@ -110,24 +190,25 @@ template <typename T, int V> DEVICE void merge_row_backward(const copes_merge_pr
 }
 
 /* Every thread of a warp goes on as long, as shuffles need all of its lanes. */
-template <typename T, int V, typename Index>
-__global__ void __launch_bounds__(THREADS) merge_backward(GPU_PARAMETER row_arguments<Index> argument)
+template <typename T, int V, int AT_ONCE, bool MORE, typename Index>
+__global__ void LAUNCH_BOUNDS(THREADS, (blocks_on_each<AT_ONCE, MORE>))
+    merge_backward(GPU_PARAMETER row_arguments<Index> argument)
 {
     const row_arguments<Index> &all = first_argument(argument);
-    const Index step = (Index)gridDim.x * blockDim.x;
-    for (Index first = (Index)blockIdx.x * blockDim.x; first < all.threads.count; first += step) {
+    for_block_threads<MORE>(all.threads.count, [&](Index first) {
         const row_threads<Index> &threads = read_again(all.threads);
         const Index thread = first + threadIdx.x;
         const bool exists = thread < threads.count;
         const int lanes = (int)threads.by_piece.divisor;
         Index piece;
         const row_place row = find_row(threads, exists ? thread : threadIdx.x % (Index)lanes, &piece);
-        merge_row_backward<T, V>(read_again(all.problem), {row, (int64_t)piece, lanes, exists});
-    }
+        const row_part part = {row, (int64_t)piece, lanes, exists};
+        if constexpr (MORE)
+            merge_many_backward<T, V, AT_ONCE>(read_again(all.problem), part);
+        else
+            merge_few_backward<T, V, AT_ONCE>(read_again(all.problem), part);
+    });
 }
-
-template <typename T>
-inline constexpr const char *name_of_vectors = variant_name<vectors_name, type_name<T>, backward_name>::text;
 
 /* As many threads as a row has vectors, or elements, rounded up to a power of two. */
 template <int V> int64_t lanes_of(const copes_merge_problem &problem)
@@ -145,13 +226,18 @@ template <typename T> bool plan_vectors(const gpu_device &device, const copes_me
     if (!is_in_vectors<T>(device, problem, rows_of(problem) * (double)lanes, plan))
         return false;
     set_threads<uint32_t>(problem, lanes, plan);
-    return take<row_kernel<uint32_t>>(plan, name_of_vectors<T>, run_rows<uint32_t>, merge_backward<T, V, uint32_t>);
+    const bool fits = problem.e <= lanes * V; /* a row in a vector for each lane */
+    return take_by_shares(fits ? problem.shares : INT64_MAX, [&]<int AT_ONCE, bool MORE>() {
+        return take<row_kernel<uint32_t>>(plan, name_of_vectors<T, true, AT_ONCE, MORE>, run_rows<uint32_t>,
+                                          merge_backward<T, V, AT_ONCE, MORE, uint32_t>);
+    });
 }
 
 template <typename T, typename Index> bool take_any(const copes_merge_problem &problem, copes_plan *plan)
 {
     set_threads<Index>(problem, lanes_of<1>(problem), plan);
-    return take<row_kernel<Index>>(plan, name_of_any<T, true, Index>, run_rows<Index>, merge_backward<T, 1, Index>);
+    return take<row_kernel<Index>>(plan, name_of_any<T, true, Index>, run_rows<Index>,
+                                   merge_backward<T, 1, 4, true, Index>);
 }
 
 template <typename T>
@@ -165,7 +251,7 @@ copes_status plan_backward(const gpu_device &device, const copes_merge_problem &
 
 template <typename T> void list_backward(variant_list *list)
 {
-    list->add(name_of_vectors<T>);
+    list_vectors<T, true>(list);
     list->add(name_of_any<T, true, uint32_t>);
     list->add(name_of_any<T, true, uint64_t>);
 }

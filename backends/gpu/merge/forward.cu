@@ -82,28 +82,18 @@ DEVICE void merge_piece(const copes_merge_problem &problem, const row_place &row
 }
 
 template <typename T, int V, int AT_ONCE, bool MORE, typename Index>
-__global__ void __launch_bounds__(THREADS) merge_forward(GPU_PARAMETER row_arguments<Index> argument)
+__global__ void LAUNCH_BOUNDS(THREADS, (AT_ONCE == 8 ? 8 : 1))
+    merge_forward(GPU_PARAMETER row_arguments<Index> argument)
 {
     const row_arguments<Index> &all = first_argument(argument);
-    const Index step = (Index)gridDim.x * blockDim.x;
-    for (Index thread = (Index)blockIdx.x * blockDim.x + threadIdx.x; thread < all.threads.count; thread += step) {
+    for_block_threads<MORE>(all.threads.count, [&](Index first) {
+        const Index thread = first + threadIdx.x;
+        if (thread >= read_again(all.threads).count)
+            return;
         Index piece;
         const row_place row = find_row(read_again(all.threads), thread, &piece);
         merge_piece<T, V, AT_ONCE, MORE>(read_again(all.problem), row, piece);
-    }
-}
-
-inline constexpr variant_word count_names[] = {"2", "4", "8", "more"};
-
-template <typename T, int AT_ONCE, bool MORE>
-inline constexpr const char *name_of_vectors =
-    variant_name<vectors_name, type_name<T>, forward_name, count_names[MORE ? 3 : AT_ONCE / 4]>::text;
-
-template <typename T, int AT_ONCE, bool MORE> bool take_vectors(const copes_merge_problem &problem, copes_plan *plan)
-{
-    set_threads<uint32_t>(problem, problem.e / vector_length<T>, plan);
-    return take<row_kernel<uint32_t>>(plan, name_of_vectors<T, AT_ONCE, MORE>, run_rows<uint32_t>,
-                                      merge_forward<T, vector_length<T>, AT_ONCE, MORE, uint32_t>);
+    });
 }
 
 template <typename T>
@@ -111,11 +101,11 @@ bool plan_vectors(const gpu_device &device, const copes_merge_problem &problem, 
 {
     if (!is_in_vectors<T>(device, problem, elements / vector_length<T>, plan))
         return false;
-    if (problem.shares <= 2)
-        return take_vectors<T, 2, false>(problem, plan);
-    if (problem.shares <= 4)
-        return take_vectors<T, 4, false>(problem, plan);
-    return problem.shares <= 8 ? take_vectors<T, 8, false>(problem, plan) : take_vectors<T, 4, true>(problem, plan);
+    set_threads<uint32_t>(problem, problem.e / vector_length<T>, plan);
+    return take_by_shares(problem.shares, [&]<int AT_ONCE, bool MORE>() {
+        return take<row_kernel<uint32_t>>(plan, name_of_vectors<T, false, AT_ONCE, MORE>, run_rows<uint32_t>,
+                                          merge_forward<T, vector_length<T>, AT_ONCE, MORE, uint32_t>);
+    });
 }
 
 template <typename T, typename Index>
@@ -139,10 +129,7 @@ copes_status plan_forward(const gpu_device &device, const copes_merge_problem &p
 
 template <typename T> void list_forward(variant_list *list)
 {
-    list->add(name_of_vectors<T, 2, false>);
-    list->add(name_of_vectors<T, 4, false>);
-    list->add(name_of_vectors<T, 8, false>);
-    list->add(name_of_vectors<T, 4, true>);
+    list_vectors<T, false>(list);
     list->add(name_of_any<T, false, uint32_t>);
     list->add(name_of_any<T, false, uint64_t>);
 }

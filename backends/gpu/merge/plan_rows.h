@@ -9,11 +9,34 @@
 namespace COPES_GPU::merge
 {
 
-inline constexpr int THREADS = 256; /* of a block */
+inline constexpr int THREADS = 128; /* of a block */
 
 inline constexpr variant_word vectors_name = "merge_vectors", any_name = "merge_any";
-inline constexpr variant_word forward_name = "forward", backward_name = "backward";
 inline constexpr variant_word index_names[] = {"uint32", "uint64"};
+inline constexpr variant_word count_names[] = {"2", "4", "8", "more"};
+
+/* AT_ONCE shares are read at a time; MORE: there may be more. */
+template <typename T, bool BACKWARD, int AT_ONCE, bool MORE>
+inline constexpr const char *name_of_vectors =
+    variant_name<vectors_name, type_name<T>, direction_names[BACKWARD], count_names[MORE ? 3 : AT_ONCE / 4]>::text;
+
+/* Calls take<AT_ONCE, MORE>() of the kernel for so many shares: one for fewer takes fewer registers. */
+template <typename Take> bool take_by_shares(int64_t shares, const Take &take)
+{
+    if (shares <= 2)
+        return take.template operator()<2, false>();
+    if (shares <= 4)
+        return take.template operator()<4, false>();
+    return shares <= 8 ? take.template operator()<8, false>() : take.template operator()<4, true>();
+}
+
+template <typename T, bool BACKWARD> void list_vectors(variant_list *list)
+{
+    list->add(name_of_vectors<T, BACKWARD, 2, false>);
+    list->add(name_of_vectors<T, BACKWARD, 4, false>);
+    list->add(name_of_vectors<T, BACKWARD, 8, false>);
+    list->add(name_of_vectors<T, BACKWARD, 4, true>);
+}
 
 template <typename T, bool BACKWARD, typename Index>
 inline constexpr const char *name_of_any =

@@ -65,6 +65,18 @@ template <typename Index> DEVICE row_place find_row(const row_threads<Index> &th
     return {(int64_t)b, (int64_t)n, (int64_t)h};
 }
 
+/* Calls take(first) for the first of a block's threads; where there may be more of them than a launch has, for all that it has the
+ * work of. A loop takes registers. */
+template <bool LOOPS, typename Index, typename Take> DEVICE void for_block_threads(Index count, const Take &take)
+{
+    Index first = (Index)blockIdx.x * blockDim.x;
+    if constexpr (!LOOPS)
+        take(first);
+    else
+        for (; first < count; first += (Index)gridDim.x * blockDim.x)
+            take(first);
+}
+
 /* Where vectors are read, floats are aligned. */
 template <int V> DEVICE float read_float(const float *p)
 {
@@ -106,7 +118,12 @@ template <int V, int AT_ONCE, bool MORE> struct row_weights {
         if (!MORE)
             read(0);
         for_all([&](float x) { most = !isinf(x) && (x > most || x != x) ? x : most; }); /* NaN stays */
-        for_all([&](float x) { add_compensated(sum, lost, isinf(x) ? 0 : term(x)); });
+        for_all([&](float x) {
+            if constexpr (MORE)
+                add_compensated(sum, lost, isinf(x) ? 0 : term(x));
+            else
+                sum += isinf(x) ? 0 : term(x);
+        });
         inverse = reciprocal(sum); /* it is 1 or more, or all shares are empty */
     }
     __device__ __forceinline__ void read(int64_t from)
