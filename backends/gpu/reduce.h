@@ -65,10 +65,7 @@ template <int COUNT> DEVICE void sums_of_lanes(float (&value)[COUNT], int lanes)
         return sums_of_lanes<32>(value);
     if (lanes == 4)
         return sums_of_lanes<4>(value);
-#pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        for (int mask = lanes / 2; mask > 0; mask /= 2)
-            value[i] += shuffle_xor(value[i], mask);
+    sums_by_loop(value, lanes);
 }
 
 DEVICE float sum_of_lanes(float value, int lanes)
@@ -127,6 +124,13 @@ struct kept_sums {
     __device__ __forceinline__ float sum_of(int i) const
     {
         return own[i].sum;
+    }
+    /* The sum with one more term, which is not kept. */
+    __device__ __forceinline__ float sum_with(int i, float term) const
+    {
+        long_sum sum = own[i];
+        sum.add(term);
+        return sum.sum;
     }
 };
 

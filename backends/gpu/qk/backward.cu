@@ -19,6 +19,8 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
     head_units<const T> g, x;
     unit_weights<T> weights;
     reader<NORM, WEIGHTS> ahead;
+    /* Where weights learn, a thread has no registers to hold them besides rotations. */
+    typedef unit_turn<T, E, WEIGHTS ? norm::none : NORM> turn_of_heads;
 
     __device__ __forceinline__ backward_heads(const row_arguments &all, const tile_place &tile, char *memory)
         : group(all, tile), at(find_unit<E, V>(all, group)), g(choose_rows(all, group.which, &side_rows::src), group),
@@ -38,22 +40,23 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
         }
         ahead.end_row();
     }
-    /* Turns the gradient of head i back, and weighs it. `plain`: before it is weighed. */
-    __device__ __forceinline__ void turn_back(const row_arguments &all, int i, unit_turn<T, E, NORM> *turn,
-                                              float (&g)[2][V], float (&plain)[2][V]) const
+    /* Turns the gradient of head i back. `weighed` becomes that times the norm's weights; it may be g itself, unless weights learn. */
+    __device__ __forceinline__ void turn_back(const row_arguments &all, int i, turn_of_heads *turn, float (&g)[2][V],
+                                              float (&weighed)[2][V]) const
     {
-        if (NORM != norm::none && turn->weighted) {
+        if constexpr (WEIGHTS) {
+            decode<E>(g, turn->of[0], at.rotated);
+            if (weights.any)
+                weights.weigh(all, group, at, i, g, weighed);
+        } else if (NORM != norm::none && turn->weighted) {
             turn->turn_back_and_weigh(g);
-            return;
+        } else {
+            decode<E>(g, turn->of[0], at.rotated);
+            if (NORM != norm::none && weights.any) {
+                weights.renew(all, group, at, i, turn);
+                turn->weigh(g);
+            }
         }
-        decode<E>(g, turn->of[0], at.rotated);
-        if (NORM == norm::none || !weights.any)
-            return;
-        weights.renew(all, group, at, i, turn);
-#pragma unroll
-        for (int j = 0; j < 2 * V; j++)
-            plain[j / V][j % V] = g[j / V][j % V];
-        turn->weigh(g);
     }
     /* A unit's part of the sums of x^2 and of x times its weighed gradient, which are behind a norm. */
     __device__ __forceinline__ void sum_unit(const float (&x)[2][V], const float (&g)[2][V], float (&sum)[2]) const
@@ -64,24 +67,26 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
     /* The sums behind a norm over all heads, whose units are at `gradients` and `inputs`. */
     __device__ __forceinline__ void sum_heads(const row_arguments &all, const group_sums<2> &sums,
                                               head_units<const T> gradients, head_units<const T> inputs,
-                                              unit_turn<T, E, NORM> *turn, float (&total)[2]) const
+                                              turn_of_heads *turn, float (&total)[2]) const
     {
         total[0] = total[1] = 0;
         for (int i = 0; i < group.count && weights.any; i++, gradients.move(), inputs.move()) {
-            float g[2][V], x[2][V], plain[2][V], own[2];
+            float g[2][V], x[2][V], own[2], product[2][V];
+            float(&weighed)[2][V] = WEIGHTS ? product : g;
             gradients.read(at, g);
             inputs.read(at, x);
-            turn_back(all, i, turn, g, plain);
-            sum_unit(x, g, own);
+            turn_back(all, i, turn, g, weighed);
+            sum_unit(x, weighed, own);
             total[0] += own[0];
             total[1] += own[1];
         }
         sums.meet_heads(all, group, total);
     }
-    /* From the weighed gradient g of a head's normed features to that of its features. Adds what they give to the gradient of
+    /* From the gradient g of a head's normed and weighed features to that of its features. Adds what they give to the gradient of
      * their weights to `terms`. */
     __device__ __forceinline__ void pass_norm(const row_arguments &all, const float (&sum)[2], const float (&x)[2][V],
-                                              const float (&plain)[2][V], float (&g)[2][V], float (&terms)[2][V]) const
+                                              const float (&weighed)[2][V], float (&g)[2][V],
+                                              float (&terms)[2][V]) const
     {
         const float length = inverse_length(all, group), factor = norm_factor(all.eps, length, sum[0]);
         const float mean = factor * sum[1] * length;
@@ -89,8 +94,8 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
         for (int j = 0; j < 2 * V; j++) {
             const float normed = x[j / V][j % V] * factor;
             if (WEIGHTS)
-                terms[j / V][j % V] = fmaf(plain[j / V][j % V], normed, terms[j / V][j % V]);
-            g[j / V][j % V] = factor * fmaf(-normed, mean, g[j / V][j % V]);
+                terms[j / V][j % V] = fmaf(g[j / V][j % V], normed, terms[j / V][j % V]);
+            g[j / V][j % V] = factor * fmaf(-normed, mean, weighed[j / V][j % V]);
         }
     }
 };
@@ -112,33 +117,63 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *mem
         heads.start(all, i);
     make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile);
     float sum[2];
-    unit_turn<T, E, NORM> turn(read_again(all), made, group, at, heads.weights, !WEIGHTS);
+    typedef typename backward_heads<T, E, NORM, WEIGHTS>::turn_of_heads turn_of_heads;
+    turn_of_heads turn(read_again(all), made, group, at, heads.weights, true);
     const bool known = NORM == norm::block && read_again(all).over_heads;
     if (known)
         heads.sum_heads(read_again(all), sums, first_g, first_x, &turn, sum);
     head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group);
 #pragma unroll 1
     for (int i = 0; i < read_again(all).heads; i++) {
-        float g[2][V], x[2][V], plain[2][V];
+        float g[2][V], x[2][V], product[2][V];
+        float(&weighed)[2][V] = WEIGHTS ? product : g;
         heads.ahead.wait();
         take_unit<T>(heads.ahead, i, 0, g);
         if constexpr (NORM != norm::none)
             take_unit<T>(heads.ahead, i, 2, x);
         heads.start(read_again(all), i + heads.ahead.DEPTH);
         if (WEIGHTS) /* again, as registers are few */
-            turn = unit_turn<T, E, NORM>(read_again(all), made, group, at, heads.weights, false);
-        heads.turn_back(read_again(all), i, &turn, g, plain);
+            turn = turn_of_heads(read_again(all), made, group, at, heads.weights, true);
+        heads.turn_back(read_again(all), i, &turn, g, weighed);
         if (NORM != norm::none && !known) {
-            heads.sum_unit(x, g, sum);
+            heads.sum_unit(x, weighed, sum);
             sum_head<NORM>(sums, i, sum);
         }
         if (i >= group.count || !at.there)
             continue;
         if (NORM != norm::none && heads.weights.any)
-            heads.pass_norm(read_again(all), sum, x, plain, g, terms);
+            heads.pass_norm(read_again(all), sum, x, weighed, g, terms);
         dst.write(at, g);
         dst.move();
     }
+}
+
+/* Goes from tile to tile, and leaves what the block's heads give to their weights' gradients. */
+template <typename T, encoding E, norm NORM, bool ON_LINE>
+DEVICE void run_tiles(const learning_arguments &learning, char *memory)
+{
+    constexpr int V = vector_length<T>;
+    const row_arguments &all = learning.rows;
+    if (has_several_tiles(all))
+        unit_learning<V>(learning, memory).clear();
+    float terms[2][V];
+    uint32_t block = blockIdx.x;
+#pragma unroll 1
+    for (;;) {
+#pragma unroll
+        for (int j = 0; j < 2 * V; j++)
+            terms[j / V][j % V] = 0;
+        run_tile<T, E, NORM, true, ON_LINE>(read_again(all), tile_place(read_again(all), block), memory, terms);
+        __syncthreads();
+        block += gridDim.x;
+        if (block >= read_again(all).blocks)
+            break;
+        unit_learning<V>(read_again(learning), memory).add(terms);
+    }
+    begin_launch_after();
+    leave_sums(read_again(learning),
+               lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x),
+               unit_learning<V>(read_again(learning), memory), terms);
 }
 
 template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE>
@@ -146,29 +181,16 @@ __global__ void LAUNCH_BOUNDS(WEIGHTS ? (int)MOST_THREADS_ON_EACH : (int)MOST_TH
                               WEIGHTS || NORM == norm::block ? 1 : 2)
     qk_backward(GPU_PARAMETER learning_arguments argument)
 {
-    constexpr int V = vector_length<T>;
     const learning_arguments &learning = first_argument(argument);
-    const row_arguments &all = learning.rows;
     char *const memory = dynamic_shared();
-    const unit_learning<V> learned(learning, memory);
     if (NORM != norm::none)
-        read_shared_weights<T>(all, memory);
-    if (WEIGHTS)
-        learned.clear();
-#pragma unroll 1
-    for (uint32_t block = blockIdx.x; block < read_again(all).blocks; block += gridDim.x) {
-        float terms[2][V] = {};
-        run_tile<T, E, NORM, WEIGHTS, ON_LINE>(read_again(all), tile_place(read_again(all), block), memory, terms);
-        if (!WEIGHTS)
-            return;
-        learned.add(terms);
-        __syncthreads();
-    }
-    if (WEIGHTS) {
-        begin_launch_after();
-        leave_sums(read_again(learning),
-                   lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x),
-                   learned);
+        read_shared_weights<T>(learning.rows, memory);
+    if constexpr (WEIGHTS) {
+        run_tiles<T, E, NORM, ON_LINE>(learning, memory);
+    } else {
+        float none[2][vector_length<T>];
+        const row_arguments &all = read_again(learning.rows);
+        run_tile<T, E, NORM, false, ON_LINE>(all, tile_place(all, blockIdx.x), memory, none);
     }
 }
 

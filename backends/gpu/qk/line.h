@@ -8,8 +8,7 @@
 namespace COPES_GPU::qk
 {
 
-/* Threads of a team, and the teams and threads of a block. Where there are fewer teams than multiprocessors, blocks have FEW_TEAMS,
- * so that more multiprocessors have one. */
+/* Threads of a team, and the teams and threads of a block. */
 enum { TEAM = 32, FEW_TEAMS = 2, MOST_TEAMS = 8, LINE_THREADS = MOST_TEAMS * TEAM };
 
 /* q, k or v. */
@@ -208,9 +207,10 @@ template <typename T> struct line_weights {
 #pragma unroll
                 for (int part = 0; part < PARTS; part++)
                     raw<f32, 4>{words[i][part]}.unpack(reinterpret_cast<float(&)[4]>(w[i][4 * part]));
+            if (offset != 0) /* an instruction that a thread passes over costs less than one for each weight */
 #pragma unroll
-            for (int j = 0; j < V; j++)
-                w[i][j] += offset;
+                for (int j = 0; j < V; j++)
+                    w[i][j] += offset;
         }
     }
 };

@@ -18,6 +18,14 @@ template <int V> DEVICE void read_floats(const float *from, float (&to)[V])
         raw<f32, 4>::read(from + i).unpack(reinterpret_cast<float(&)[4]>(to[i]));
 }
 
+/* Writes them to shared memory. */
+template <int V> DEVICE void keep_floats(const float (&from)[V], float *to)
+{
+#pragma unroll
+    for (int i = 0; i < V; i += 4)
+        *reinterpret_cast<float4 *>(to + i) = make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
+}
+
 DEVICE float inverse_length(const row_arguments &all, const head_group &group)
 {
     return group.which == KEYS ? all.side[KEYS].inverse_length : all.side[QUERIES].inverse_length;
@@ -89,6 +97,15 @@ template <typename T> struct unit_weights {
             least = w[i / V][i % V] == 0 ? least : fminf(least, fabsf(w[i / V][i % V]));
         return least > 0x1p-80f;
     }
+    /* Those of head i, which has its own. */
+    __device__ __forceinline__ void read_own(const row_arguments &all, const head_group &group,
+                                             const lrpe::unit_places &at, int i, float (&w)[2][V]) const
+    {
+        const norm_weights &weights = group.which == KEYS ? all.side[KEYS].weights : all.side[QUERIES].weights;
+        const int row = (group.place.head + i * group.step) * weights.row;
+        read_weights<T>(weights, row + at.plain[0], all.weight_offset, w[0]);
+        read_weights<T>(weights, row + at.plain[1], all.weight_offset, w[1]);
+    }
     /* Gives `turn` those of head i, where it has its own. */
     template <typename Turn>
     __device__ __forceinline__ void renew(const row_arguments &all, const head_group &group,
@@ -97,11 +114,21 @@ template <typename T> struct unit_weights {
         if (!own)
             return;
         float w[2][V];
-        const norm_weights &weights = group.which == KEYS ? all.side[KEYS].weights : all.side[QUERIES].weights;
-        const int row = (group.place.head + i * group.step) * weights.row;
-        read_weights<T>(weights, row + at.plain[0], all.weight_offset, w[0]);
-        read_weights<T>(weights, row + at.plain[1], all.weight_offset, w[1]);
+        read_own(all, group, at, i, w);
         turn->hold(w);
+    }
+    /* Those of head i times its features. */
+    __device__ __forceinline__ void weigh(const row_arguments &all, const head_group &group,
+                                          const lrpe::unit_places &at, int i, const float (&x)[2][V],
+                                          float (&weighed)[2][V]) const
+    {
+        if (own)
+            read_own(all, group, at, i, weighed);
+        else
+            read_shared(at, weighed);
+#pragma unroll
+        for (int j = 0; j < 2 * V; j++)
+            weighed[j / V][j % V] *= x[j / V][j % V];
     }
 };
 

@@ -53,8 +53,14 @@ template <int V> int64_t learning_bytes(dim3 threads)
     return kept_sums::bytes((int)(threads.x * threads.y), 2 * V);
 }
 
-/* What the features of each thread's unit give to the gradient of their weights, in shared memory: a thread has no registers for
- * it, and adds to it once a tile. */
+/* Does a block go on to another tile? */
+DEVICE bool has_several_tiles(const row_arguments &all)
+{
+    return gridDim.x < all.blocks;
+}
+
+/* What the features of each thread's unit give to the gradient of their weights, tile after tile. The last tile's stays in registers.
+ * Of those before it there are sums in shared memory, as a thread has no registers for them. */
 template <int V> struct unit_learning {
     kept_sums kept; /* of each feature */
     float *rows;    /* of all threads, once `kept` is read */
@@ -74,20 +80,22 @@ template <int V> struct unit_learning {
         for (int j = 0; j < 2 * V; j++)
             kept.add(j, terms[j / V][j % V]);
     }
-    /* Writes the sums of the thread's features to a row of its group's, from the start of shared memory on. Every thread of the
-     * block must call this; nothing else is left in that memory. */
-    __device__ __forceinline__ void gather(const row_arguments &all, const lrpe::unit_places &at) const
+    /* Adds the sums of the tiles before the last, if there are any, to `terms`, and writes it to a row of the thread's group, from
+     * the start of shared memory on. Every thread of the block must call this, and none has anything else left in that memory. */
+    __device__ __forceinline__ void gather(const row_arguments &all, const lrpe::unit_places &at,
+                                           float (&terms)[2][V]) const
     {
         float *const to = rows + (int)threadIdx.y * all.d;
-        float sum[2][V];
+        if (has_several_tiles(all)) {
 #pragma unroll
-        for (int j = 0; j < 2 * V; j++)
-            sum[j / V][j % V] = kept.sum_of(j);
-        __syncthreads();
+            for (int j = 0; j < 2 * V; j++)
+                terms[j / V][j % V] = kept.sum_with(j, terms[j / V][j % V]);
+            __syncthreads();
+        }
 #pragma unroll
-        for (int j = 0; j < 2 * V; j++)
-            if (at.there && (j < V || at.second))
-                to[at.plain[j / V] + j % V] = sum[j / V][j % V];
+        for (int i = 0; i < 2; i++)
+            if (at.there && (i == 0 || at.second))
+                keep_floats(terms[i], to + at.plain[i]);
         __syncthreads();
     }
 };
@@ -105,7 +113,8 @@ DEVICE float sum_of_groups(const row_arguments &all, const float *memory, int fi
 /* Leaves a block's sums. Of weights that heads share, each block leaves sums; of those of each head, which then is a group, the block
  * that has the head. */
 template <int V>
-DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_places &at, const unit_learning<V> &learned)
+DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_places &at, const unit_learning<V> &learned,
+                       float (&terms)[2][V])
 {
     const row_arguments &all = learning.rows;
     const uint32_t splits = all.splits.divisor, slot = blockIdx.x / splits;
@@ -113,7 +122,7 @@ DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_plac
     const int groups = min((int)all.groups_here.divisor, all.groups - first), q = all.side[QUERIES].groups;
     const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
     const int middle = min(max(q - first, 0), groups); /* the first group of k here */
-    learned.gather(all, at);
+    learned.gather(all, at, terms);
     for (int i = thread; i < 2 * all.d; i += threads) {
         const int keys = i >= all.d, place = i - (keys != 0 ? all.d : 0);
         if (learning.side[keys].rows == 1)
