@@ -34,8 +34,9 @@ static int parts_of(const gpu_device &device, const copes_lrpe_problem &problem)
     return blocks_of_slab(device, problem, PARTS_ON_EACH, PART_TOKENS);
 }
 
-/* Blocks of a slab for the second pass alone, which have nothing to merge: of few tokens, since the device then goes through
- * memory in order. sequence_apply has twice as many rows of tokens, and more to do before the first. */
+/* Blocks of a slab for the second pass alone. They have nothing to merge, so that there may be many of few tokens each, by which the
+ * device goes through memory in order. sequence_apply reads twice as many tokens at a time and does more before the first: it has half
+ * as many blocks, of twice the tokens. */
 static int blocks_of_second(const gpu_device &device, const copes_lrpe_problem &problem)
 {
     const int more = encoding_of(problem) == encoding::interleaved ? 1 : 2;
