@@ -87,8 +87,8 @@ static void make(const probe *p, line *l, int64_t offset, float amplitude)
     p->rotations(&problem, l->tokens, TOKENS, l->cosine, l->sine);
 }
 
-/* Holds all of a line to its bounds; the worst distance, in units of 2^-24 of the amplitude. */
-static double hold(const probe *p, const line *l, int64_t offset, float amplitude)
+/* Holds all of a line to its bounds, positions that are no anchors to `between`; the worst distance, in units of 2^-24 of the amplitude. */
+static double hold(const probe *p, const line *l, int64_t offset, float amplitude, double between)
 {
     double worst = 0;
     for (int i = 0; i < TOKENS * ANGLES; i++) {
@@ -97,7 +97,7 @@ static double hold(const probe *p, const line *l, int64_t offset, float amplitud
         const double error = (double)hypotl((long double)l->cosine[i] - (long double)amplitude * cosl(angle),
                                             (long double)l->sine[i] - (long double)amplitude * sinl(angle)) /
                              (double)amplitude * 0x1p24;
-        const double most = (at % 16 == 0 ? exact_bound : bound) + (amplitude == 1 ? 0 : amplitude_bound);
+        const double most = (at % 16 == 0 ? exact_bound : between) + (amplitude == 1 ? 0 : amplitude_bound);
         ck_assert_msg(error <= most, "%s %s: %g units of 2^-24 at %lld, theta %a; the bound is %g", p->level, p->type,
                       error, (long long)at, (double)l->theta[i % ANGLES], most);
         worst = fmax(worst, error);
@@ -117,9 +117,9 @@ START_TEST(products_are_close)
         const int64_t offset = draw_offset(round, &seed);
         draw_line(&l, &seed);
         make(p, &l, offset, 1);
-        worst = fmax(worst, hold(p, &l, offset, 1));
+        worst = fmax(worst, hold(p, &l, offset, 1, bound));
         make(p, &l, offset, 1.4F);
-        longer = fmax(longer, hold(p, &l, offset, 1.4F));
+        longer = fmax(longer, hold(p, &l, offset, 1.4F, bound));
     }
     printf("%-8s %-4s %.3f units of 2^-24, with an amplitude %.3f\n", p->level, p->type, worst, longer);
 }
@@ -143,6 +143,32 @@ START_TEST(rotations_depend_on_positions_alone)
         for (int64_t k = 0, at = other.tokens[i] - 7; at >= 0 && k < ANGLES; k++)
             ck_assert(l.cosine[at * ANGLES + k] == other.cosine[i * ANGLES + k] &&
                       l.sine[at * ANGLES + k] == other.sine[i * ANGLES + k]);
+}
+END_TEST
+
+/* Of integers of any size, and of float32 numbers. */
+START_TEST(positions_of_a_tensor_turn_exactly)
+{
+    static line l;
+    const probe *p = &probes[_i];
+    uint64_t seed = 6;
+    if (!level_runs(p->level))
+        return;
+    for (int round = 0; round < EDGES + ROUNDS / tests_every(); round++) {
+        const bool real = round >= EDGES && round % 2 == 0; /* which holds integers up to 2^24 */
+        const int64_t offset = real ? (int64_t)check_below(&seed, 1 << 23) : draw_offset(round, &seed);
+        int64_t whole[TOKENS];
+        float number[TOKENS];
+        draw_line(&l, &seed);
+        copes_lrpe_problem problem = problem_of(&l, 0, 1);
+        for (int i = 0; i < TOKENS; i++)
+            number[i] = (float)(whole[i] = offset + i);
+        problem.counted = false;
+        problem.positions_dtype = real ? COPES_F32 : COPES_I64;
+        problem.positions = (copes_view){.data = real ? (void *)number : whole, .stride = {0, 0, 1}};
+        p->rotations(&problem, l.tokens, TOKENS, l.cosine, l.sine);
+        hold(p, &l, offset, 1, exact_bound);
+    }
 }
 END_TEST
 
@@ -171,6 +197,7 @@ int main(void)
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, products_are_close, 0, PROBES);
     tcase_add_loop_test(tests, rotations_depend_on_positions_alone, 0, PROBES);
+    tcase_add_loop_test(tests, positions_of_a_tensor_turn_exactly, 0, PROBES);
     tcase_add_loop_test(tests, thetas_that_are_not_finite_show, 0, PROBES);
     suite_add_tcase(suite, tests);
     return suite_run(suite);

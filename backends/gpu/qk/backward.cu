@@ -148,7 +148,8 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *mem
     }
 }
 
-/* Goes from tile to tile, and leaves what the block's heads give to their weights' gradients. */
+/* Goes from tile to tile, and leaves what the block's heads give to their weights' gradients. The sums' place is found wherever it is
+ * used: to keep it would take registers that a tile needs. */
 template <typename T, encoding E, norm NORM, bool ON_LINE>
 DEVICE void run_tiles(const learning_arguments &learning, char *memory)
 {
