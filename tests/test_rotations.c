@@ -1,5 +1,5 @@
-/* Sines and cosines that the CPU makes for 16-bit results, by products of neighbours': their distance from the exact ones, and that
- * they depend on a position alone, at every level that is there. */
+/* Sines and cosines that the CPU makes for 16-bit results, by products of neighbours' or by sums of phases: their distance from the exact
+ * ones, and that they depend on a position alone, at every level that is there. */
 #include "tests/every.h"
 #include "tests/harness/random.h"
 #include "tests/levels.h"
@@ -87,6 +87,20 @@ static void make(const probe *p, line *l, int64_t offset, float amplitude)
     p->rotations(&problem, l->tokens, TOKENS, l->cosine, l->sine);
 }
 
+/* The same at positions of a tensor, which are offset, offset + 1 .. in int64, or in float32, which holds integers up to 2^24. */
+static void make_at_positions(const probe *p, line *l, int64_t offset, float amplitude, bool real)
+{
+    int64_t whole[TOKENS];
+    float number[TOKENS];
+    copes_lrpe_problem problem = problem_of(l, 0, amplitude);
+    for (int i = 0; i < TOKENS; i++)
+        number[i] = (float)(whole[i] = offset + i);
+    problem.counted = false;
+    problem.positions_dtype = real ? COPES_F32 : COPES_I64;
+    problem.positions = (copes_view){.data = real ? (void *)number : whole, .stride = {0, 0, 1}};
+    p->rotations(&problem, l->tokens, TOKENS, l->cosine, l->sine);
+}
+
 /* Holds all of a line to its bounds, positions that are no anchors to `between`; the worst distance, in units of 2^-24 of the amplitude. */
 static double hold(const probe *p, const line *l, int64_t offset, float amplitude, double between)
 {
@@ -133,42 +147,44 @@ START_TEST(rotations_depend_on_positions_alone)
     uint64_t seed = 4;
     if (!level_runs(p->level))
         return;
-    draw_line(&l, &seed);
-    other = l;
-    make(p, &l, 1000, 1);
-    for (int i = 0; i < TOKENS; i++)
-        other.tokens[i] = i * 33 % TOKENS;
-    make(p, &other, 1000 - 7, 1);
-    for (int i = 0; i < TOKENS; i++)
-        for (int64_t k = 0, at = other.tokens[i] - 7; at >= 0 && k < ANGLES; k++)
-            ck_assert(l.cosine[at * ANGLES + k] == other.cosine[i * ANGLES + k] &&
-                      l.sine[at * ANGLES + k] == other.sine[i * ANGLES + k]);
+    for (int given = 0; given < 2; given++) {
+        draw_line(&l, &seed);
+        other = l;
+        for (int i = 0; i < TOKENS; i++)
+            other.tokens[i] = i * 33 % TOKENS;
+        if (given) {
+            make_at_positions(p, &l, 1000, 1, false);
+            make_at_positions(p, &other, 1000 - 7, 1, true);
+        } else {
+            make(p, &l, 1000, 1);
+            make(p, &other, 1000 - 7, 1);
+        }
+        for (int i = 0; i < TOKENS; i++)
+            for (int64_t k = 0, at = other.tokens[i] - 7; at >= 0 && k < ANGLES; k++)
+                ck_assert(l.cosine[at * ANGLES + k] == other.cosine[i * ANGLES + k] &&
+                          l.sine[at * ANGLES + k] == other.sine[i * ANGLES + k]);
+    }
 }
 END_TEST
 
-/* Of integers of any size, and of float32 numbers. */
 START_TEST(positions_of_a_tensor_turn_exactly)
 {
     static line l;
     const probe *p = &probes[_i];
     uint64_t seed = 6;
+    double worst = 0, longer = 0;
     if (!level_runs(p->level))
         return;
     for (int round = 0; round < EDGES + ROUNDS / tests_every(); round++) {
-        const bool real = round >= EDGES && round % 2 == 0; /* which holds integers up to 2^24 */
+        const bool real = round >= EDGES && round % 2 == 0;
         const int64_t offset = real ? (int64_t)check_below(&seed, 1 << 23) : draw_offset(round, &seed);
-        int64_t whole[TOKENS];
-        float number[TOKENS];
         draw_line(&l, &seed);
-        copes_lrpe_problem problem = problem_of(&l, 0, 1);
-        for (int i = 0; i < TOKENS; i++)
-            number[i] = (float)(whole[i] = offset + i);
-        problem.counted = false;
-        problem.positions_dtype = real ? COPES_F32 : COPES_I64;
-        problem.positions = (copes_view){.data = real ? (void *)number : whole, .stride = {0, 0, 1}};
-        p->rotations(&problem, l.tokens, TOKENS, l.cosine, l.sine);
-        hold(p, &l, offset, 1, exact_bound);
+        make_at_positions(p, &l, offset, 1, real);
+        worst = fmax(worst, hold(p, &l, offset, 1, exact_bound));
+        make_at_positions(p, &l, offset, 1.4F, real);
+        longer = fmax(longer, hold(p, &l, offset, 1.4F, exact_bound));
     }
+    printf("%-8s %-4s %.3f units of 2^-24 at positions, with an amplitude %.3f\n", p->level, p->type, worst, longer);
 }
 END_TEST
 
@@ -182,10 +198,15 @@ START_TEST(thetas_that_are_not_finite_show)
     draw_line(&l, &seed);
     l.theta[3] = INFINITY;
     l.theta[30] = NAN;
-    make(p, &l, 5, 1);
-    for (int i = 0; i < TOKENS * ANGLES; i++) {
-        const int wanted = i % ANGLES == 3 || i % ANGLES == 30;
-        ck_assert(!isnan(l.cosine[i]) == !wanted && !isnan(l.sine[i]) == !wanted);
+    for (int given = 0; given < 2; given++) {
+        if (given)
+            make_at_positions(p, &l, 5, 1, false);
+        else
+            make(p, &l, 5, 1);
+        for (int i = 0; i < TOKENS * ANGLES; i++) {
+            const int wanted = i % ANGLES == 3 || i % ANGLES == 30;
+            ck_assert(!isnan(l.cosine[i]) == !wanted && !isnan(l.sine[i]) == !wanted);
+        }
     }
 }
 END_TEST

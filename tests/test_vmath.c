@@ -19,6 +19,9 @@ enum { BATCH = 4096 };
  * better where products and sums fuse, which is every level but baseline. */
 static const double exp_bound = 1.05, silu_bound = 1.5, sincos_bound = 1.5, wide_sincos_bound = 1.1;
 
+/* In units of 2^-24 of sine or cosine: what 1.5 ulp come to just above a power of two. */
+static const double table_bound = 3;
+
 typedef struct probe {
     const char *level;
     int is_double;
@@ -77,11 +80,11 @@ static double ulps(const probe *p, double got, long double exact)
     return (double)(fabsl((long double)got - exact) / ldexpl(1, exponent - digits));
 }
 
-static void hold(const probe *p, const char *name, double worst, double at, double bound)
+static void hold(const probe *p, const char *name, const char *unit, double worst, double at, double bound)
 {
-    printf("%-8s %s %-8s %.3f ulp at %a\n", p->level, p->is_double ? "f64" : "f32", name, worst, at);
-    ck_assert_msg(worst <= bound, "%s: %s of %s is %g ulp off at %a; the bound is %g", p->level, name,
-                  p->is_double ? "f64" : "f32", worst, at, bound);
+    printf("%-8s %s %-8s %.3f %s at %a\n", p->level, p->is_double ? "f64" : "f32", name, worst, unit, at);
+    ck_assert_msg(worst <= bound, "%s: %s of %s is %g %s off at %a; the bound is %g", p->level, name,
+                  p->is_double ? "f64" : "f32", worst, unit, at, bound);
 }
 
 /* Arguments from `low` to `high`, half of them spread evenly and half over all magnitudes. */
@@ -126,7 +129,7 @@ static void scan(const probe *p, const char *name, void (*function)(const void *
             }
         }
     }
-    hold(p, name, worst, at, bound);
+    hold(p, name, "ulp", worst, at, bound);
 }
 
 /* A level's functions for 16-bit results. */
@@ -290,13 +293,13 @@ START_TEST(exp_knows_its_ends)
 }
 END_TEST
 
-/* Phase i of the scan: the ends of the eighths of a turn and their neighbours first, then random ones, which among them
+/* Phase i of the scan: the ends of the 32nds of a turn and their neighbours first, then random ones, which among them
  * come near a quarter at every distance. */
 static uint64_t draw_phase(const probe *p, int64_t i, uint64_t *seed)
 {
     const int bits = p->is_double ? 64 : 32;
-    if (i < 8 * 128)
-        return ((uint64_t)(i / 128) << (bits - 3)) + (uint64_t)(i % 128) - 64;
+    if (i < 32 * 64)
+        return ((uint64_t)(i / 64) << (bits - 5)) + (uint64_t)(i % 64) - 32;
     const uint64_t word = check_random(seed) >> (64 - bits);
     if (i % 2 == 0)
         return word;
@@ -316,12 +319,16 @@ static void exact_sincos(const probe *p, uint64_t phase, long double *sine, long
     *cosine = cosines[quarter & 3];
 }
 
-START_TEST(sincos_is_close_everywhere)
+/* What sines and cosines are called, and are held to. */
+typedef struct measure {
+    const char *sine, *cosine, *unit;
+    double (*error)(const probe *p, double got, long double exact);
+    double bound;
+} measure;
+
+static void scan_sincos(const probe *p, void (*function)(const void *, void *, void *, size_t), measure m)
 {
     static values phase, sine, cosine;
-    const probe *p = &probes[_i];
-    if (!level_runs(p->level))
-        return;
     uint64_t seed = 2;
     double worst[2] = {0, 0}, at[2] = {0, 0};
     const int batches = count_batches();
@@ -333,22 +340,45 @@ START_TEST(sincos_is_close_everywhere)
             else
                 phase.word[i] = (uint32_t)drawn;
         }
-        p->functions->sincos(&phase, &sine, &cosine, BATCH);
+        function(&phase, &sine, &cosine, BATCH);
         for (int i = 0; i < BATCH; i++) {
             const uint64_t drawn = p->is_double ? phase.long_word[i] : phase.word[i];
             long double exact[2];
             exact_sincos(p, drawn, &exact[0], &exact[1]);
-            const double error[2] = {ulps(p, get(p, &sine, i), exact[0]), ulps(p, get(p, &cosine, i), exact[1])};
+            const double errors[2] = {m.error(p, get(p, &sine, i), exact[0]), m.error(p, get(p, &cosine, i), exact[1])};
             for (int j = 0; j < 2; j++)
-                if (!(error[j] <= worst[j])) {
-                    worst[j] = error[j];
+                if (!(errors[j] <= worst[j])) {
+                    worst[j] = errors[j];
                     at[j] = (double)drawn;
                 }
         }
     }
+    hold(p, m.sine, m.unit, worst[0], at[0], m.bound);
+    hold(p, m.cosine, m.unit, worst[1], at[1], m.bound);
+}
+
+START_TEST(sincos_is_close_everywhere)
+{
+    const probe *p = &probes[_i];
     const double bound = p->is_double && strcmp(p->level, "baseline") != 0 ? wide_sincos_bound : sincos_bound;
-    hold(p, "sine", worst[0], at[0], bound);
-    hold(p, "cosine", worst[1], at[1], bound);
+    if (level_runs(p->level))
+        scan_sincos(p, p->functions->sincos, (measure){"sine", "cosine", "ulp", ulps, bound});
+}
+END_TEST
+
+/* In units of 2^-24 of the exact value. */
+static double units(const probe *p, double got, long double exact)
+{
+    (void)p;
+    return exact == 0 ? got != 0 ? INFINITY : 0 : (double)(fabsl((long double)got - exact) / fabsl(exact) * 0x1p24L);
+}
+
+START_TEST(sincos_of_table_is_close_everywhere)
+{
+    const half_probe *h = &half_probes[_i];
+    if (level_runs(h->probe.level))
+        scan_sincos(&h->probe, h->probe.functions->sincos_of_table,
+                    (measure){"sine of a table", "cosine of a table", "units of 2^-24", units, table_bound});
 }
 END_TEST
 
@@ -373,6 +403,7 @@ int main(void)
     tcase_add_loop_test(tests, half_is_close_at_every_argument, 0, HALF_PROBES);
     tcase_add_loop_test(tests, exp_knows_its_ends, 0, PROBES);
     tcase_add_loop_test(tests, sincos_is_close_everywhere, 0, PROBES);
+    tcase_add_loop_test(tests, sincos_of_table_is_close_everywhere, 0, HALF_PROBES);
     tcase_add_loop_test(tests, compiler_fuses_nothing_by_itself, 0, PROBES);
     suite_add_tcase(suite, tests);
     return suite_run(suite);

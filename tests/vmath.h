@@ -16,6 +16,7 @@ typedef struct vmath_functions {
     void (*sigmoid_slope)(const void *x, void *y, size_t count);
     void (*silu_slope)(const void *x, void *y, size_t count);
     void (*sincos)(const void *phase, void *sine, void *cosine, size_t count);
+    void (*sincos_of_table)(const void *phase, void *sine, void *cosine, size_t count);
     void (*rounded_twice)(const void *x, void *y, size_t count); /* x (2 - x) - 1 as a product and a difference */
 } vmath_functions;
 

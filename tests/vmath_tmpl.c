@@ -3,6 +3,7 @@
 
 #include "backends/openmp/activation.h"
 #include "backends/openmp/template.h"
+#include "backends/openmp/vmath_table.h"
 
 static void exp_all(const void *x, void *y, size_t count)
 {
@@ -75,6 +76,18 @@ static void sincos_all(const void *phase, void *sine, void *cosine, size_t count
     }
 }
 
+static void sincos_of_table_all(const void *phase, void *sine, void *cosine, size_t count)
+{
+    const phase_word *from = phase;
+    real *sines = sine, *cosines = cosine;
+    const sincos_table table = load_sincos_table(1);
+    for (size_t i = 0; i < count; i += LANES) {
+        const sincos both = vsincos_of_table(table, load_phase(from + i) + PHASE_HALF);
+        store_real(sines + i, both.sine);
+        store_real(cosines + i, both.cosine);
+    }
+}
+
 static void rounded_twice_all(const void *x, void *y, size_t count)
 {
     const real *from = x;
@@ -85,5 +98,7 @@ static void rounded_twice_all(const void *x, void *y, size_t count)
     }
 }
 
-const vmath_functions TEMPLATE(vmath) = {exp_all,        exp_term_all, exp_stored_all, sigmoid_all,      silu_all,
-                                         sigmoid_slopes, silu_slopes,  sincos_all,     rounded_twice_all};
+const vmath_functions TEMPLATE(vmath) = {exp_all,          exp_term_all, exp_stored_all,
+                                         sigmoid_all,      silu_all,     sigmoid_slopes,
+                                         silu_slopes,      sincos_all,   sincos_of_table_all,
+                                         rounded_twice_all};

@@ -3,28 +3,36 @@
 #define COPES_BACKENDS_OPENMP_ANGLES_H
 
 #include "backends/openmp/rows.h"
+#include "backends/openmp/vmath_table.h"
 #include "common/phase.h"
 #include "common/problem.h"
 #include "common/size.h"
 
-/* A rotation may be the product of two exact ones: by the nearest multiple of SPAN positions, its anchor, and by the distance from
- * there. It then depends on the position alone, wherever a thread's tokens begin. */
+/* A rotation may be made of two: by a multiple of SPAN positions near it, its anchor, and by the distance from there. It then depends on
+ * the position alone, wherever a thread's tokens begin. */
 enum { SPAN = 16 };
 
-/* Are lrpe's rotations products? They are for 16-bit results of tokens counted along a line, if it is long enough to pay for the
- * rotations by each distance. Theta's gradient and delta are float32 results, which are held to more. */
-static inline bool by_products(const copes_lrpe_problem *problem)
+/* Are they? They are for 16-bit results of tokens along a line, if it is long enough to pay for what each distance needs. Theta's
+ * gradient and delta are float32 results, which are held to more. */
+static inline bool by_anchors(const copes_lrpe_problem *problem)
 {
     const bool narrow =
         !FULL_WIDTH && problem->grad_theta.data == NULL && !(problem->backward && problem->passes == COPES_FIRST_PASS);
-    return narrow && problem->counted && problem->grid_rank == 1 && problem->length >= 2 * SPAN;
+    return narrow && problem->grid_rank == 1 && problem->length >= 2 * SPAN;
+}
+
+/* Are lrpe's rotations products of the two? They are where tokens are counted. Elsewhere the two phases are added, which is exact. */
+static inline bool by_products(const copes_lrpe_problem *problem)
+{
+    return by_anchors(problem) && problem->counted;
 }
 
 /* Turns per position of `heads` heads from `first` on, or of one for all where theta has one row, and rows of sines and
  * cosines that are made of them. Rows are `stride` long: K rounded up to whole pairs of vectors. Sines and cosines stand
  * in the order of the features that they turn: split as load_split has them, or plain for interleaved pairs, whose evens
  * and odds share an angle. A head has a row of steps, or one for each dimension where angles are sums over them. For products
- * a row for each head of its anchor follows, and then one for each head of the distances 1, 2 .. SPAN / 2. */
+ * a row for each head of its anchor follows, and then one for each head of the distances 1, 2 .. SPAN / 2. For sums of phases there
+ * are rows of phases instead, in the order of sines and cosines: of each head's anchor, and of the distances 0, 1 .. SPAN - 1. */
 typedef struct angles {
     int64_t first, heads, sets, rows, count, stride;
     bool split;
@@ -32,7 +40,9 @@ typedef struct angles {
     uint32_t *low;
     int32_t *whole; /* for float32 positions: the turns that are whole */
     phase_word *phase;
-    int64_t *anchor; /* for products: the multiple of SPAN whose rotation each head has; else NULL */
+    int64_t
+        *anchor; /* the multiple of SPAN that each head has the rotation or the phases of; NULL where there is none */
+    phase_word *near; /* for sums: phases of anchors and distances; else NULL */
     real *cosine, *sine;
     real amplitude;
     bool finite; /* no theta of these heads is inf or NaN */
@@ -51,13 +61,20 @@ static inline int64_t all_rows(int64_t heads, int64_t rows, bool products)
     return rows + (products ? heads * (1 + SPAN / 2) : 0);
 }
 
+/* Rows of phases that sums are made of. */
+static inline int64_t near_rows(const copes_lrpe_problem *problem, int64_t heads, bool products)
+{
+    return by_anchors(problem) && !products ? heads * (1 + SPAN) : 0;
+}
+
 /* The bytes that the arrays take; -1 as common/size.h has it. */
 static inline int64_t angles_bytes(const copes_lrpe_problem *problem, int64_t heads, int64_t rows, bool products)
 {
     const int64_t step = (int64_t)(sizeof(phase_word) + sizeof(uint32_t) + sizeof(int32_t));
     const int64_t angle = all_rows(heads, rows, products) * (int64_t)(2 * sizeof(real)) +
-                          heads * (step_sets(problem) * step + (int64_t)sizeof(phase_word));
-    const int64_t anchors = products ? whole_pairs(heads) * (int64_t)sizeof(int64_t) : 0;
+                          heads * step_sets(problem) * step +
+                          (heads + near_rows(problem, heads, products)) * (int64_t)sizeof(phase_word);
+    const int64_t anchors = by_anchors(problem) ? whole_pairs(heads) * (int64_t)sizeof(int64_t) : 0;
     return copes_add(copes_multiply(whole_pairs(problem->k), angle), anchors);
 }
 

@@ -1,6 +1,6 @@
 /* Sines and cosines of angles: exact phases in integers, then polynomials. The turns per position are found once a thread; each
  * token then costs a multiplication for each dimension and two polynomials an angle, or, for most tokens on a line in 16 bits, a complex
- * product. It is shared by every head where theta has one row, and else by batch entries with the same positions. */
+ * product or a sum of phases. It is shared by every head where theta has one row, and else by batch entries with the same positions. */
 #include "backends/openmp/angles.h"
 #include "common/half.h"
 
@@ -166,9 +166,9 @@ static void angles_finish(const angles *a, int64_t from, int64_t to, int64_t len
     }
 }
 
-/* Rows `row` .. `row` + count - 1, of a position in each dimension. */
-static void angles_exactly(const angles *a, const copes_lrpe_problem *problem, const token_position *position,
-                           int64_t head, int64_t count, int64_t row)
+/* Phases of `count` heads from `head` on, of a position in each dimension. */
+static void angles_phases(const angles *a, const copes_lrpe_problem *problem, const token_position *position,
+                          int64_t head, int64_t count)
 {
     const bool line = problem->grid_rank == 1; /* all of a row at once: an angle past the segment has a step of 0 */
     for (int j = 0; j < problem->grid_rank; j++) {
@@ -180,6 +180,13 @@ static void angles_exactly(const angles *a, const copes_lrpe_problem *problem, c
                            problem->mixed && j > 0};
         angles_turn(a, problem, &t, position[j]);
     }
+}
+
+/* Rows `row` .. `row` + count - 1, of that position. */
+static void angles_exactly(const angles *a, const copes_lrpe_problem *problem, const token_position *position,
+                           int64_t head, int64_t count, int64_t row)
+{
+    angles_phases(a, problem, position, head, count);
     angles_finish(a, head * a->stride, row * a->stride, count * a->stride);
     for (int j = 0; j < problem->grid_rank; j++)
         for (int64_t i = 0; i < count && !(a->finite && isfinite(position[j].real)); i++)
@@ -198,8 +205,37 @@ static void angles_open_products(angles *a, const copes_lrpe_problem *problem)
     plain.amplitude = 1; /* the anchor's rotation has the amplitude */
     for (int64_t distance = 1; distance <= SPAN / 2; distance++)
         angles_exactly(&plain, problem, &(token_position){distance, 0}, 0, a->heads, distance_row(a, distance, 0));
-    for (int64_t head = 0; head < a->heads; head++)
-        a->anchor[head] = INT64_MIN; /* none yet: no position has this anchor */
+}
+
+/* A head's phases of its anchor, or of a distance of 0 .. SPAN - 1 positions. */
+static inline phase_word *anchor_phases(const angles *a, int64_t head)
+{
+    return a->near + head * a->stride;
+}
+
+static inline phase_word *distance_phases(const angles *a, int64_t distance, int64_t head)
+{
+    return a->near + ((1 + distance) * a->heads + head) * a->stride;
+}
+
+/* Makes phases of position p for sums: in the order of sines and cosines, with `more` added. */
+static void keep_phases(const angles *a, const copes_lrpe_problem *problem, int64_t p, int64_t head, int64_t count,
+                        phase_word more, phase_word *to)
+{
+    const phase_word *from = a->phase + head * a->stride;
+    angles_phases(a, problem, &(token_position){p, 0}, head, count);
+    for (int64_t i = 0; i < count * a->stride; i += PAIR) {
+        const vpair phases = {real_of_bits((vint)(load_phase(from + i) + more)),
+                              real_of_bits((vint)(load_phase(from + i + LANES) + more))};
+        store_real_pair((real *)(to + i), a->split ? split_of(phases) : phases);
+    }
+}
+
+static void angles_open_sums(angles *a, const copes_lrpe_problem *problem)
+{
+    a->near = (phase_word *)(a->anchor + whole_pairs(a->heads));
+    for (int64_t distance = 0; distance < SPAN; distance++)
+        keep_phases(a, problem, distance, 0, a->heads, 0, distance_phases(a, distance, 0));
 }
 
 void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t first, int64_t heads, int64_t rows,
@@ -223,7 +259,7 @@ void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t
     a->phase = a->high + steps;
     a->low = (uint32_t *)(a->phase + heads * stride);
     a->whole = (int32_t *)(a->low + steps);
-    a->anchor = products ? (int64_t *)(a->whole + steps) : NULL;
+    a->anchor = by_anchors(problem) ? (int64_t *)(a->whole + steps) : NULL;
     memset(a->high, 0, (size_t)((char *)(a->whole + steps) - (char *)a->high));
     for (int64_t head = 0; head < heads; head++)
         for (int j = 0; j < problem->grid_rank; j++) {
@@ -232,8 +268,12 @@ void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t
             for (int64_t i = segment->begin; i < segment->end; i++)
                 angles_set_step(a, row + i, theta_of_angle(problem, first + head, i, j));
         }
+    for (int64_t head = 0; head < heads && a->anchor != NULL; head++)
+        a->anchor[head] = INT64_MIN; /* none yet: no position has this anchor */
     if (products)
         angles_open_products(a, problem);
+    else if (a->anchor != NULL)
+        angles_open_sums(a, problem);
 }
 
 /* Where rotations are. */
@@ -278,6 +318,25 @@ static void angles_multiply_anchor(const angles *a, const copes_lrpe_problem *pr
     memcpy(to.sine, from.sine, (size_t)length * sizeof(real));
 }
 
+/* The same by a sum of phases, of thetas that are finite. */
+static void angles_add_distance(const angles *a, const copes_lrpe_problem *problem, int64_t p, int64_t head,
+                                int64_t count, int64_t row)
+{
+    const int64_t distance = p & (SPAN - 1), anchor = p - distance;
+    const phase_word *by = distance_phases(a, distance, head);
+    phase_word *from = anchor_phases(a, head);
+    real *cosine = a->cosine + row * a->stride, *sine = a->sine + row * a->stride;
+    const sincos_table table = load_sincos_table(a->amplitude);
+    if (a->anchor[head] != anchor)
+        keep_phases(a, problem, anchor, head, count, PHASE_HALF, from);
+    a->anchor[head] = anchor;
+    for (int64_t i = 0; i < count * a->stride; i += LANES) {
+        const sincos turned = vsincos_of_table(table, load_phase(from + i) + load_phase(by + i));
+        store_real(cosine + i, turned.cosine);
+        store_real(sine + i, turned.sine);
+    }
+}
+
 void TEMPLATE(angles_make)(const angles *a, const copes_lrpe_problem *problem, int64_t b, int64_t token, int64_t head,
                            int64_t count, int64_t row)
 {
@@ -291,8 +350,11 @@ void TEMPLATE(angles_make)(const angles *a, const copes_lrpe_problem *problem, i
         return;
     }
     const int64_t p = position[0].whole, limit = INT64_C(1) << 62;
-    if (a->anchor != NULL && position[0].real == 0 && p < limit && p >= -limit)
+    const bool near_anchor = a->anchor != NULL && position[0].real == 0 && p < limit && p >= -limit;
+    if (near_anchor && a->near == NULL)
         angles_multiply_anchor(a, problem, p, head, count, row);
+    else if (near_anchor && a->finite)
+        angles_add_distance(a, problem, p, head, count, row);
     else
         angles_exactly(a, problem, position, head, count, row);
 }

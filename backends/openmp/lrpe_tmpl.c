@@ -21,13 +21,13 @@ typedef struct block_shape {
     int64_t ahead;        /* blocks from one to that which is asked for meanwhile */
 } block_shape;
 
-/* Rows along heads: all of a token's, unless products for them crowd out of L1 what is asked for ahead, and no more than two batch
+/* Rows along heads: all of a token's, unless what they are made of crowds out of L1 what is asked for ahead, and no more than two batch
  * entries share them. Making fewer at a time also spreads the walks, which read memory. */
 static int64_t rows_of_heads(const copes_lrpe_problem *problem, int64_t heads)
 {
     enum { ENTRIES = 2, MOST_ANGLES = 1024, ANGLES = 512 };
     const int64_t row = whole_pairs(problem->k), rows = ANGLES / (row > 0 ? row : 1);
-    if (!by_products(problem) || problem->b > ENTRIES || heads * row <= MOST_ANGLES)
+    if (!by_anchors(problem) || problem->b > ENTRIES || heads * row <= MOST_ANGLES)
         return heads;
     return rows < 1 ? 1 : rows;
 }
