@@ -118,10 +118,11 @@ DEVICE void merge_few_backward(const copes_merge_problem &problem, const row_par
     const int64_t at = part.lane * V;
     if (at < problem.e)
         vectors.read(problem, part, 0, at);
-    const row_weights<V, AT_ONCE, false> weights(problem, part.row);
+    row_weights<V, AT_ONCE, false> weights(problem, part.row);
+    weights.find();
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++)
-        weight[i] = weights.weight(weights.lse[i]);
+        weight[i] = weights.weight(i);
     if (at < read_again(problem).e)
         vectors.spread(read_again(problem), part, 0, at, weight, dots);
     const copes_merge_problem &end = read_again(problem);
@@ -152,7 +153,7 @@ DEVICE void finish_slopes(const copes_merge_problem &problem, const row_part &pa
     const row_slope slope = row_slope::of<V>(problem, part.row, mean);
     for (int64_t s = part.lane; s < problem.shares; s += part.lanes) {
         float *place = slope_at(problem, part.row, s);
-        write_float<V>(place, slope.of_share(weights.weight(read_float<V>(weights.first + s * weights.apart)),
+        write_float<V>(place, slope.of_share(weights.weight_of(read_float<V>(weights.first + s * weights.apart)),
                                              read_float<V>(place)));
     }
 }
@@ -162,6 +163,7 @@ template <typename T, int V, int AT_ONCE>
 DEVICE void merge_many_backward(const copes_merge_problem &problem, const row_part &part)
 {
     row_weights<V, AT_ONCE, true> weights(problem, part.row);
+    weights.find();
     float mean = 0, lost = 0;
     for (int64_t from = 0; from < problem.shares; from += AT_ONCE) {
         float weight[AT_ONCE];
@@ -169,7 +171,7 @@ DEVICE void merge_many_backward(const copes_merge_problem &problem, const row_pa
         weights.read(from);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
-            weight[i] = weights.weight(weights.lse[i]);
+            weight[i] = weights.weight(i);
         for (int64_t at = part.lane * V; at < problem.e; at += part.lanes * V) {
             row_vectors<T, V, AT_ONCE> vectors;
             vectors.read(read_again(problem), part, from, at);

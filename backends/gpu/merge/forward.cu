@@ -1,7 +1,7 @@
 /* attention_merge, bound by memory: every share's row is read once. A thread has one vector of a row of all shares, and
- * starts as many reads at once as there are shares, up to 8, before it looks at their lse, of which every thread of a row
- * computes all the weights: they are few, and all but the first find them in a cache. Fewer shares take kernels of fewer
- * registers, so that more threads are under way. */
+ * starts as many reads at once as there are shares, up to 8, before it looks at their lse, which it has asked for first. Every
+ * thread of a row computes all the weights: they are few, and all but the first find their lse in a cache. Fewer shares take
+ * kernels of fewer registers, so that more threads are under way. */
 #include "backends/gpu/merge/methods.h"
 #include "backends/gpu/merge/plan_rows.h"
 
@@ -26,14 +26,12 @@ template <typename T, int V, int AT_ONCE> struct share_vectors {
             to[k] = 0;
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            const float weight = weights.weight(weights.lse[i]);
-            if (weight == EMPTY)
-                continue;
+            const float weight = weights.weight(i);
             float of_share[V];
             x[i].unpack(of_share);
 #pragma unroll
-            for (int k = 0; k < V; k++)
-                to[k] = fmaf(weight, of_share[k], to[k]);
+            for (int k = 0; k < V; k++) /* an empty share may hold anything */
+                to[k] = weight == EMPTY ? to[k] : fmaf(weight, of_share[k], to[k]);
         }
     }
 };
@@ -65,11 +63,12 @@ DEVICE void merge_piece(const copes_merge_problem &problem, const row_place &row
     const bool exists = feature < problem.e; /* a row of no features has a thread for its lse */
     const T *first = static_cast<const T *>(problem.o_shares.data) + row.of(problem.o_shares, 1) +
                      feature * problem.o_shares.stride[4];
+    row_weights<V, AT_ONCE, MORE> weights(problem, row);
     share_vectors<T, V, AT_ONCE> vectors;
     float sum[V];
     if (!MORE)
         vectors.read(first, apart, exists ? problem.shares : 0);
-    row_weights<V, AT_ONCE, MORE> weights(problem, row);
+    weights.find();
     if (!MORE)
         vectors.sum(weights, sum);
     else if (exists)

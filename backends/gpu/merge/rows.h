@@ -101,12 +101,13 @@ DEVICE void add_compensated(float &sum, float &lost, float term)
 
 inline constexpr float EMPTY = -1; /* in place of the weight of a share that is empty */
 
-/* The weights of a row's shares. The lse of AT_ONCE shares are read at a time, as each waits for memory of its own; of no more
- * shares than those, once. */
+/* The weights of a row's shares. The lse of AT_ONCE shares are read at a time, as each waits for memory of its own. Of no more
+ * shares than those they are read once, before find() needs them, so that what is asked for between the two waits meanwhile. */
 template <int V, int AT_ONCE, bool MORE> struct row_weights {
     const float *first;
     int64_t apart, shares;
-    float lse[AT_ONCE]; /* of the shares read last; -inf where there are none */
+    /* The lse of the shares read last, -inf where there are none; of few shares, once found, their terms or EMPTY. */
+    float value[AT_ONCE];
     float most, scale, sum, inverse;
 
     __device__ __forceinline__ row_weights(const copes_merge_problem &problem, const row_place &row)
@@ -114,15 +115,21 @@ template <int V, int AT_ONCE, bool MORE> struct row_weights {
           apart(problem.lse_shares.stride[0]), shares(problem.shares), most(-INFINITY),
           scale(problem.base == COPES_LOG_BASE_2 ? 1 : LOG2_E), sum(0)
     {
-        float lost = 0;
         if (!MORE)
             read(0);
-        for_all([&](float x) { most = !isinf(x) && (x > most || x != x) ? x : most; }); /* NaN stays */
-        for_all([&](float x) {
+    }
+    __device__ __forceinline__ void find()
+    {
+        float lost = 0;
+        for_all([&](float &x) { most = !isinf(x) && (x > most || x != x) ? x : most; }); /* NaN stays */
+        for_all([&](float &x) {
+            const float own = isinf(x) ? EMPTY : term(x), counted = own == EMPTY ? 0 : own;
             if constexpr (MORE)
-                add_compensated(sum, lost, isinf(x) ? 0 : term(x));
-            else
-                sum += isinf(x) ? 0 : term(x);
+                add_compensated(sum, lost, counted);
+            else {
+                sum += counted;
+                x = own;
+            }
         });
         inverse = reciprocal(sum); /* it is 1 or more, or all shares are empty */
     }
@@ -130,7 +137,7 @@ template <int V, int AT_ONCE, bool MORE> struct row_weights {
     {
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
-            lse[i] = from + i < shares ? read_float<V>(first + (from + i) * apart) : -INFINITY;
+            value[i] = from + i < shares ? read_float<V>(first + (from + i) * apart) : -INFINITY;
     }
     template <typename Take> __device__ __forceinline__ void for_all(Take take)
     {
@@ -139,7 +146,7 @@ template <int V, int AT_ONCE, bool MORE> struct row_weights {
                 read(from);
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
-                take(lse[i]);
+                take(value[i]);
         }
     }
     /* Relative to that of the largest lse. */
@@ -147,9 +154,17 @@ template <int V, int AT_ONCE, bool MORE> struct row_weights {
     {
         return exp2_term((x - most) * scale);
     }
-    __device__ __forceinline__ float weight(float x) const
+    __device__ __forceinline__ float weight_of(float lse) const
     {
-        return isinf(x) ? EMPTY : term(x) * inverse;
+        return isinf(lse) ? EMPTY : term(lse) * inverse;
+    }
+    /* Of share i of those that were read last. */
+    __device__ __forceinline__ float weight(int i) const
+    {
+        if constexpr (MORE)
+            return weight_of(value[i]);
+        else
+            return value[i] == EMPTY ? EMPTY : value[i] * inverse;
     }
     __device__ __forceinline__ float log_sum() const
     {
