@@ -40,8 +40,7 @@ typedef struct angles {
     uint32_t *low;
     int32_t *whole; /* for float32 positions: the turns that are whole */
     phase_word *phase;
-    int64_t
-        *anchor; /* the multiple of SPAN that each head has the rotation or the phases of; NULL where there is none */
+    int64_t *anchor;  /* the multiple of SPAN that each head's rotation or phases are of; else NULL */
     phase_word *near; /* for sums: phases of anchors and distances; else NULL */
     real *cosine, *sine;
     real amplitude;
@@ -177,7 +176,7 @@ void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t
                            bool products, void *memory);
 
 /* Makes `count` rows from `row` on: the sines and cosines of a token, 0 .. N - 1, of a batch entry, for as many heads from
- * `head` on. Of products all calls for a head must have the same count, as the anchors of all its rows are made at once. */
+ * `head` on. Of products and sums all calls for a head must have the same count, as the anchors of all its rows are made at once. */
 void TEMPLATE(angles_make)(const angles *a, const copes_lrpe_problem *problem, int64_t b, int64_t token, int64_t head,
                            int64_t count, int64_t row);
 
