@@ -119,23 +119,39 @@ static double hold(const probe *p, const line *l, int64_t offset, float amplitud
     return worst;
 }
 
-START_TEST(products_are_close)
+/* Lines on a grid, or given as positions of a tensor, without an amplitude and with one. */
+static void hold_lines(const probe *p, bool given, uint64_t seed, double between)
 {
     static line l;
-    const probe *p = &probes[_i];
-    uint64_t seed = 3;
-    double worst = 0, longer = 0;
+    double worst[2] = {0, 0};
     if (!level_runs(p->level))
         return;
     for (int round = 0; round < EDGES + ROUNDS / tests_every(); round++) {
-        const int64_t offset = draw_offset(round, &seed);
+        const bool real = given && round >= EDGES && round % 2 == 0;
+        const int64_t offset = real ? (int64_t)check_below(&seed, 1 << 23) : draw_offset(round, &seed);
         draw_line(&l, &seed);
-        make(p, &l, offset, 1);
-        worst = fmax(worst, hold(p, &l, offset, 1, bound));
-        make(p, &l, offset, 1.4F);
-        longer = fmax(longer, hold(p, &l, offset, 1.4F, bound));
+        for (int i = 0; i < 2; i++) {
+            const float amplitude = i == 0 ? 1 : 1.4F;
+            if (given)
+                make_at_positions(p, &l, offset, amplitude, real);
+            else
+                make(p, &l, offset, amplitude);
+            worst[i] = fmax(worst[i], hold(p, &l, offset, amplitude, between));
+        }
     }
-    printf("%-8s %-4s %.3f units of 2^-24, with an amplitude %.3f\n", p->level, p->type, worst, longer);
+    printf("%-8s %-4s %s: %.3f units of 2^-24, with an amplitude %.3f\n", p->level, p->type,
+           given ? "positions" : "a grid", worst[0], worst[1]);
+}
+
+START_TEST(products_are_close)
+{
+    hold_lines(&probes[_i], false, 3, bound);
+}
+END_TEST
+
+START_TEST(positions_of_a_tensor_turn_exactly)
+{
+    hold_lines(&probes[_i], true, 6, exact_bound);
 }
 END_TEST
 
@@ -164,27 +180,6 @@ START_TEST(rotations_depend_on_positions_alone)
                 ck_assert(l.cosine[at * ANGLES + k] == other.cosine[i * ANGLES + k] &&
                           l.sine[at * ANGLES + k] == other.sine[i * ANGLES + k]);
     }
-}
-END_TEST
-
-START_TEST(positions_of_a_tensor_turn_exactly)
-{
-    static line l;
-    const probe *p = &probes[_i];
-    uint64_t seed = 6;
-    double worst = 0, longer = 0;
-    if (!level_runs(p->level))
-        return;
-    for (int round = 0; round < EDGES + ROUNDS / tests_every(); round++) {
-        const bool real = round >= EDGES && round % 2 == 0;
-        const int64_t offset = real ? (int64_t)check_below(&seed, 1 << 23) : draw_offset(round, &seed);
-        draw_line(&l, &seed);
-        make_at_positions(p, &l, offset, 1, real);
-        worst = fmax(worst, hold(p, &l, offset, 1, exact_bound));
-        make_at_positions(p, &l, offset, 1.4F, real);
-        longer = fmax(longer, hold(p, &l, offset, 1.4F, exact_bound));
-    }
-    printf("%-8s %-4s %.3f units of 2^-24 at positions, with an amplitude %.3f\n", p->level, p->type, worst, longer);
 }
 END_TEST
 

@@ -106,7 +106,8 @@ inline constexpr float EMPTY = -1; /* in place of the weight of a share that is 
 template <int V, int AT_ONCE, bool MORE> struct row_weights {
     const float *first;
     int64_t apart, shares;
-    /* The lse of the shares read last, -inf where there are none; of few shares, once found, their terms or EMPTY. */
+    /* The lse of the shares read last, -inf where there are none. Of no more shares than AT_ONCE find() makes them terms, and
+     * EMPTY of an empty share's. */
     float value[AT_ONCE];
     float most, scale, sum, inverse;
 
