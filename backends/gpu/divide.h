@@ -18,10 +18,9 @@ struct divider {
     uint32_t divisor, multiplier, shift;
 
     divider() = default;
-    explicit divider(int64_t by) : divisor((uint32_t)by), multiplier(0), shift(0)
+    explicit divider(int64_t by)
+        : divisor((uint32_t)by), multiplier(0), shift(by > 1 ? 64 - (uint32_t)__builtin_clzll((uint64_t)by - 1) : 0)
     {
-        while ((uint64_t)1 << shift < divisor)
-            shift++;
         const uint64_t one = 1;
         multiplier = (uint32_t)((one << 32) * ((one << shift) - divisor) / divisor + 1);
     }

@@ -82,11 +82,19 @@ inline bool cut(const resident_kernel &k, const gpu_device &device, const copes_
     return tiles * problem.b <= (int64_t)MOST_SLABS * t->groups && take_skew(k, device, t);
 }
 
+/* What a cut needs for a launch alone: there are many cuts to compare, and one to launch. */
+inline void complete(const resident_kernel &k, slab_tiling *t)
+{
+    const int64_t slabs = divide_up((int64_t)t->tiles * t->batch, t->groups);
+    t->of_units = divider(t->units);
+    t->of_shared = divider(greater(t->tiles - t->whole_tiles, 1)); /* slabs past the last one need a divisor */
+    t->words = words_before(*t, k.totals, slabs, 0);
+}
+
 /* Bytes of the totals and values through which a cooperative launch's groups agree (totals.h). */
 inline int64_t agreement_bytes(const resident_kernel &k, const slab_tiling &t)
 {
-    return words_of(t, k.totals) * (int64_t)sizeof(uint64_t) +
-           (int64_t)t.groups * t.blocks * k.columns * (int64_t)sizeof(float);
+    return t.words * (int64_t)sizeof(uint64_t) + (int64_t)t.groups * t.blocks * k.columns * (int64_t)sizeof(float);
 }
 
 struct sequence_plan {
@@ -145,7 +153,8 @@ inline copes_status run_resident(const gpu_queue &queue, const copes_problem &, 
 inline void take_cut(const copes_lrpe_problem &problem, const sequence_plan &chosen, copes_plan *plan)
 {
     const resident_kernel &k = *chosen.kernel;
-    const slab_tiling &t = chosen.tiling;
+    slab_tiling t = chosen.tiling;
+    complete(k, &t);
     set_launch(plan, dim3((unsigned)(t.blocks * t.groups)), (unsigned)k.block, (int64_t)k.memory.bytes(t));
     plan->cluster = k.cooperative ? 1 : t.blocks;
     plan->cooperative = k.cooperative;

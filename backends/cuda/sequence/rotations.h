@@ -67,7 +67,7 @@ struct rotation_set {
     {
         const bool other = next != tile;
         tile = next;
-        set = other ? (set + 1) % sets : set;
+        set = !other ? set : set + 1 < sets ? set + 1 : 0;
         return other;
     }
 };

@@ -4,6 +4,7 @@
 
 #include "backends/cuda/ptx/cluster.h"
 #include "backends/cuda/sequence/kernels.h"
+#include "backends/gpu/divide.h"
 
 namespace COPES_GPU::sequence
 {
@@ -35,7 +36,9 @@ struct slab_tiling {
     thread_strides x, g, result; /* of x; of the gradient or, forward, the argument; of the result */
     int whole_tiles;             /* a multiple of the groups */
     int whole_slabs;             /* of one group, of whole tiles */
+    divider of_units, of_shared; /* divide by the units of a head, and by the tiles that groups share */
     uint64_t *totals;            /* of the sums of a cooperative launch's blocks, in global memory */
+    int64_t words;               /* of all totals, and of the groups' counters before them */
 };
 
 /* The shared memory that a cut takes, in bytes. */
@@ -56,12 +59,6 @@ struct memory_needs {
 __host__ __device__ inline int64_t words_before(const slab_tiling &t, int words, int64_t slab, int64_t group)
 {
     return t.groups + (slab * t.groups + group) * words;
-}
-
-/* Words of the counters and all totals. */
-__host__ __device__ inline int64_t words_of(const slab_tiling &t, int words)
-{
-    return words_before(t, words, ((int64_t)t.tiles * t.batch + t.groups - 1) / t.groups, 0);
 }
 
 /* A block's group, and the block's rank in it. */
@@ -109,9 +106,10 @@ struct slab_walk {
     }
     __device__ __forceinline__ void find_shared()
     {
-        const int at = (slab - tiling.whole_slabs) * tiling.groups + group, rest = tiling.tiles - tiling.whole_tiles;
-        b = rest > 0 ? at / rest : 0;
-        tile = tiling.whole_tiles + at - b * rest;
+        const uint32_t at = (uint32_t)((slab - tiling.whole_slabs) * tiling.groups + group);
+        uint32_t shared;
+        b = (int)divide(at, tiling.of_shared, &shared);
+        tile = tiling.whole_tiles + (int)shared;
     }
     /* How many slabs from here on are known to be of the same tile, one batch entry after another. */
     __device__ __forceinline__ int following() const

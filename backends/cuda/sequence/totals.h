@@ -83,8 +83,8 @@ template <typename K> struct group_totals {
     /* A block's value of a column, while a slab is recomputed. */
     __device__ __forceinline__ float *block_found(int rank, int column) const
     {
-        return reinterpret_cast<float *>(tiling.totals + words_of(tiling, OF_SLAB)) +
-               (group * tiling.blocks + rank) * K::COLUMNS + column;
+        return reinterpret_cast<float *>(tiling.totals + tiling.words) + (group * tiling.blocks + rank) * K::COLUMNS +
+               column;
     }
     __device__ __forceinline__ uint64_t *of(int slab, int column) const
     {
@@ -101,8 +101,9 @@ template <typename K> struct group_totals {
     /* Empties the counters and all totals. All blocks of the launch share the work. */
     __device__ __forceinline__ void empty() const
     {
-        const int64_t threads = (int64_t)gridDim.x * K::BLOCK, all = words_of(tiling, OF_SLAB);
-        for (int64_t i = (int64_t)blockIdx.x * K::BLOCK + threadIdx.x; i < all; i += threads)
+        const int64_t threads = (int64_t)gridDim.x * K::BLOCK;
+#pragma unroll 1
+        for (int64_t i = (int64_t)blockIdx.x * K::BLOCK + threadIdx.x; i < tiling.words; i += threads)
             tiling.totals[i] = 0;
     }
     /* Waits for all threads of the group. `arrivals` counts arrivals of all calls; each block calls equally often. */

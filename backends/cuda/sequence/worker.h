@@ -67,8 +67,9 @@ template <typename K> struct worker {
     }
     __device__ __forceinline__ head_unit find(int tile, int tile_unit) const
     {
-        const int at = tile * K::UNITS + tile_unit, head = at / tiling.units;
-        return {head, at - head * tiling.units};
+        uint32_t unit;
+        const uint32_t head = divide((uint32_t)(tile * K::UNITS + tile_unit), tiling.of_units, &unit);
+        return {(int)head, (int)unit};
     }
     /* The feature of column i of a unit. */
     __device__ __forceinline__ int64_t feature(int unit, int i) const
