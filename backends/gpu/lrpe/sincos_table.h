@@ -54,6 +54,7 @@ template <bool EXACTLY> struct sincos_table {
 
     __device__ __forceinline__ void fill(int thread, int threads) const
     {
+#pragma unroll 1
         for (int i = thread; i < BYTES / (int)sizeof(uint4); i += threads)
             reinterpret_cast<uint4 *>(rotations)[i] = reinterpret_cast<const uint4 *>(all_rotations.rotations)[i];
     }

@@ -117,8 +117,9 @@ DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_plac
                        float (&terms)[2][V])
 {
     const row_arguments &all = learning.rows;
-    const uint32_t splits = all.splits.divisor, slot = blockIdx.x / splits;
-    const int first = (int)(blockIdx.x % splits * all.groups_here.divisor);
+    uint32_t split;
+    const uint32_t slot = divide(blockIdx.x, all.splits, &split);
+    const int first = (int)(split * all.groups_here.divisor);
     const int groups = min((int)all.groups_here.divisor, all.groups - first), q = all.side[QUERIES].groups;
     const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
     const int middle = min(max(q - first, 0), groups); /* the first group of k here */
@@ -129,12 +130,14 @@ DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_plac
             learning.side[keys].sums[(int64_t)blockIdx.x * all.d + place] =
                 sum_of_groups(all, learned.rows, keys != 0 ? middle : 0, keys != 0 ? groups : middle, place);
     }
+#pragma unroll 1
     for (int i = thread; i < groups * all.d; i += threads) {
-        const int group = i / all.d, keys = group >= middle, head = first + group - (keys != 0 ? q : 0);
+        const int group = i / all.d, place = i - group * all.d, keys = group >= middle,
+                  head = first + group - (keys != 0 ? q : 0);
         const side_partials &side = learning.side[keys];
         if (side.rows > 1)
-            side.sums[((int64_t)slot * side.rows + head) * all.d + i % all.d] =
-                sum_of_groups(all, learned.rows, group, group + 1, i % all.d);
+            side.sums[((int64_t)slot * side.rows + head) * all.d + place] =
+                sum_of_groups(all, learned.rows, group, group + 1, place);
     }
 }
 
