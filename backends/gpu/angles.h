@@ -2,6 +2,7 @@
 #ifndef COPES_BACKENDS_GPU_ANGLES_H
 #define COPES_BACKENDS_GPU_ANGLES_H
 
+#include "backends/gpu/divide.h"
 #include "backends/gpu/functions.h"
 #include "backends/gpu/storage.h"
 
@@ -28,10 +29,10 @@ inline bool has_offsets(const copes_lrpe_problem &problem)
            problem.grid_rank == 1 && problem.n < FAR && problem.offset[0] > -FAR && problem.offset[0] < FAR;
 }
 
-/* Does the problem need the general find_any_rotation? */
+/* Does the problem need the general find_any_rotation? A grid of several dimensions whose tokens take more than 31 bits does, too. */
 inline bool is_anywhere(const copes_lrpe_problem &problem)
 {
-    return !is_on_grid(problem) || problem.amplitude != 1;
+    return !is_on_grid(problem) || problem.amplitude != 1 || (problem.grid_rank > 1 && problem.length > INT32_MAX);
 }
 
 /* Why kernels for grids alone do not take a problem; nullptr: they do. */
@@ -69,9 +70,22 @@ DEVICE angle_step step_of(const copes_lrpe_problem &problem, int64_t head, int64
     return j < 0 ? angle_step{0, 0, 0} : step_of(theta_of(problem, head, k, j));
 }
 
+/* The lengths of a grid's dimensions but the first, of a problem that is not anywhere. */
+struct grid_lengths {
+    divider of[COPES_MAX_GRID] = {};
+
+    grid_lengths() = default;
+    explicit grid_lengths(const copes_lrpe_problem &problem)
+    {
+        for (int j = 1; j < problem.grid_rank && problem.length > 0 && !is_anywhere(problem); j++)
+            of[j] = divider(problem.grid[j]);
+    }
+};
+
 /* A token's position in each dimension of the grid; false for a token of the prefix or suffix. Here and below, an index
  * known only at run time would put the positions into local memory. */
-DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int32_t position[COPES_MAX_GRID])
+DEVICE bool find_positions(const copes_lrpe_problem &problem, const grid_lengths &grid, int64_t token,
+                           int32_t position[COPES_MAX_GRID])
 {
     int64_t rest = token - problem.prefix;
     if (rest < 0 || rest >= problem.length)
@@ -80,10 +94,9 @@ DEVICE bool find_positions(const copes_lrpe_problem &problem, int64_t token, int
     for (int j = COPES_MAX_GRID - 1; j > 0; j--) {
         if (j >= problem.grid_rank)
             continue;
-        const int64_t above = problem.length <= INT32_MAX ? (int64_t)((uint32_t)rest / (uint32_t)problem.grid[j])
-                                                          : rest / problem.grid[j];
-        position[j] = (int32_t)(problem.offset[j] + rest - above * problem.grid[j]);
-        rest = above;
+        uint32_t place;
+        rest = divide((uint32_t)rest, grid.of[j], &place);
+        position[j] = (int32_t)(problem.offset[j] + place);
     }
     position[0] = (int32_t)(problem.offset[0] + rest);
     return true;

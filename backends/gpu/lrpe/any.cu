@@ -69,7 +69,7 @@ template <bool ANYWHERE> DEVICE void backward_row(const any_row<ANYWHERE> &row, 
     }
 }
 
-template <bool ANYWHERE> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem argument)
+template <bool ANYWHERE> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_problem argument, grid_lengths grid)
 {
     const copes_lrpe_problem &problem = first_argument(argument);
     const int lane = (int)threadIdx.x % LANES;
@@ -79,7 +79,7 @@ template <bool ANYWHERE> __global__ void lrpe_any(GPU_PARAMETER copes_lrpe_probl
         any_row<ANYWHERE> row =
             {read_again(problem), i / problem.h / problem.n, i / problem.h % problem.n, i % problem.h, {}, false,
              wanted < rows};
-        row.rotated = !ANYWHERE && find_positions(problem, row.n, row.position);
+        row.rotated = !ANYWHERE && find_positions(problem, grid, row.n, row.position);
         if (read_again(problem).backward)
             backward_row(row, lane);
         else
@@ -92,11 +92,12 @@ inline constexpr variant_word place_names[] = {"grid", "anywhere"};
 
 template <bool ANYWHERE> inline constexpr const char *any_variant = variant_name<any_name, place_names[ANYWHERE]>::text;
 
-typedef void any_kernel(copes_lrpe_problem);
+typedef void any_kernel(copes_lrpe_problem, grid_lengths);
 
 static copes_status run(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
 {
-    return launch_plan<any_kernel>(queue, plan, tiling_of<copes_lrpe_problem>(plan));
+    const copes_lrpe_problem &problem = tiling_of<copes_lrpe_problem>(plan);
+    return launch_plan<any_kernel>(queue, plan, problem, grid_lengths(problem));
 }
 
 void plan_any(const gpu_device &, const copes_lrpe_problem &problem, copes_plan *plan)

@@ -41,7 +41,7 @@ static copes_status cut_columns(const gpu_device &device, const copes_lrpe_probl
     if (tokens >= INT32_MAX)
         return copes_fail(COPES_ERROR_SIZE, "softmax over the sequence: %lld tokens; a device takes 2^31 - 1 a thread",
                           (long long)problem.n);
-    *cut = {{units, (uint32_t)tiles, (uint32_t)blocks, (int)tokens},
+    *cut = {{units, divider(tiles), divider(blocks), (int)tokens, divider(problem.h), grid_lengths(problem)},
             (uint32_t)(slabs * blocks),
             parts == 0,
             one.shared};
@@ -112,7 +112,7 @@ static copes_status run_columns(const gpu_queue &queue, const copes_problem &, c
 void take_columns(const copes_lrpe_problem &problem, const columns_choice &chosen, copes_plan *plan)
 {
     set_launch(plan, chosen.cut.grid, THREADS, (int64_t)chosen.cut.shared);
-    plan->cluster = chosen.cut.clusters ? (int)chosen.cut.slabs.blocks : 1;
+    plan->cluster = chosen.cut.clusters ? (int)chosen.cut.slabs.blocks.divisor : 1;
     set_tiling(plan, columns_arguments{problem, chosen});
     take(plan, chosen.variant, run_columns);
 }

@@ -110,8 +110,10 @@ DEVICE void for_tokens(const slab_thread<T, V, E, R, ANYWHERE> &s, Take take, Cl
     token_walk<T, V, E, R, ANYWHERE, LATE> walk(s);
     for (; walk.more(); walk.close_chunk()) {
         walk.open_chunk();
+        uint32_t tokens = (uint32_t)walk.of_chunk();
+        settle(tokens); /* nvcc would unroll the loop whatever it is told, and instructions would miss their cache */
 #pragma unroll 1
-        for (int j = 0; j < CHUNK && walk.has(j); j += walk.BATCH) {
+        for (int j = 0; j < (int)tokens; j += walk.BATCH) {
             float values[walk.BATCH][2][V], gradients[walk.BATCH][2][V];
             walk.take(j, values, gradients);
             take(walk, j, values, gradients);

@@ -52,8 +52,8 @@ struct columns_choice {
 
     copes_status launch(const gpu_queue &queue, const copes_lrpe_problem &problem, column *parts) const
     {
-        return launch_ex(queue, {.cluster = cut.clusters ? (int)cut.slabs.blocks : 1}, kernel, cut.grid, THREADS,
-                         cut.shared, problem, cut.slabs, parts);
+        return launch_ex(queue, {.cluster = cut.clusters ? (int)cut.slabs.blocks.divisor : 1}, kernel, cut.grid,
+                         THREADS, cut.shared, problem, cut.slabs, parts);
     }
 };
 

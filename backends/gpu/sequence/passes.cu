@@ -106,7 +106,7 @@ static copes_status run_first(const gpu_queue &queue, const copes_problem &, con
     COPES_TRY(all.first.launch(queue, problem, parts));
     const int64_t pieces = (problem.d + MERGED_COLUMNS - 1) / MERGED_COLUMNS;
     return launch(queue, merge_parts, (unsigned)(problem.b * problem.h * pieces), THREADS, 0, problem,
-                  static_cast<const column *>(parts), all.first.cut.slabs.blocks, pieces);
+                  static_cast<const column *>(parts), all.first.cut.slabs.blocks.divisor, pieces);
 }
 
 template <typename T>

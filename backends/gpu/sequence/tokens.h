@@ -75,13 +75,17 @@ struct slab_place {
     int tile_unit, row, tokens;
     uint32_t blocks, rank; /* blocks of the slab, and this one's number among them */
     int64_t unit, h, b, first, token_stride;
+    const grid_lengths &grid;
 };
 
-/* How slabs are cut into blocks: their units, the tiles of a head, the blocks of a tile's slab, and the most tokens of a thread. */
+/* How slabs are cut into blocks: their units, the tiles of a head, the blocks of a tile's slab, and the most tokens of a thread. And what
+ * else kernels divide by. */
 struct slab_cut {
     int64_t units;
-    uint32_t tiles, blocks;
+    divider tiles, blocks;
     int tokens;
+    divider heads;
+    grid_lengths grid;
 };
 
 /* BY_HEADS: blocks of all heads of some tokens are neighbours, as in memory; else those of a slab, which may be a cluster. */
@@ -89,26 +93,18 @@ template <typename T, int V, bool BY_HEADS>
 DEVICE slab_place find_place(const copes_lrpe_problem &problem, const slab_cut &cut)
 {
     constexpr int ROWS = rows_of<T, V>;
-    uint32_t slab = blockIdx.x / cut.blocks, rank = blockIdx.x - slab * cut.blocks;
+    uint32_t rank, slab, tile, h;
     if (BY_HEADS) {
-        const uint32_t of_entry = (uint32_t)problem.h * cut.tiles, part = blockIdx.x / of_entry;
-        rank = part % cut.blocks;
-        slab = part / cut.blocks * of_entry + (blockIdx.x - part * of_entry);
-    }
-    const uint32_t above = slab / cut.tiles, tile = slab - above * cut.tiles, b = above / (uint32_t)problem.h;
+        const uint32_t of_entry = cut.heads.divisor * cut.tiles.divisor, part = blockIdx.x / cut.heads / cut.tiles;
+        slab = divide(part, cut.blocks, &rank) * of_entry + (blockIdx.x - part * of_entry);
+    } else
+        slab = divide(blockIdx.x, cut.blocks, &rank);
+    const uint32_t b = divide(divide(slab, cut.tiles, &tile), cut.heads, &h);
     const int tile_unit = (int)threadIdx.x % tile_units_of<T, V>, row = (int)threadIdx.x / tile_units_of<T, V>;
     const int64_t first = (int64_t)rank * cut.tokens * ROWS + row, left = problem.n - first + ROWS - 1;
     const int tokens = (int)(left < 0 ? 0 : left / ROWS < cut.tokens ? left / ROWS : cut.tokens);
-    return {tile_unit,
-            row,
-            tokens,
-            cut.blocks,
-            rank,
-            (int64_t)tile * tile_units_of<T, V> + tile_unit,
-            above - b * (uint32_t)problem.h,
-            b,
-            first,
-            ROWS};
+    return {tile_unit, row,  tokens,  cut.blocks.divisor, rank, (int64_t)tile * tile_units_of<T, V> + tile_unit, h, b,
+            first,     ROWS, cut.grid};
 }
 
 /* The same place once more: what was found of it before takes no registers up to here. */
@@ -213,7 +209,7 @@ DEVICE void find_rotations(const slab_angles<T, V> &memory, const copes_lrpe_pro
         return;
     }
     int32_t position[COPES_MAX_GRID] = {0, 0, 0, 0};
-    const bool in_grid = find_positions(problem, token, position);
+    const bool in_grid = find_positions(problem, place.grid, token, position);
 #pragma unroll
     for (int i = 0; i < V; i++) {
         const rotation here = steps[i * memory.UNITS].at(position_in(position, memory.dimension[i][place.tile_unit]));
@@ -324,6 +320,11 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     __device__ __forceinline__ bool has(int j) const
     {
         return j < here;
+    }
+    /* Tokens of the chunk. */
+    __device__ __forceinline__ int of_chunk() const
+    {
+        return left < CHUNK ? left : CHUNK;
     }
     __device__ __forceinline__ void count()
     {
