@@ -24,7 +24,7 @@ VECTORS = {
     r"act_line<": True,
     r"act_mask_line<": True,
     r"act_mask_strided<.*, [48]>": True,
-    r"act_strided<.*, [48], ": True,
+    r"act_strided<.*, [48]>": True,
     r"softmax_(lanes|parts)<.*, 1>": False,  # the first pass alone, which writes a number a row
     r"softmax_(lanes|held|parts)<": True,
     r"lrpe_batch<": True,

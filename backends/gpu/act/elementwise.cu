@@ -51,13 +51,13 @@ __global__ void act_line(const T *src, const T *saved, T *dst, int64_t count)
 }
 
 /* Any strides. A unit is V neighbours along the last dimension. */
-template <typename T, int V, typename Index>
+template <typename T, int V>
 __global__ void act_strided(copes_act act, act_pass pass, const T *src, const T *saved, T *dst,
                             GPU_PARAMETER act_strides units)
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t unit = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; unit < units.count; unit += step) {
-        const act_offsets at = find_offsets(units, (Index)unit);
+        const act_offsets at = find_offsets(units, unit);
         act_unit<T, V>(act, pass, src + at.src, saved + at.saved, dst + at.dst);
     }
 }
@@ -65,14 +65,13 @@ __global__ void act_strided(copes_act act, act_pass pass, const T *src, const T 
 inline constexpr variant_word line_name = "act_line", strided_name = "act_strided";
 inline constexpr variant_word act_names[] = {"none", "relu", "sigmoid", "silu"};
 inline constexpr variant_word pass_names[] = {"forward", "backward", "of_output"};
-inline constexpr variant_word unit_names[] = {"scalar", "vector"}, index_names[] = {"uint32", "uint64"};
+inline constexpr variant_word unit_names[] = {"scalar", "vector"};
 
 template <typename T, copes_act ACT, act_pass PASS>
 inline constexpr const char *name_of_line =
     variant_name<line_name, type_name<T>, act_names[ACT], pass_names[PASS]>::text;
-template <typename T, int V, typename Index>
-inline constexpr const char *name_of_strided =
-    variant_name<strided_name, type_name<T>, unit_names[V > 1], index_names[sizeof(Index) / 8]>::text;
+template <typename T, int V>
+inline constexpr const char *name_of_strided = variant_name<strided_name, type_name<T>, unit_names[V > 1]>::text;
 
 /* The gradient of none is a copy, as its forward is. */
 inline act_pass pass_of(const copes_act_problem &problem)
@@ -152,10 +151,7 @@ template <typename T, int V> void take_strided(const copes_act_problem &problem,
         units.add(problem, i, i == problem.rank - 1 ? V : 1);
     set_launch(plan, blocks_of((units.count + THREADS - 1) / THREADS, THREADS), THREADS, 0);
     set_tiling(plan, units);
-    if (units.count <= INT32_MAX)
-        take<strided_kernel<T>>(plan, name_of_strided<T, V, uint32_t>, run_strided<T>, act_strided<T, V, uint32_t>);
-    else
-        take<strided_kernel<T>>(plan, name_of_strided<T, V, uint64_t>, run_strided<T>, act_strided<T, V, uint64_t>);
+    take<strided_kernel<T>>(plan, name_of_strided<T, V>, run_strided<T>, act_strided<T, V>);
 }
 
 template <typename T>
@@ -181,10 +177,8 @@ template <typename T, copes_act... ACT> void list_lines(variant_list *list)
 template <typename T> void list_elementwise(variant_list *list)
 {
     list_lines<T, COPES_ACT_RELU, COPES_ACT_SIGMOID, COPES_ACT_SILU>(list);
-    list->add(name_of_strided<T, 1, uint32_t>);
-    list->add(name_of_strided<T, 1, uint64_t>);
-    list->add(name_of_strided<T, vector_length<T>, uint32_t>);
-    list->add(name_of_strided<T, vector_length<T>, uint64_t>);
+    list->add(name_of_strided<T, 1>);
+    list->add(name_of_strided<T, vector_length<T>>);
 }
 
 #define INSTANTIATE(T)                                                                                                 \

@@ -60,7 +60,7 @@ __global__ void act_mask_strided(bool backward, const T *src, uint8_t *mask, T *
 {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t unit = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; unit < all.units.count; unit += step) {
-        const act_offsets at = find_offsets(all.units, (uint64_t)unit);
+        const act_offsets at = find_offsets(all.units, unit);
         const int64_t before = unit / all.below % all.bytes * BITS;
         const int count = V > 1 ? BITS : (int)min(all.elements - before, (int64_t)BITS);
         const uint32_t given = backward ? mask[at.sums] : 0;

@@ -68,7 +68,7 @@ __global__ void softmax_any(GPU_PARAMETER strided_row first, GPU_PARAMETER act_s
 {
     __shared__ float memory[THREADS / 32];
     for (int64_t i = blockIdx.x; i < rows.count; i += gridDim.x) {
-        const act_offsets at = find_offsets(rows, (uint64_t)i);
+        const act_offsets at = find_offsets(rows, i);
         strided_row row = first;
         row.src = row.src + at.src;
         row.saved = row.saved + at.saved;

@@ -58,7 +58,7 @@ __global__ void softmax_lanes(const T *src, const T *saved, T *dst, float *sums,
     const int64_t row = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) >> log2_lanes;
     const bool exists = row < rows.count;
     const int lanes = 1 << log2_lanes, lane = (int)threadIdx.x & (lanes - 1), live = exists ? units : 0;
-    const act_offsets at = find_offsets(rows, (uint64_t)row);
+    const act_offsets at = find_offsets(rows, row);
     row_part<T, P> x, y;
     x.read(src + at.src, lane, lanes, live, BACKWARD ? 0 : -INFINITY);
     if (BACKWARD)

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(P == MANY<BACKWARD> ? MOST_THREADS : SMALL_BLO
     __shared__ float memory[MOST_THREADS / WARP];
     const int64_t own = row_of_thread(lanes);
     const bool exists = own < rows.count;
-    const act_offsets at = find_offsets(rows, (uint64_t)(exists ? own : 0));
+    const act_offsets at = find_offsets(rows, exists ? own : 0);
     const block_team team(memory, lanes);
     team_row<T, P, BACKWARD> row(team, src + at.src, saved + at.saved, dst + at.dst, exists ? length : 0);
     softmax_of_row(team, row);
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(MOST_THREADS) softmax_parts(const T *src, cons
     __shared__ float memory[MOST_THREADS / WARP];
     const int64_t own = row_of_thread(lanes);
     const bool exists = own < rows.count;
-    const act_offsets at = find_offsets(rows, (uint64_t)(exists ? own : 0));
+    const act_offsets at = find_offsets(rows, exists ? own : 0);
     const block_team team(memory, lanes);
     team_row<T, FEW<BACKWARD>, BACKWARD> row(team, src + at.src, saved + at.saved, dst + at.dst, exists ? length : 0);
     const row_sums of =

@@ -2,8 +2,8 @@
 #ifndef COPES_BACKENDS_GPU_ACT_STRIDES_H
 #define COPES_BACKENDS_GPU_ACT_STRIDES_H
 
-#include "vendor.h"
-
+#include "backends/gpu/divide.h"
+#include "backends/gpu/extremes.h"
 #include "common/problem.h"
 
 namespace COPES_GPU::act
@@ -14,6 +14,7 @@ struct act_strides {
     int rank = 0;
     int64_t count = 1; /* the product of the lengths */
     int64_t length[COPES_MAX_RANK];
+    divider lengths[COPES_MAX_RANK]; /* for a count of 31 bits */
     int64_t src[COPES_MAX_RANK], saved[COPES_MAX_RANK], dst[COPES_MAX_RANK], sums[COPES_MAX_RANK];
 
     /* Adds a dimension of the problem, of which a step takes `unit` elements. Dimensions that one step can count become one, as a
@@ -31,6 +32,7 @@ struct act_strides {
                              dst[last] == steps * next[2] && sums[last] == steps * next[3];
         const int here = goes_on ? last : rank++;
         length[here] = goes_on ? length[here] * steps : steps;
+        lengths[here] = divider(lesser<int64_t>(length[here], INT32_MAX));
         src[here] = next[0];
         saved[here] = next[1];
         dst[here] = next[2];
@@ -42,13 +44,14 @@ struct act_offsets {
     int64_t src, saved, dst, sums;
 };
 
-/* Index: an unsigned type that holds the count. */
-template <typename Index> DEVICE act_offsets find_offsets(const act_strides &s, Index index)
+DEVICE act_offsets find_offsets(const act_strides &s, int64_t index)
 {
+    const bool near = s.count <= INT32_MAX;
     act_offsets at = {0, 0, 0, 0};
+#pragma unroll 1 /* as a 64-bit division has many instructions */
     for (int i = s.rank - 1; i >= 0; i--) {
-        const Index length = (Index)s.length[i], above = i == 0 ? 0 : index / length;
-        const int64_t here = index - above * length;
+        const int64_t above = i == 0 ? 0 : near ? (uint32_t)index / s.lengths[i] : index / s.length[i];
+        const int64_t here = index - above * s.length[i];
         index = above;
         at.src += here * s.src[i];
         at.saved += here * s.saved[i];
