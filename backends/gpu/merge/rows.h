@@ -40,7 +40,7 @@ template <typename Index> struct row_threads {
     typedef std::conditional_t<sizeof(Index) == 4, divider, wide_divider> divides;
     divides by_piece, by_head, by_token;
     Index count;
-    bool joined; /* every tensor's rows are: a row is found by one multiplication */
+    bool joined; /* the rows of every tensor are joined: one multiplication finds a row */
 
     row_threads() = default;
     row_threads(const copes_merge_problem &problem, int64_t pieces)
@@ -109,7 +109,7 @@ template <bool LOOPS, typename Index, typename Take> DEVICE void for_block_threa
             take(first);
 }
 
-/* From a row to its element `at`, one of its vectors' first. */
+/* The way from a row's start to its element `at`. The elements of a row of vectors are neighbours. */
 template <int V> DEVICE int64_t to_feature(int64_t at, int64_t stride)
 {
     return V > 1 ? at : at * stride;

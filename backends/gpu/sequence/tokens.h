@@ -78,8 +78,8 @@ struct slab_place {
     const grid_lengths &grid;
 };
 
-/* How slabs are cut into blocks: their units, the tiles of a head, the blocks of a tile's slab, and the most tokens of a thread. And what
- * else kernels divide by. */
+/* How slabs are cut into blocks: their units, the tiles of a head, the blocks of a tile's slab, and the most tokens of a thread. Kernels
+ * divide by the heads and by the grid's lengths, too. */
 struct slab_cut {
     int64_t units;
     divider tiles, blocks;
