@@ -152,6 +152,12 @@ DEVICE void settle(uint32_t &value)
     asm volatile("" : "+r"(value));
 }
 
+/* Keeps a loop up to `end` a loop: nvcc unrolls some whatever it is told, and their instructions then miss their cache. */
+DEVICE void keep_loop(uint32_t &end)
+{
+    settle(end);
+}
+
 /* 2^x to 2 ulp for x <= 0; results below the normal range may be 0. */
 DEVICE float exp2_term(float x)
 {

@@ -111,7 +111,7 @@ DEVICE void for_tokens(const slab_thread<T, V, E, R, ANYWHERE> &s, Take take, Cl
     for (; walk.more(); walk.close_chunk()) {
         walk.open_chunk();
         uint32_t tokens = (uint32_t)walk.of_chunk();
-        settle(tokens); /* nvcc would unroll the loop whatever it is told, and instructions would miss their cache */
+        keep_loop(tokens);
 #pragma unroll 1
         for (int j = 0; j < (int)tokens; j += walk.BATCH) {
             float values[walk.BATCH][2][V], gradients[walk.BATCH][2][V];

@@ -72,6 +72,11 @@ template <typename Value> DEVICE void settle(Value &value)
     asm volatile("" : "+v"(value));
 }
 
+/* Keeps a loop up to `end` a loop, as clang does of itself. */
+DEVICE void keep_loop(uint32_t &)
+{
+}
+
 /* 2^x to 2 ulp for x <= 0; results below the normal range may be 0. */
 DEVICE float exp2_term(float x)
 {

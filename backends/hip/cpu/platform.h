@@ -119,6 +119,11 @@ template <typename Value> DEVICE void settle(Value &)
 {
 }
 
+/* Keeps a loop up to `end` a loop, as a processor's compiler does of itself. */
+DEVICE void keep_loop(uint32_t &)
+{
+}
+
 /* 2^x for x <= 0. */
 DEVICE float exp2_term(float x)
 {
