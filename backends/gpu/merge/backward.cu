@@ -21,6 +21,7 @@ inline constexpr int blocks_on_each = MORE           ? 1
 /* A thread's part of a row: vector `lane`, and every `lanes`-th after it. */
 struct row_part {
     row_place row;
+    share_place shares;
     int64_t lane;
     int lanes;
     bool exists; /* threads past the last row have the work of one, and write nothing */
@@ -47,13 +48,14 @@ template <typename T, int V, int AT_ONCE> struct row_vectors {
                                          int64_t at)
     {
         const copes_view &o = problem.o_shares, &grad = problem.row;
-        const int64_t place = part.row.of(o, 1) + at * o.stride[4];
+        const int64_t place = part.shares.o + to_feature<V>(at, o.stride[4]);
+        const int left = o.data == nullptr ? 0 : (int)min(problem.shares - from, (int64_t)AT_ONCE);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
-            x[i] = o.data != nullptr && from + i < problem.shares
-                       ? raw<T, V>::read(static_cast<const T *>(o.data) + ((from + i) * o.stride[0] + place))
-                       : raw<T, V>{};
-        g = raw<T, V>::read(static_cast<const T *>(grad.data) + (part.row.of(grad, 0) + at * grad.stride[3]));
+            x[i] = i < left ? raw<T, V>::read(static_cast<const T *>(o.data) + ((from + i) * o.stride[0] + place))
+                            : raw<T, V>{};
+        g = raw<T, V>::read(static_cast<const T *>(grad.data) +
+                            (part.row.of(grad, 0) + to_feature<V>(at, grad.stride[3])));
     }
     /* Writes the gradients of the shares' o, and adds to their dots. */
     template <bool LONG>
@@ -62,13 +64,14 @@ template <typename T, int V, int AT_ONCE> struct row_vectors {
                                            share_dots<AT_ONCE, LONG> &dots) const
     {
         const copes_view &to = problem.grad_o_shares;
-        const int64_t place = part.row.of(to, 1) + at * to.stride[4];
+        const int64_t place = part.row.of(to, 1) + to_feature<V>(at, to.stride[4]);
+        const int left = part.exists ? (int)min(problem.shares - from, (int64_t)AT_ONCE) : 0;
         float grad_o[V];
         g.unpack(grad_o);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             float grad[V] = {}, of_share[V], sum = 0;
-            if (weight[i] != EMPTY) {
+            if (!is_empty(weight[i])) {
                 x[i].unpack(of_share);
 #pragma unroll
                 for (int k = 0; k < V; k++) {
@@ -77,7 +80,7 @@ template <typename T, int V, int AT_ONCE> struct row_vectors {
                 }
                 dots.add(i, sum);
             }
-            if (part.exists && from + i < problem.shares)
+            if (i < left)
                 raw<T, V>::write(static_cast<T *>(to.data) + ((from + i) * to.stride[0] + place), grad);
         }
     }
@@ -104,7 +107,7 @@ struct row_slope {
     /* The gradient of a share's lse from its grad_o . o_s. */
     __device__ __forceinline__ float of_share(float weight, float dot) const
     {
-        return weight == EMPTY ? 0 : weight * fmaf(ln_base, dot - mean, grad_lse);
+        return is_empty(weight) ? 0 : weight * fmaf(ln_base, dot - mean, grad_lse);
     }
 };
 
@@ -118,7 +121,7 @@ DEVICE void merge_few_backward(const copes_merge_problem &problem, const row_par
     const int64_t at = part.lane * V;
     if (at < problem.e)
         vectors.read(problem, part, 0, at);
-    row_weights<V, AT_ONCE, false> weights(problem, part.row);
+    row_weights<V, AT_ONCE, false> weights(problem, part.shares);
     weights.find();
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++)
@@ -131,10 +134,11 @@ DEVICE void merge_few_backward(const copes_merge_problem &problem, const row_par
     sums_by_loop(dots.sum, part.lanes);
 #pragma unroll
     for (int i = 0; i < AT_ONCE; i++)
-        mean = weight[i] != EMPTY ? fmaf(weight[i], dots.sum[i], mean) : mean;
+        mean = !is_empty(weight[i]) ? fmaf(weight[i], dots.sum[i], mean) : mean;
     if (!part.exists)
         return;
     const row_slope slope = row_slope::of<V>(end, part.row, mean);
+#pragma unroll 1
     for (int s = (int)part.lane; s < (int)end.shares; s += part.lanes) {
         float own = EMPTY, dot = 0;
 #pragma unroll
@@ -162,7 +166,7 @@ DEVICE void finish_slopes(const copes_merge_problem &problem, const row_part &pa
 template <typename T, int V, int AT_ONCE>
 DEVICE void merge_many_backward(const copes_merge_problem &problem, const row_part &part)
 {
-    row_weights<V, AT_ONCE, true> weights(problem, part.row);
+    row_weights<V, AT_ONCE, true> weights(problem, part.shares);
     weights.find();
     float mean = 0, lost = 0;
     for (int64_t from = 0; from < problem.shares; from += AT_ONCE) {
@@ -180,7 +184,7 @@ DEVICE void merge_many_backward(const copes_merge_problem &problem, const row_pa
         sums_by_loop(dots.sum, part.lanes);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            if (weight[i] != EMPTY)
+            if (!is_empty(weight[i]))
                 add_compensated(mean, lost, weight[i] * dots.sum[i]);
             if (from + i < problem.shares && (from + i) % part.lanes == part.lane && part.exists &&
                 problem.grad_lse_shares.data != nullptr)
@@ -201,10 +205,10 @@ __global__ void LAUNCH_BOUNDS(THREADS, (blocks_on_each<AT_ONCE, MORE>))
         const row_threads<Index> &threads = read_again(all.threads);
         const Index thread = first + threadIdx.x;
         const bool exists = thread < threads.count;
-        const int lanes = (int)threads.by_piece.divisor;
+        const int lanes = (int)threads.by_piece.divisor; /* a power of two */
         Index piece;
-        const row_place row = find_row(threads, exists ? thread : threadIdx.x % (Index)lanes, &piece);
-        const row_part part = {row, (int64_t)piece, lanes, exists};
+        const row_place row = find_row(threads, exists ? thread : threadIdx.x & (Index)(lanes - 1), &piece);
+        const row_part part = {row, share_place(read_again(all.problem), row), (int64_t)piece, lanes, exists};
         if constexpr (MORE)
             merge_many_backward<T, V, AT_ONCE>(read_again(all.problem), part);
         else

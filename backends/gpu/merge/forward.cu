@@ -14,9 +14,10 @@ template <typename T, int V, int AT_ONCE> struct share_vectors {
 
     __device__ __forceinline__ void read(const T *first, int64_t apart, int64_t count)
     {
+        const int left = (int)min(count, (int64_t)AT_ONCE);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
-            x[i] = i < count ? raw<T, V>::read(first + i * apart) : raw<T, V>{};
+            x[i] = i < left ? raw<T, V>::read(first + i * apart) : raw<T, V>{};
     }
     /* Their sum by their weights: shares whose lse has been read last. */
     template <typename Weights> __device__ __forceinline__ void sum(const Weights &weights, float (&to)[V]) const
@@ -31,7 +32,7 @@ template <typename T, int V, int AT_ONCE> struct share_vectors {
             x[i].unpack(of_share);
 #pragma unroll
             for (int k = 0; k < V; k++) /* an empty share may hold anything */
-                to[k] = weight == EMPTY ? to[k] : fmaf(weight, of_share[k], to[k]);
+                to[k] = is_empty(weight) ? to[k] : fmaf(weight, of_share[k], to[k]);
         }
     }
 };
@@ -60,10 +61,11 @@ template <typename T, int V, int AT_ONCE, bool MORE, typename Index>
 DEVICE void merge_piece(const copes_merge_problem &problem, const row_place &row, Index piece)
 {
     const int64_t feature = (int64_t)piece * V, apart = problem.o_shares.stride[0];
-    const bool exists = feature < problem.e; /* a row of no features has a thread for its lse */
-    const T *first = static_cast<const T *>(problem.o_shares.data) + row.of(problem.o_shares, 1) +
-                     feature * problem.o_shares.stride[4];
-    row_weights<V, AT_ONCE, MORE> weights(problem, row);
+    const bool exists = V > 1 || feature < problem.e; /* a row of no features has a thread for its lse */
+    const share_place at(problem, row);
+    const T *first =
+        static_cast<const T *>(problem.o_shares.data) + at.o + to_feature<V>(feature, problem.o_shares.stride[4]);
+    row_weights<V, AT_ONCE, MORE> weights(problem, at);
     share_vectors<T, V, AT_ONCE> vectors;
     float sum[V];
     if (!MORE)
@@ -75,13 +77,21 @@ DEVICE void merge_piece(const copes_merge_problem &problem, const row_place &row
         sum_of_more<T, V, AT_ONCE>(weights, first, apart, sum);
     const copes_merge_problem &end = read_again(problem);
     if (exists)
-        raw<T, V>::write(static_cast<T *>(end.row.data) + (row.of(end.row, 0) + feature * end.row.stride[3]), sum);
+        raw<T, V>::write(static_cast<T *>(end.row.data) +
+                             (row.of(end.row, 0) + to_feature<V>(feature, end.row.stride[3])),
+                         sum);
     if (piece == 0 && end.lse.data != nullptr)
         write_float<V>(static_cast<float *>(end.lse.data) + row.of(end.lse, 0), weights.log_sum());
 }
 
+/* Blocks that a multiprocessor has at a time, at least, where more registers would leave it too few threads that read. */
+template <int AT_ONCE, bool MORE>
+inline constexpr int forward_blocks = AT_ONCE == 8            ? 8
+                                      : AT_ONCE == 4 && !MORE ? 10
+                                                              : 1;
+
 template <typename T, int V, int AT_ONCE, bool MORE, typename Index>
-__global__ void LAUNCH_BOUNDS(THREADS, (AT_ONCE == 8 ? 8 : 1))
+__global__ void LAUNCH_BOUNDS(THREADS, (forward_blocks<AT_ONCE, MORE>))
     merge_forward(GPU_PARAMETER row_arguments<Index> argument)
 {
     const row_arguments<Index> &all = first_argument(argument);

@@ -26,16 +26,29 @@ DEVICE uint64_t divide(uint64_t n, const wide_divider &d, uint64_t *rest)
     return quotient;
 }
 
+/* Do a view's rows follow each other at the distance of heads, whatever entry and token they are of? `axis` is that of B. */
+inline bool is_joined(const copes_merge_problem &problem, const copes_view &view, int axis)
+{
+    const int64_t *stride = view.stride + axis;
+    const uint64_t head = (uint64_t)stride[2], token = (uint64_t)problem.h * head; /* sums of strides may wrap here */
+    return view.data == nullptr || ((problem.n == 1 || (uint64_t)stride[1] == token) &&
+                                    (problem.b == 1 || (uint64_t)stride[0] == (uint64_t)problem.n * token));
+}
+
 /* The threads of a launch: `pieces` neighbours have a row. Index is an unsigned type that holds the number of all threads. */
 template <typename Index> struct row_threads {
     typedef std::conditional_t<sizeof(Index) == 4, divider, wide_divider> divides;
     divides by_piece, by_head, by_token;
     Index count;
+    bool joined; /* the rows of every tensor are joined: one multiplication finds a row */
 
     row_threads() = default;
     row_threads(const copes_merge_problem &problem, int64_t pieces)
         : by_piece(pieces), by_head(problem.h), by_token(problem.n),
-          count((Index)(problem.b * problem.n * problem.h * pieces))
+          count((Index)(problem.b * problem.n * problem.h * pieces)),
+          joined(is_joined(problem, problem.o_shares, 1) && is_joined(problem, problem.lse_shares, 1) &&
+                 is_joined(problem, problem.row, 0) && is_joined(problem, problem.lse, 0) &&
+                 is_joined(problem, problem.grad_o_shares, 1) && is_joined(problem, problem.grad_lse_shares, 1))
     {
     }
 };
@@ -46,23 +59,42 @@ template <typename Index> struct row_arguments {
     row_threads<Index> threads;
 };
 
+/* Of rows that are joined h is the row, and nothing else counts. */
 struct row_place {
+    bool joined;
     int64_t b, n, h;
 
     /* The element of a view at the row; `axis` is that of B. */
     __device__ __forceinline__ int64_t of(const copes_view &view, int axis) const
     {
-        return b * view.stride[axis] + n * view.stride[axis + 1] + h * view.stride[axis + 2];
+        int64_t at = h * view.stride[axis + 2];
+        if (!joined)
+            at += b * view.stride[axis] + n * view.stride[axis + 1];
+        return at;
+    }
+};
+
+/* Where a row of all shares begins, in o and in lse: both by one condition. */
+struct share_place {
+    int64_t o, lse;
+
+    __device__ __forceinline__ share_place(const copes_merge_problem &problem, const row_place &row)
+        : o(row.h * problem.o_shares.stride[3]), lse(row.h * problem.lse_shares.stride[3])
+    {
+        if (row.joined)
+            return;
+        o += row.b * problem.o_shares.stride[1] + row.n * problem.o_shares.stride[2];
+        lse += row.b * problem.lse_shares.stride[1] + row.n * problem.lse_shares.stride[2];
     }
 };
 
 /* The row of a thread, and which of the row's threads it is. */
 template <typename Index> DEVICE row_place find_row(const row_threads<Index> &threads, Index thread, Index *piece)
 {
-    Index h, n;
-    const Index row = divide(thread, threads.by_piece, piece);
-    const Index b = divide(divide(row, threads.by_head, &h), threads.by_token, &n);
-    return {(int64_t)b, (int64_t)n, (int64_t)h};
+    Index h = divide(thread, threads.by_piece, piece), n = 0, b = 0;
+    if (!threads.joined)
+        b = divide(divide(h, threads.by_head, &h), threads.by_token, &n);
+    return {threads.joined, (int64_t)b, (int64_t)n, (int64_t)h};
 }
 
 /* Calls take(first) for the first of a block's threads; where there may be more of them than a launch has, for all that it has the
@@ -75,6 +107,12 @@ template <bool LOOPS, typename Index, typename Take> DEVICE void for_block_threa
     else
         for (; first < count; first += (Index)gridDim.x * blockDim.x)
             take(first);
+}
+
+/* The way from a row's start to its element `at`. The elements of a row of vectors are neighbours. */
+template <int V> DEVICE int64_t to_feature(int64_t at, int64_t stride)
+{
+    return V > 1 ? at : at * stride;
 }
 
 /* Where vectors are read, floats are aligned. */
@@ -99,7 +137,12 @@ DEVICE void add_compensated(float &sum, float &lost, float term)
     sum = next;
 }
 
-inline constexpr float EMPTY = -1; /* in place of the weight of a share that is empty */
+inline constexpr float EMPTY = -1; /* in place of the weight of a share that is empty; others are 0 or more, or NaN */
+
+DEVICE bool is_empty(float weight)
+{
+    return weight < 0;
+}
 
 /* The weights of a row's shares. The lse of AT_ONCE shares are read at a time, as each waits for memory of its own. Of no more
  * shares than those they are read once, before find() needs them, so that what is asked for between the two waits meanwhile. */
@@ -111,10 +154,9 @@ template <int V, int AT_ONCE, bool MORE> struct row_weights {
     float value[AT_ONCE];
     float most, scale, sum, inverse;
 
-    __device__ __forceinline__ row_weights(const copes_merge_problem &problem, const row_place &row)
-        : first(static_cast<const float *>(problem.lse_shares.data) + row.of(problem.lse_shares, 1)),
-          apart(problem.lse_shares.stride[0]), shares(problem.shares), most(-INFINITY),
-          scale(problem.base == COPES_LOG_BASE_2 ? 1 : LOG2_E), sum(0)
+    __device__ __forceinline__ row_weights(const copes_merge_problem &problem, const share_place &at)
+        : first(static_cast<const float *>(problem.lse_shares.data) + at.lse), apart(problem.lse_shares.stride[0]),
+          shares(problem.shares), most(-INFINITY), scale(problem.base == COPES_LOG_BASE_2 ? 1 : LOG2_E), sum(0)
     {
         if (!MORE)
             read(0);
@@ -124,21 +166,23 @@ template <int V, int AT_ONCE, bool MORE> struct row_weights {
         float lost = 0;
         for_all([&](float &x) { most = !isinf(x) && (x > most || x != x) ? x : most; }); /* NaN stays */
         for_all([&](float &x) {
-            const float own = isinf(x) ? EMPTY : term(x), counted = own == EMPTY ? 0 : own;
+            const bool empty = isinf(x);
+            const float own = empty ? 0 : term(x);
             if constexpr (MORE)
-                add_compensated(sum, lost, counted);
+                add_compensated(sum, lost, own);
             else {
-                sum += counted;
-                x = own;
+                sum += own;
+                x = empty ? EMPTY : own;
             }
         });
         inverse = reciprocal(sum); /* it is 1 or more, or all shares are empty */
     }
     __device__ __forceinline__ void read(int64_t from)
     {
+        const int left = (int)min(shares - from, (int64_t)AT_ONCE);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++)
-            value[i] = from + i < shares ? read_float<V>(first + (from + i) * apart) : -INFINITY;
+            value[i] = i < left ? read_float<V>(first + (from + i) * apart) : -INFINITY;
     }
     template <typename Take> __device__ __forceinline__ void for_all(Take take)
     {
@@ -165,7 +209,7 @@ template <int V, int AT_ONCE, bool MORE> struct row_weights {
         if constexpr (MORE)
             return weight_of(value[i]);
         else
-            return value[i] == EMPTY ? EMPTY : value[i] * inverse;
+            return is_empty(value[i]) ? EMPTY : value[i] * inverse; /* which may be NaN */
     }
     __device__ __forceinline__ float log_sum() const
     {
