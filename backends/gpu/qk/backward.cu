@@ -28,6 +28,12 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
           ahead(memory + all.ahead)
     {
     }
+    /* Says what is_alike has found, so that the compiler leaves out the ways around what a thread may lack. */
+    __device__ __forceinline__ void assume_alike()
+    {
+        at.there = at.second = at.rotated = weights.any = true;
+        weights.own = false;
+    }
     __device__ __forceinline__ void start(const row_arguments &all, int i)
     {
         if (i < group.count) {
@@ -100,9 +106,46 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
     }
 };
 
-/* Does all for the tokens of a tile. `terms` become what a thread's heads give to their weights' gradients. */
+/* Goes through a thread's heads, and writes their gradients. `known`: the norm is over all heads, and `sum` has its sums. */
+template <typename T, encoding E, norm NORM, bool WEIGHTS>
+DEVICE void pass_heads(const row_arguments &all, const lrpe::block_rotations<E, vector_length<T>> &made,
+                       const group_sums<2> &sums, backward_heads<T, E, NORM, WEIGHTS> heads,
+                       typename backward_heads<T, E, NORM, WEIGHTS>::turn_of_heads turn, bool known, float (&sum)[2],
+                       float (&terms)[2][vector_length<T>])
+{
+    constexpr int V = vector_length<T>;
+    const head_group &group = heads.group;
+    const lrpe::unit_places &at = heads.at;
+    head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group);
+#pragma unroll 1
+    for (int i = 0; i < read_again(all).heads; i++) {
+        float g[2][V], x[2][V], product[2][V];
+        float(&weighed)[2][V] = WEIGHTS ? product : g;
+        heads.ahead.wait();
+        take_unit<T>(heads.ahead, i, 0, g);
+        if constexpr (NORM != norm::none)
+            take_unit<T>(heads.ahead, i, 2, x);
+        heads.start(read_again(all), i + heads.ahead.DEPTH);
+        if (WEIGHTS) /* again, as registers are few */
+            turn = {read_again(all), made, group, at, heads.weights, true};
+        heads.turn_back(read_again(all), i, &turn, g, weighed);
+        if (NORM != norm::none && !known) {
+            heads.sum_unit(x, weighed, sum);
+            sum_head<NORM>(sums, i, sum);
+        }
+        if (i >= group.count || !at.there)
+            continue;
+        if (NORM != norm::none && heads.weights.any)
+            heads.pass_norm(read_again(all), sum, x, weighed, g, terms);
+        dst.write(at, g);
+        dst.move();
+    }
+}
+
+/* Does all for the tokens of a tile. `terms` become what a thread's heads give to their weights' gradients. Where those are asked for,
+ * calls for which is_alike holds have code of their own: without it the compiler finds too little to do between two branches. */
 template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE>
-DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *memory,
+DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *memory, bool alike,
                      float (&terms)[2][vector_length<T>])
 {
     constexpr int V = vector_length<T>;
@@ -122,29 +165,11 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *mem
     const bool known = NORM == norm::block && read_again(all).over_heads;
     if (known)
         heads.sum_heads(read_again(all), sums, first_g, first_x, &turn, sum);
-    head_units<T> dst(choose_rows(read_again(all), group.which, &side_rows::dst), group);
-#pragma unroll 1
-    for (int i = 0; i < read_again(all).heads; i++) {
-        float g[2][V], x[2][V], product[2][V];
-        float(&weighed)[2][V] = WEIGHTS ? product : g;
-        heads.ahead.wait();
-        take_unit<T>(heads.ahead, i, 0, g);
-        if constexpr (NORM != norm::none)
-            take_unit<T>(heads.ahead, i, 2, x);
-        heads.start(read_again(all), i + heads.ahead.DEPTH);
-        if (WEIGHTS) /* again, as registers are few */
-            turn = turn_of_heads(read_again(all), made, group, at, heads.weights, true);
-        heads.turn_back(read_again(all), i, &turn, g, weighed);
-        if (NORM != norm::none && !known) {
-            heads.sum_unit(x, weighed, sum);
-            sum_head<NORM>(sums, i, sum);
-        }
-        if (i >= group.count || !at.there)
-            continue;
-        if (NORM != norm::none && heads.weights.any)
-            heads.pass_norm(read_again(all), sum, x, weighed, g, terms);
-        dst.write(at, g);
-        dst.move();
+    if (WEIGHTS && NORM == norm::warp && alike) {
+        heads.assume_alike();
+        pass_heads(all, made, sums, heads, turn, known, sum, terms);
+    } else {
+        pass_heads(all, made, sums, heads, turn, known, sum, terms);
     }
 }
 
@@ -164,7 +189,8 @@ DEVICE void run_tiles(const learning_arguments &learning, char *memory)
 #pragma unroll
         for (int j = 0; j < 2 * V; j++)
             terms[j / V][j % V] = 0;
-        run_tile<T, E, NORM, true, ON_LINE>(read_again(all), tile_place(read_again(all), block), memory, terms);
+        run_tile<T, E, NORM, true, ON_LINE>(read_again(all), tile_place(read_again(all), block), memory,
+                                            read_again(learning).alike, terms);
         __syncthreads();
         block += gridDim.x;
         if (block >= read_again(all).blocks)
@@ -191,7 +217,7 @@ __global__ void LAUNCH_BOUNDS(WEIGHTS ? (int)MOST_THREADS_ON_EACH : (int)MOST_TH
     } else {
         float none[2][vector_length<T>];
         const row_arguments &all = read_again(learning.rows);
-        run_tile<T, E, NORM, false, ON_LINE>(all, tile_place(all, blockIdx.x), memory, none);
+        run_tile<T, E, NORM, false, ON_LINE>(all, tile_place(all, blockIdx.x), memory, false, none);
     }
 }
 
@@ -238,6 +264,15 @@ template <bool WEIGHTS> static int ahead_bytes(norm sum)
     return sum == norm::none ? reader<norm::none, WEIGHTS>::BYTES : reader<norm::warp, WEIGHTS>::BYTES;
 }
 
+/* Does every thread have two vectors that turn, and has every side weights that its heads share? */
+static bool is_alike(const copes_qk_problem &problem, const row_arguments &all, int features)
+{
+    for (int i = 0; i < problem.sides; i++)
+        if (all.side[i].weights.data == nullptr || all.side[i].weights.row != 0)
+            return false;
+    return features == all.d && 2 * all.source.k == all.d;
+}
+
 template <typename T, encoding E, bool WEIGHTS>
 static bool take_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
@@ -253,6 +288,7 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
                    {}};
     if (const char *why = cut_rows<T, E>(problem, &all.rows, &cut))
         return refuse(plan, backward_name, why);
+    all.alike = is_alike(problem, all.rows, (int)cut.threads.x * 2 * V);
     all.rows.ahead = all.rows.rotation_bytes + (uint32_t)norm_bytes(cut, all.rows.d, 0, 2);
     const int threads = (int)(cut.threads.x * cut.threads.y), splits = (int)all.rows.splits.divisor;
     all.begin = all.rows.ahead + (uint32_t)(threads * ahead_bytes<WEIGHTS>(cut.sum));

@@ -18,7 +18,7 @@ template <int V> DEVICE void read_floats(const float *from, float (&to)[V])
         raw<f32, 4>::read(from + i).unpack(reinterpret_cast<float(&)[4]>(to[i]));
 }
 
-/* Writes them to shared memory. */
+/* Writes them to where 16 bytes are aligned. */
 template <int V> DEVICE void keep_floats(const float (&from)[V], float *to)
 {
 #pragma unroll

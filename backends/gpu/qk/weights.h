@@ -22,6 +22,7 @@ struct learning_arguments {
     row_arguments rows;
     side_partials side[2];
     uint32_t begin; /* of its threads' sums in a block's shared memory */
+    bool alike;     /* is_alike, in backward.cu */
 };
 
 inline bool is_learning(const copes_qk_problem &problem)
@@ -100,14 +101,41 @@ template <int V> struct unit_learning {
     }
 };
 
-/* The sum of a feature's numbers in groups first .. end - 1 of each of a block's tokens, whose rows are in shared memory. */
-DEVICE float sum_of_groups(const row_arguments &all, const float *memory, int first, int end, int place)
+/* Columns that a thread adds up at once. Each addition waits for the one before of its column alone. */
+inline constexpr int COLUMNS = 4;
+
+/* Leaves the sums of features place .. place + COLUMNS - 1 over groups first .. end - 1 of each of a block's tokens, whose rows are in
+ * shared memory. Some rows are read before they are added, as a read takes as long as several additions. */
+DEVICE void leave_columns(const row_arguments &all, const float *rows, int first, int end, int place, float *to)
 {
-    long_sum total;
-    for (int token = 0; token < all.source.tokens; token++)
-        for (int group = first; group < end; group++)
-            total.add(memory[(token * (int)all.groups_here.divisor + group) * all.d + place]);
-    return total.sum;
+    constexpr int TOGETHER = 4;
+    const int groups = end - first, count = groups * all.source.tokens;
+    const int skipped = ((int)all.groups_here.divisor - groups) * all.d; /* between the rows of two tokens */
+    const float *from = rows + first * all.d + place;
+    long_sum total[COLUMNS];
+    int left = groups; /* of the token */
+#pragma unroll 1
+    for (int row = 0; row < count; row += TOGETHER) {
+        float terms[TOGETHER][COLUMNS] = {};
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            if (row + i < count)
+                read_floats(from, terms[i]);
+            from += all.d;
+            if (--left == 0) {
+                from += skipped;
+                left = groups;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < TOGETHER * COLUMNS; i++)
+            total[i % COLUMNS].add(terms[i / COLUMNS][i % COLUMNS]);
+    }
+    float sums[COLUMNS];
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++)
+        sums[j] = total[j].sum;
+    keep_floats(sums, to);
 }
 
 /* Leaves a block's sums. Of weights that heads share, each block leaves sums; of those of each head, which then is a group, the block
@@ -124,20 +152,21 @@ DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_plac
     const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
     const int middle = min(max(q - first, 0), groups); /* the first group of k here */
     learned.gather(all, at, terms);
-    for (int i = thread; i < 2 * all.d; i += threads) {
+#pragma unroll 1
+    for (int i = thread * COLUMNS; i < 2 * all.d; i += threads * COLUMNS) {
         const int keys = i >= all.d, place = i - (keys != 0 ? all.d : 0);
         if (learning.side[keys].rows == 1)
-            learning.side[keys].sums[(int64_t)blockIdx.x * all.d + place] =
-                sum_of_groups(all, learned.rows, keys != 0 ? middle : 0, keys != 0 ? groups : middle, place);
+            leave_columns(all, learned.rows, keys != 0 ? middle : 0, keys != 0 ? groups : middle, place,
+                          learning.side[keys].sums + ((int64_t)blockIdx.x * all.d + place));
     }
 #pragma unroll 1
-    for (int i = thread; i < groups * all.d; i += threads) {
+    for (int i = thread * COLUMNS; i < groups * all.d; i += threads * COLUMNS) {
         const int group = i / all.d, place = i - group * all.d, keys = group >= middle,
                   head = first + group - (keys != 0 ? q : 0);
         const side_partials &side = learning.side[keys];
         if (side.rows > 1)
-            side.sums[((int64_t)slot * side.rows + head) * all.d + place] =
-                sum_of_groups(all, learned.rows, group, group + 1, place);
+            leave_columns(all, learned.rows, group, group + 1, place,
+                          side.sums + (((int64_t)slot * side.rows + head) * all.d + place));
     }
 }
 
