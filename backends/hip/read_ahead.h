@@ -18,7 +18,11 @@ template <int PARTS, int> struct read_ahead {
     }
     template <typename Vector> __device__ __forceinline__ void start(int, int part, const void *from, bool)
     {
-        reinterpret_cast<Vector &>(held[part]) = *static_cast<const Vector *>(from);
+        const Vector &vector = *static_cast<const Vector *>(from);
+        if constexpr (sizeof(Vector) == sizeof(uint4))
+            held[part] = vector;
+        else
+            held[part] = {vector.x, vector.y, 0, 0};
     }
     __device__ __forceinline__ void end_row()
     {
@@ -28,7 +32,10 @@ template <int PARTS, int> struct read_ahead {
     }
     template <typename Vector> __device__ __forceinline__ Vector take(int, int part) const
     {
-        return reinterpret_cast<const Vector &>(held[part]);
+        if constexpr (sizeof(Vector) == sizeof(uint4))
+            return held[part];
+        else
+            return {held[part].x, held[part].y};
     }
 };
 
