@@ -28,7 +28,7 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
           ahead(memory + all.ahead)
     {
     }
-    /* Says what is_alike has found, so that the compiler leaves out the ways around what a thread may lack. */
+    /* Says what is_alike has found. The compiler then leaves out the branches for other calls. */
     __device__ __forceinline__ void assume_alike()
     {
         at.there = at.second = at.rotated = weights.any = true;
@@ -143,7 +143,7 @@ DEVICE void pass_heads(const row_arguments &all, const lrpe::block_rotations<E, 
 }
 
 /* Does all for the tokens of a tile. `terms` become what a thread's heads give to their weights' gradients. Where those are asked for,
- * calls for which is_alike holds have code of their own: without it the compiler finds too little to do between two branches. */
+ * calls for which is_alike holds have a loop without the branches for other calls, between which the compiler finds too little to do. */
 template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE>
 DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *memory, bool alike,
                      float (&terms)[2][vector_length<T>])
