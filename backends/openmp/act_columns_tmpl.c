@@ -191,7 +191,7 @@ static void run_slabs(const copes_worker *worker, const void *argument)
     const copes_act_problem *problem = job->problem;
     const column_parts parts = column_parts_of(problem->shape[problem->axis]);
     const int64_t slabs = slabs_of(problem);
-    for (int64_t index = copes_next_task(worker); index < slabs; index = copes_next_task(worker)) {
+    for (int64_t index = copes_next_task(worker, slabs); index < slabs; index = copes_next_task(worker, slabs)) {
         slab s;
         slab_open(&s, job, index, worker->scratch);
         if (problem->passes != COPES_SECOND_PASS)
@@ -215,7 +215,7 @@ static void read_parts(const copes_worker *worker, const void *argument)
     const act_job *job = argument;
     const column_parts parts = column_parts_of(job->problem->shape[job->problem->axis]);
     const int64_t tasks = slabs_of(job->problem) * parts.count;
-    for (int64_t task = copes_next_task(worker); task < tasks; task = copes_next_task(worker)) {
+    for (int64_t task = copes_next_task(worker, tasks); task < tasks; task = copes_next_task(worker, tasks)) {
         slab s;
         slab_open(&s, job, task / parts.count, worker->scratch);
         s.part = open_columns(&s, shared_columns(job, task / parts.count, task % parts.count));
@@ -230,7 +230,7 @@ static void write_parts(const copes_worker *worker, const void *argument)
     const copes_passes passes = job->problem->passes;
     const column_parts parts = column_parts_of(job->problem->shape[job->problem->axis]);
     const int64_t each = passes == COPES_FIRST_PASS ? 1 : parts.count, tasks = slabs_of(job->problem) * each;
-    for (int64_t task = copes_next_task(worker); task < tasks; task = copes_next_task(worker)) {
+    for (int64_t task = copes_next_task(worker, tasks); task < tasks; task = copes_next_task(worker, tasks)) {
         slab s;
         slab_open(&s, job, task / each, worker->scratch);
         if (passes != COPES_SECOND_PASS) {

@@ -95,7 +95,8 @@ static void run_slabs(const copes_worker *worker, const void *argument)
     const sequence_job *job = argument;
     const copes_lrpe_problem *problem = job->problem;
     char *memory = thread_memory(job->run, worker, TEMPLATE(lrpe_sequence_memory)(problem));
-    for (int64_t task = copes_next_task(worker); task < job->groups; task = copes_next_task(worker)) {
+    for (int64_t task = copes_next_task(worker, job->groups); task < job->groups;
+         task = copes_next_task(worker, job->groups)) {
         slab s = slab_of(job, task);
         slab_open(&s, memory);
         for (int64_t row = 0; row < s.entries * s.heads && s.sums.at != NULL; row++)
@@ -145,7 +146,7 @@ static void run_parts(const copes_worker *worker, const void *argument)
     const sequence_job *job = argument;
     char *memory = thread_memory(job->run, worker, TEMPLATE(lrpe_sequence_memory)(job->problem));
     const int64_t tasks = job->groups * job->parts.count;
-    for (int64_t task = copes_next_task(worker); task < tasks; task = copes_next_task(worker)) {
+    for (int64_t task = copes_next_task(worker, tasks); task < tasks; task = copes_next_task(worker, tasks)) {
         slab s = slab_of(job, task / job->parts.count);
         slab_open(&s, memory);
         run_part(job, &s, task / job->parts.count, task % job->parts.count);

@@ -55,10 +55,20 @@ static inline copes_share copes_share_of(const copes_worker *worker, int64_t tas
     return copes_share_at(worker->index, worker->count, tasks);
 }
 
-/* A task that no worker has taken, counted from 0; for tasks of uneven time. */
-static inline int64_t copes_next_task(const copes_worker *worker)
+/* A task of `tasks` that no worker has taken, for tasks of uneven time; `tasks` where there is none left. Those that are taken one after
+ * the other are far apart: neighbours lie side by side in memory, and two processors that work on them at the same time take lines from
+ * each other that they have asked for ahead. */
+static inline int64_t copes_next_task(const copes_worker *worker, int64_t tasks)
 {
-    return atomic_fetch_add_explicit(worker->next, 1, memory_order_relaxed);
+    for (;;) {
+        const int64_t ticket = atomic_fetch_add_explicit(worker->next, 1, memory_order_relaxed);
+        const int64_t place = ticket / worker->count;
+        const copes_share share = copes_share_at(ticket % worker->count, worker->count, tasks);
+        if (place > tasks / worker->count)
+            return tasks;
+        if (share.begin + place < share.end)
+            return share.begin + place;
+    }
 }
 
 #endif

@@ -287,7 +287,7 @@ static void run_parts(const copes_worker *worker, const void *argument)
     const layout *l = &job->layout;
     const memory m = memory_of(job, worker);
     const int64_t tasks = job->queries * l->blocks * l->parts;
-    for (int64_t task = copes_next_task(worker); task < tasks; task = copes_next_task(worker))
+    for (int64_t task = copes_next_task(worker, tasks); task < tasks; task = copes_next_task(worker, tasks))
         run_part(job->problem, l, &m, task, job->partials);
 }
 
