@@ -22,7 +22,7 @@ typedef struct copes_cpu_run {
 typedef struct copes_worker {
     int index, count;   /* it is number `index` of `count` */
     void *scratch;      /* SCRATCH_BYTES for it alone */
-    atomic_llong *next; /* the first task that no worker has taken */
+    atomic_llong *next; /* how many tasks have been asked for */
 } copes_worker;
 
 typedef void copes_work(const copes_worker *worker, const void *job);
@@ -55,9 +55,9 @@ static inline copes_share copes_share_of(const copes_worker *worker, int64_t tas
     return copes_share_at(worker->index, worker->count, tasks);
 }
 
-/* A task of `tasks` that no worker has taken, for tasks of uneven time; `tasks` where there is none left. Those that are taken one after
- * the other are far apart: neighbours lie side by side in memory, and two processors that work on them at the same time take lines from
- * each other that they have asked for ahead. */
+/* A task of `tasks` that no worker has taken, for tasks of uneven time; `tasks` where there is none left. Tasks taken one after the other
+ * come from different shares: neighbouring tasks are neighbours in memory, and two processors that work on those at the same time prefetch
+ * each other's lines. */
 static inline int64_t copes_next_task(const copes_worker *worker, int64_t tasks)
 {
     for (;;) {
