@@ -33,38 +33,36 @@ DEVICE float inverse_length(const row_arguments &all, const head_group &group)
 
 /* Reads a vector of weights. */
 template <typename T, int V>
-DEVICE void read_weights(const norm_weights &weights, int place, float offset, float (&w)[V])
+DEVICE void read_weights(const void *data, bool narrow, int place, float offset, float (&w)[V])
 {
-    if (weights.narrow)
-        raw<T, V>::read(static_cast<const T *>(weights.data) + place).unpack(w);
+    if (narrow)
+        raw<T, V>::read(static_cast<const T *>(data) + place).unpack(w);
     else
-        read_floats(static_cast<const float *>(weights.data) + place, w);
+        read_floats(static_cast<const float *>(data) + place, w);
 #pragma unroll
     for (int j = 0; j < V; j++)
         w[j] += offset;
 }
 
-/* Reads the weights of q's heads, or of k's, into shared memory, where all heads have the same. */
-template <typename T> DEVICE void read_shared_weights(const row_arguments &all, const norm_weights &weights, float *to)
+/* Reads the weights of q's heads, then those of k's, into shared memory, where all heads of either have the same. Other threads read
+ * k's than q's, so that no thread waits for a side's before it asks for the other's. */
+template <typename T> DEVICE void read_shared_weights(const row_arguments &all, char *memory)
 {
     constexpr int V = vector_length<T>;
+    const norm_weights &q = all.side[QUERIES].weights, &k = all.side[KEYS].weights;
     const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
-    if (weights.data == nullptr || weights.row != 0)
-        return;
-    for (int i = thread * V; i < all.d; i += threads * V) {
+    float *const to = reinterpret_cast<float *>(memory + all.rotation_bytes);
+    for (int i = thread * V; i < 2 * all.d; i += threads * V) {
+        const bool keys = i >= all.d;
+        const void *const data = keys ? k.data : q.data;
+        if (data == nullptr || (keys ? k.row : q.row) != 0)
+            continue;
         float w[V];
-        read_weights<T>(weights, i, all.weight_offset, w);
+        read_weights<T>(data, keys ? k.narrow : q.narrow, keys ? i - all.d : i, all.weight_offset, w);
 #pragma unroll
         for (int j = 0; j < V; j++)
             to[i + j] = w[j];
     }
-}
-
-template <typename T> DEVICE void read_shared_weights(const row_arguments &all, char *memory)
-{
-    float *const to = reinterpret_cast<float *>(memory + all.rotation_bytes);
-    read_shared_weights<T>(all, all.side[QUERIES].weights, to);
-    read_shared_weights<T>(all, all.side[KEYS].weights, to + all.d);
 }
 
 /* The weights of a thread's heads. */
@@ -103,8 +101,8 @@ template <typename T> struct unit_weights {
     {
         const norm_weights &weights = group.which == KEYS ? all.side[KEYS].weights : all.side[QUERIES].weights;
         const int row = (group.place.head + i * group.step) * weights.row;
-        read_weights<T>(weights, row + at.plain[0], all.weight_offset, w[0]);
-        read_weights<T>(weights, row + at.plain[1], all.weight_offset, w[1]);
+        read_weights<T>(weights.data, weights.narrow, row + at.plain[0], all.weight_offset, w[0]);
+        read_weights<T>(weights.data, weights.narrow, row + at.plain[1], all.weight_offset, w[1]);
     }
     /* Gives `turn` those of head i, where it has its own. */
     template <typename Turn>
