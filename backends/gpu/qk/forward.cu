@@ -199,9 +199,12 @@ template <typename T, encoding E>
 bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     row_arguments all = {};
-    const int fewest = problem.slots.data != nullptr ? MANY_HEADS : FEW_HEADS;
-    row_cut cut = {device.multiprocessors, false,      MOST_SPLIT, fewest, most_at_once<T>,
-                   usual_threads<T>,       norm::none, {}};
+    row_cut cut = {.multiprocessors = device.multiprocessors,
+                   .split = MOST_SPLIT,
+                   .fewest = problem.slots.data != nullptr ? MANY_HEADS : FEW_HEADS,
+                   .running = most_at_once<T>,
+                   .at_once = most_at_once<T>,
+                   .usual = usual_threads<T>};
     if (!is_allowed(device, forward_name, plan))
         return false;
     if (const char *why = cut_rows<T, E>(problem, &all, &cut))

@@ -10,7 +10,8 @@ namespace COPES_GPU::qk
 {
 
 enum { FEW_HEADS = 5, MANY_HEADS = 8 }; /* of a thread where tokens are many */
-enum { HEADS_AT_ONCE = 12 };            /* of a thread, at most, so that all blocks run at once */
+enum { MOST_HEADS = 12 };               /* of a thread, at most, so that blocks take their turns in fewer rounds */
+enum { FEW_ROUNDS = 8 };                /* in which blocks that end together still count */
 enum { MOST_SPLIT = 320 };              /* threads of a block that has a token alone, or some of its heads */
 enum { SPLIT_OF_TWO = 160 };            /* the same where each reads two tensors */
 enum { ENOUGH_BLOCKS = 2 };             /* on a multiprocessor */
@@ -28,7 +29,8 @@ struct row_cut {
     bool alone;  /* a thread has one head */
     int split;   /* threads of a block that has a token alone, or some of its heads */
     int fewest;  /* heads of a thread, at least, where tokens are many and it is not alone */
-    int at_once; /* threads of a multiprocessor that run at a time */
+    int running; /* threads of a multiprocessor that run at a time */
+    int at_once; /* the same where all blocks are to run at once */
     int usual;   /* threads of a block with several tokens, at most */
     norm sum;
     dim3 threads;
@@ -254,7 +256,7 @@ inline int choose_tokens(const row_cut &cut, int threads)
  * others would take as long as those. */
 inline int heads_at_once(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
 {
-    for (int heads = 1; heads <= HEADS_AT_ONCE; heads++) {
+    for (int heads = 1; heads <= MOST_HEADS; heads++) {
         const int threads = split_token(problem, heads, lanes, cut, all), tokens = choose_tokens(cut, threads);
         if (problem.over_heads && threads > cut.split)
             continue;
@@ -265,9 +267,9 @@ inline int heads_at_once(const copes_qk_problem &problem, int lanes, const row_c
     return 0;
 }
 
-/* The heads of a thread where tokens are many: those by which most threads have work, without blocks that share a token, as each
- * would make its rotations. On an H200 prompts with a cache are slower by a tenth with fewer heads than MANY_HEADS. */
-inline int choose_heads(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
+/* The heads of a thread by which most threads have work, without blocks that share a token, as each would make its rotations. On an
+ * H200 prompts with a cache are slower by a tenth with fewer heads than MANY_HEADS. */
+inline int busiest_heads(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
 {
     int best = MANY_HEADS, most = 0;
     for (int heads = cut.fewest; heads <= MANY_HEADS; heads++) {
@@ -276,6 +278,34 @@ inline int choose_heads(const copes_qk_problem &problem, int lanes, const row_cu
         if (all->splits.divisor == 1 && busy > most) {
             best = heads;
             most = busy;
+        }
+    }
+    return best;
+}
+
+/* The rounds in which blocks take their turns, where a thread has `heads`. */
+inline double count_rounds(const copes_qk_problem &problem, int lanes, const row_cut &cut, int heads,
+                           row_arguments *all)
+{
+    const int threads = split_token(problem, heads, lanes, cut, all), tokens = choose_tokens(cut, threads);
+    const int on_each = greater(cut.running / in_warps(tokens * threads), 1);
+    return ceil(count_blocks(problem, *all, tokens) / ((double)cut.multiprocessors * on_each));
+}
+
+/* The heads of a thread where blocks do not all run at once. If they take a few rounds, the last may have work for few
+ * multiprocessors, and what counts is through how many heads one goes in all rounds. A thread has more heads where that saves
+ * a twentieth of those. */
+inline int choose_heads(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
+{
+    int best = busiest_heads(problem, lanes, cut, all);
+    if (count_rounds(problem, lanes, cut, best, all) > FEW_ROUNDS)
+        return best;
+    double least = INFINITY;
+    for (int heads = cut.fewest; heads <= MOST_HEADS; heads++) {
+        const double in_turn = count_rounds(problem, lanes, cut, heads, all) * all->heads;
+        if (all->splits.divisor == 1 && in_turn < 0.95 * least) {
+            best = heads;
+            least = in_turn;
         }
     }
     return best;
@@ -373,6 +403,8 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     all->split_sectors = splits_sectors<T>(rotate, shape);
     all->cache = describe_slots(problem);
     const int lanes = lanes_of(problem, shape.units, V, cut);
+    if (cut->sum == norm::block)
+        cut->running = cut->at_once;
     if (lanes > MOST_THREADS)
         return "a row has more vectors than a block's threads";
     return cut_tokens(problem, lanes, all, cut);
