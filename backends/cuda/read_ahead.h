@@ -50,6 +50,13 @@ template <int PARTS, int ROWS> struct read_ahead {
         ptx::cp_async_wait<ROWS - 1>();
 #endif
     }
+    /* Waits for all. */
+    __device__ __forceinline__ void wait_for_all() const
+    {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+        ptx::cp_async_wait<0>();
+#endif
+    }
     template <typename Vector> __device__ __forceinline__ Vector take(int row, int part) const
     {
         return *reinterpret_cast<const Vector *>(own + (row % ROWS * PARTS + part) * apart);

@@ -30,6 +30,9 @@ template <int PARTS, int> struct read_ahead {
     __device__ __forceinline__ void wait()
     {
     }
+    __device__ __forceinline__ void wait_for_all() const
+    {
+    }
     template <typename Vector> __device__ __forceinline__ Vector take(int, int part) const
     {
         if constexpr (sizeof(Vector) == sizeof(uint4))

@@ -11,6 +11,17 @@ namespace COPES_GPU::qk
 /* A row of what a thread reads ahead is a unit of a head's gradient and, with a norm, of the forward's input. */
 template <norm NORM, bool WEIGHTS> using reader = read_ahead<NORM == norm::none ? 2 : 4, WEIGHTS ? 2 : 4>;
 
+/* Reads the unit of head i before heads are gone through: part `part` of what has been read ahead, or from memory. */
+template <typename T, typename Ahead>
+DEVICE void read_early(const Ahead &ahead, const lrpe::unit_places &at, const head_units<const T> &from, int i,
+                       int part, float (&x)[2][vector_length<T>])
+{
+    if (i < Ahead::DEPTH)
+        take_unit<T>(ahead, i, part, x);
+    else
+        from.read(at, x);
+}
+
 /* A thread, on its way over its heads. */
 template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads {
     static constexpr int V = vector_length<T>;
@@ -70,17 +81,18 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
         sum[0] = sum_of_unit(at, x, x);
         sum[1] = sum_of_unit(at, g, x);
     }
-    /* The sums behind a norm over all heads, whose units are at `gradients` and `inputs`. */
+    /* The sums behind a norm over all heads, whose units are at `gradients` and `inputs`. Waits for what is read ahead. */
     __device__ __forceinline__ void sum_heads(const row_arguments &all, const group_sums<2> &sums,
                                               head_units<const T> gradients, head_units<const T> inputs,
                                               turn_of_heads *turn, float (&total)[2]) const
     {
         total[0] = total[1] = 0;
+        ahead.wait_for_all();
         for (int i = 0; i < group.count && weights.any; i++, gradients.move(), inputs.move()) {
             float g[2][V], x[2][V], own[2], product[2][V];
             float(&weighed)[2][V] = WEIGHTS ? product : g;
-            gradients.read(at, g);
-            inputs.read(at, x);
+            read_early<T>(ahead, at, gradients, i, 0, g);
+            read_early<T>(ahead, at, inputs, i, 2, x);
             turn_back(all, i, turn, g, weighed);
             sum_unit(x, weighed, own);
             total[0] += own[0];
@@ -264,6 +276,14 @@ template <bool WEIGHTS> static int ahead_bytes(norm sum)
     return sum == norm::none ? reader<norm::none, WEIGHTS>::BYTES : reader<norm::warp, WEIGHTS>::BYTES;
 }
 
+/* The heads of a thread, at most, where a norm is over all heads: as many as it reads ahead, so that it reads none twice. Where these
+ * are fewer than four, a token would take too many threads. */
+template <bool WEIGHTS> static int heads_over_all()
+{
+    constexpr int DEPTH = reader<norm::block, WEIGHTS>::DEPTH;
+    return DEPTH < 4 ? (int)MOST_HEADS : DEPTH;
+}
+
 /* Does every thread have two vectors that turn, and has every side weights that its heads share? */
 static bool is_alike(const copes_qk_problem &problem, const row_arguments &all, int features)
 {
@@ -284,6 +304,7 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
                    .alone = has_learning_heads(problem),
                    .split = has_norm(problem) ? (int)SPLIT_OF_TWO : (int)MOST_SPLIT,
                    .fewest = WEIGHTS ? MANY_HEADS : FEW_HEADS,
+                   .over_all = heads_over_all<WEIGHTS>(),
                    .running = WEIGHTS ? (int)MOST_THREADS_ON_EACH : most_at_once<T>,
                    .at_once = is_narrow<T> ? most_at_once<T> : (int)MOST_THREADS_ON_EACH,
                    .usual = usual_threads<T>};

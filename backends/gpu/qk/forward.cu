@@ -202,6 +202,7 @@ bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, cop
     row_cut cut = {.multiprocessors = device.multiprocessors,
                    .split = MOST_SPLIT,
                    .fewest = problem.slots.data != nullptr ? MANY_HEADS : FEW_HEADS,
+                   .over_all = MOST_HEADS,
                    .running = most_at_once<T>,
                    .at_once = most_at_once<T>,
                    .usual = usual_threads<T>};

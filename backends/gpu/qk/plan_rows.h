@@ -26,12 +26,13 @@ inline constexpr variant_word place_names[] = {"anywhere", "on a line"};
 /* What limits blocks, and how they came out. */
 struct row_cut {
     int multiprocessors;
-    bool alone;  /* a thread has one head */
-    int split;   /* threads of a block that has a token alone, or some of its heads */
-    int fewest;  /* heads of a thread, at least, where tokens are many and it is not alone */
-    int running; /* threads of a multiprocessor that run at a time */
-    int at_once; /* the same where all blocks are to run at once */
-    int usual;   /* threads of a block with several tokens, at most */
+    bool alone;   /* a thread has one head */
+    int split;    /* threads of a block that has a token alone, or some of its heads */
+    int fewest;   /* heads of a thread, at least, where tokens are many and it is not alone */
+    int over_all; /* the same, at most, where a norm is over all heads and a block can have a token so */
+    int running;  /* threads of a multiprocessor that run at a time */
+    int at_once;  /* the same where all blocks are to run at once */
+    int usual;    /* threads of a block with several tokens, at most */
     norm sum;
     dim3 threads;
 };
@@ -256,7 +257,8 @@ inline int choose_tokens(const row_cut &cut, int threads)
  * others would take as long as those. */
 inline int heads_at_once(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
 {
-    for (int heads = 1; heads <= MOST_HEADS; heads++) {
+    const int most = problem.over_heads ? cut.over_all : (int)MOST_HEADS;
+    for (int heads = 1; heads <= most; heads++) {
         const int threads = split_token(problem, heads, lanes, cut, all), tokens = choose_tokens(cut, threads);
         if (problem.over_heads && threads > cut.split)
             continue;
@@ -314,7 +316,7 @@ inline int choose_heads(const copes_qk_problem &problem, int lanes, const row_cu
 /* Heads enough for a token to be in one block, which a norm over all heads needs. */
 inline int heads_for_one_block(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
 {
-    int heads = MANY_HEADS;
+    int heads = lesser<int>(cut.over_all, MANY_HEADS);
     while (split_token(problem, heads, lanes, cut, all) > cut.split && heads < INT32_MAX / 4)
         heads *= 2;
     return heads;
