@@ -322,6 +322,60 @@ START_TEST(bad_environments_are_refused)
 }
 END_TEST
 
+#ifndef COPES_TEST_HIP
+/* Chunks of sequences of 256 tokens, of 32 + 8 heads in bfloat16, with norms. */
+typedef struct chunk {
+    copes_kind kind;
+    int64_t sequences, features;
+    bool cached;
+} chunk;
+
+static const chunk chunks[] = {
+    {COPES_QK_NORM_ROPE_FORWARD, 8, 256, false},
+    {COPES_QK_NORM_ROPE_FORWARD, 16, 128, false},
+    {COPES_QK_NORM_ROPE_FORWARD, 8, 512, true},
+    {COPES_QK_NORM_ROPE_BACKWARD, 8, 256, false},
+};
+
+static check_case case_of(const chunk *of)
+{
+    return (check_case){.family = "qk_norm_rope",
+                        .op = {.kind = of->kind},
+                        .type = CHECK_BF16,
+                        .theta_type = CHECK_F32,
+                        .rank = 4,
+                        .shape = {of->sequences, 256, 32, of->features},
+                        .theta_shape = {1, of->features / 2},
+                        .qk = {.k = true,
+                               .k_out = !of->cached,
+                               .k_cache = of->cached,
+                               .v_cache = of->cached,
+                               .key_heads = 8,
+                               .e = of->features,
+                               .wq = CHECK_SHARED_WEIGHTS,
+                               .wk = CHECK_SHARED_WEIGHTS,
+                               .weight_type = CHECK_BF16,
+                               .blocks = of->sequences * 16,
+                               .page = 16,
+                               .cache_type = CHECK_BF16}};
+}
+
+/* Where blocks take a few rounds, the last has work for nine tenths of an H200. Of this kernel 640 threads run on a multiprocessor. */
+START_TEST(rounds_of_blocks_are_full)
+{
+    copes_context *context = open_model(models[MODEL_H200].text);
+    const check_case c = case_of(&chunks[_i]);
+    check_problem problem;
+    plan p;
+    check_describe(&problem, &c);
+    ck_assert(make_plan(&problem, context, 0, &p));
+    const long long at_once = 132 * (640 / (p.block[0] * p.block[1])), rounds = (p.grid[0] + at_once - 1) / at_once;
+    ck_assert_msg(rounds > 1 && p.grid[0] >= 0.9 * (double)(rounds * at_once), "%s", p.text);
+    copes_context_destroy(context);
+}
+END_TEST
+#endif
+
 START_TEST(a_model_runs_nothing)
 {
     copes_context *context = open_model(models[MODEL_H200].text);
@@ -346,6 +400,7 @@ int main(void)
     tcase_add_test(tests, variants_are_asked_for_and_forbidden);
 #ifndef COPES_TEST_HIP
     tcase_add_loop_test(tests, tensor_cores_give_a_reason, 0, 8);
+    tcase_add_loop_test(tests, rounds_of_blocks_are_full, 0, sizeof chunks / sizeof chunks[0]);
 #endif
     tcase_add_test(tests, architecture_is_capped);
     tcase_add_loop_test(tests, bad_environments_are_refused, 0, sizeof bad / sizeof bad[0]);
