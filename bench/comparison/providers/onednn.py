@@ -13,6 +13,7 @@ import torch
 from .base import Provider, import_error
 
 CPU, IN_ORDER, TRAINING, BFLOAT16 = 1, 1, 64, 2
+UNIMPLEMENTED = 3  # dnnl_common_types.h: dnnl_status_t
 SRC, DST, GRAD_SRC, GRAD_DST = 1, 17, 129, 145  # dnnl_types.h: DNNL_ARG_*
 ALGORITHMS = {"relu": 0x100, "sigmoid": 0x104, "silu": 0x2C, "softmax": 0x30000}  # relu and sigmoid: _use_dst_for_bwd
 DEFAULT_LIBRARY = pathlib.Path(sys.prefix, "lib", "libdnnl.so.3")
@@ -36,7 +37,8 @@ def _library():
 def _call(name, *arguments):
     status = getattr(_library(), f"dnnl_{name}")(*arguments)
     if status:
-        raise RuntimeError(f"dnnl_{name} returned {status}")
+        why = ", as it has no such kernel for this processor" if status == UNIMPLEMENTED else ""
+        raise RuntimeError(f"dnnl_{name} returned {status}{why}")
 
 
 def _make(name, *arguments):
@@ -79,6 +81,13 @@ class _Primitive:
         _call("stream_wait", _stream())
 
 
+def _probe():
+    """Raises where there is no library, or none for bfloat16, which takes AVX-512."""
+    layout, zero = _layout((1,)), ctypes.c_float(0)
+    relu = TRAINING, ALGORITHMS["relu"], layout, layout, zero, zero, None
+    _make("eltwise_forward_primitive_desc", _engine(), *relu)
+
+
 def _primitives(case):
     """The forward, from x to its result, and the backward, from what it keeps and the result's gradient to that of x."""
     layout, algorithm = _layout(case.x_shape), ALGORITHMS[case.act]
@@ -113,7 +122,7 @@ class OneDNN(Provider):
     name = family = "oneDNN"
 
     def missing(self, device):
-        return "its kernels are the CPU's" if device != "cpu" else import_error(_library)
+        return "its kernels are the CPU's" if device != "cpu" else import_error(_probe)
 
     def version(self):
         version = _library().dnnl_version().contents
