@@ -17,6 +17,9 @@ from test_tpa import make
 LENGTHS = (7, 0, 12, 3)  # of contiguous shares: unequal ones, and an empty one
 WORLDS = [2, 3, 4]
 
+# Ranks are forks of a process that has imported these once.
+torch.multiprocessing.set_forkserver_preload(["torch", "torch.distributed", "copes.distributed", "pytest"])
+
 
 def start(rank, world, folder, task, timeout):
     """In a process of its own."""
@@ -29,7 +32,9 @@ def start(rank, world, folder, task, timeout):
 
 
 def run(tmp_path, world, task, timeout=60):
-    torch.multiprocessing.spawn(start, (world, tmp_path, task, timeout), nprocs=world)
+    torch.multiprocessing.start_processes(
+        start, (world, tmp_path, task, timeout), nprocs=world, start_method="forkserver"
+    )
 
 
 def pieces(shards, world, total=None):

@@ -47,30 +47,31 @@ static void lay_out(int rank, const int64_t *shape, check_layout layout, int64_t
     }
 }
 
-static int64_t element_count(const check_buffer *buffer)
-{
-    int64_t count = 1;
-    for (int i = 0; i < buffer->tensor.ndim; i++) {
-        count *= buffer->shape[i];
-    }
-    return count;
-}
-
-/* A walk over the elements, row-major. */
+/* A walk over the elements, row-major, row by row of the last axis. */
 typedef struct walk {
+    int64_t rows, length, step; /* of the tensor; elements of a row, and the bytes from one to the next */
     int64_t index[COPES_MAX_RANK];
-    int64_t at; /* of the element in the image */
+    int64_t at; /* of the row's first element in the image */
 } walk;
 
 static walk start(const check_buffer *buffer)
 {
-    return (walk){.at = (int64_t)buffer->first};
+    const int last = buffer->tensor.ndim - 1;
+    walk w = {.rows = 1, .length = 1, .at = (int64_t)buffer->first};
+    for (int i = 0; i < last; i++) {
+        w.rows *= buffer->shape[i];
+    }
+    if (last >= 0) {
+        w.length = buffer->shape[last];
+        w.step = buffer->strides[last] * check_type_of(buffer->type)->size;
+    }
+    return w;
 }
 
-static void step(const check_buffer *buffer, walk *w)
+static void next_row(const check_buffer *buffer, walk *w)
 {
     const int64_t size = check_type_of(buffer->type)->size;
-    for (int i = buffer->tensor.ndim - 1; i >= 0; i--) {
+    for (int i = buffer->tensor.ndim - 2; i >= 0; i--) {
         w->at += buffer->strides[i] * size;
         if (++w->index[i] < buffer->shape[i]) {
             return;
@@ -156,40 +157,69 @@ void check_buffer_view(check_buffer *buffer, check_buffer *whole, int64_t first_
 
 int check_buffer_write(check_buffer *buffer, const double *values)
 {
-    int64_t count = element_count(buffer);
     walk w = start(buffer);
-    for (int64_t i = 0; i < count; i++, step(buffer, &w)) {
-        check_encode(buffer->type, values[i], buffer->image + w.at);
+    for (int64_t row = 0; row < w.rows; row++, next_row(buffer, &w)) {
+        for (int64_t i = 0; i < w.length; i++) {
+            check_encode(buffer->type, *values++, buffer->image + w.at + i * w.step);
+        }
     }
     return buffer->memory->write(buffer->tensor.device.device_id, buffer->device, buffer->image, buffer->bytes);
 }
 
-static uint64_t mix(uint64_t hash, const unsigned char *bytes, int size)
+/* An element's bits, which are copied. By constants, as the calls of memcpy would take most of the time. */
+static uint64_t copy_element(unsigned char *to, const unsigned char *from, int size)
 {
-    for (int i = 0; i < size; i++) {
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    uint64_t bits = 0;
+    switch (size) {
+    case 1: memcpy(to, memcpy(&bits, from, 1), 1); break;
+    case 2: memcpy(to, memcpy(&bits, from, 2), 2); break;
+    case 4: memcpy(to, memcpy(&bits, from, 4), 4); break;
+    default: memcpy(to, memcpy(&bits, from, 8), 8);
+    }
+    return bits;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t bits)
+{
+    hash = (hash ^ bits) * UINT64_C(0x100000001b3);
+    return hash ^ hash >> 32;
+}
+
+static uint64_t take_elements(check_buffer *buffer, const unsigned char *after, uint64_t hash)
+{
+    const int size = check_type_of(buffer->type)->size;
+    walk w = start(buffer);
+    for (int64_t row = 0; row < w.rows; row++, next_row(buffer, &w)) {
+        for (int64_t i = 0; i < w.length; i++) {
+            const int64_t at = w.at + i * w.step;
+            hash = mix(hash, copy_element(buffer->image + at, after + at, size));
+        }
     }
     return hash;
 }
 
-int check_buffer_read(check_buffer *buffer, double *values, uint64_t *hash)
+int check_buffer_read(check_buffer *buffer, uint64_t *hash)
 {
     unsigned char *after = malloc(buffer->bytes);
-    int size = check_type_of(buffer->type)->size;
     if (after == NULL ||
         buffer->memory->read(buffer->tensor.device.device_id, after, buffer->device, buffer->bytes) != 0) {
         free(after);
         return -1;
     }
-    int64_t count = values == NULL ? 0 : element_count(buffer);
-    walk w = start(buffer);
-    for (int64_t i = 0; i < count; i++, step(buffer, &w)) {
-        const unsigned char *now = after + w.at;
-        values[i] = check_decode(buffer->type, now);
-        *hash = mix(*hash, now, size);
-        memcpy(buffer->image + w.at, now, (size_t)size);
+    if (hash != NULL) {
+        *hash = take_elements(buffer, after, *hash);
     }
     int changed = buffer->whole == NULL && memcmp(buffer->image, after, buffer->bytes) != 0;
     free(after);
     return changed;
+}
+
+void check_buffer_values(const check_buffer *buffer, double *values)
+{
+    walk w = start(buffer);
+    for (int64_t row = 0; row < w.rows; row++, next_row(buffer, &w)) {
+        for (int64_t i = 0; i < w.length; i++) {
+            *values++ = check_decode(buffer->type, buffer->image + w.at + i * w.step);
+        }
+    }
 }

@@ -48,9 +48,12 @@ void check_buffer_view(check_buffer *buffer, check_buffer *whole, int64_t first_
 /* Sends dense row-major values to the device. */
 int check_buffer_write(check_buffer *buffer, const double *values);
 
-/* Reads the elements back, and their bits into `hash`. Returns 0; -1 where the device failed; 1 where a byte that is no
- * element has changed. With `values` NULL the elements must not have changed either. Of a view only its elements are read:
- * the rest is seen in a reading of the whole after those of its views. */
-int check_buffer_read(check_buffer *buffer, double *values, uint64_t *hash);
+/* Reads the elements back into the image, and adds their bits to `hash`. Returns 0; -1 where the device failed; 1 where a byte that is
+ * no element has changed. With `hash` NULL the elements must not have changed either. Of a view only its elements are read: the rest
+ * is seen in a reading of the whole after those of its views. */
+int check_buffer_read(check_buffer *buffer, uint64_t *hash);
+
+/* The image's elements as dense row-major values. */
+void check_buffer_values(const check_buffer *buffer, double *values);
 
 #endif

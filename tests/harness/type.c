@@ -24,18 +24,27 @@ const check_type_info *check_type_of(check_type type)
     return &types[type];
 }
 
-/* The exponent of the last place of `value`. */
+/* The exponent of the last place of a finite `value`. By its bits, as most of the tests' time would be frexp's and ldexp's. */
 static int last_place(check_type type, double value)
 {
-    int exponent;
-    frexp(value, &exponent);
-    exponent -= types[type].digits;
-    return value == 0 || exponent < types[type].exponent ? types[type].exponent : exponent;
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const int biased = (int)(bits >> (DBL_MANT_DIG - 1)) & (2 * DBL_MAX_EXP - 1);
+    const int place = biased - (DBL_MAX_EXP - 2) - types[type].digits;
+    return place < types[type].exponent ? types[type].exponent : place;
+}
+
+static double power_of_two(int exponent)
+{
+    const uint64_t bits = (uint64_t)(exponent + DBL_MAX_EXP - 1) << (DBL_MANT_DIG - 1);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return exponent < DBL_MIN_EXP - 1 ? ldexp(1, exponent) : value;
 }
 
 double check_ulp(check_type type, double value)
 {
-    return isfinite(value) ? ldexp(1, last_place(type, value)) : value * value;
+    return isfinite(value) ? power_of_two(last_place(type, value)) : value * value;
 }
 
 static int is_float8(check_type type)
@@ -52,7 +61,7 @@ double check_round(check_type type, double value)
         return value;
     }
     int place = last_place(type, value);
-    double rounded = ldexp(nearbyint(ldexp(value, -place)), place);
+    double rounded = nearbyint(value * power_of_two(-place)) * power_of_two(place);
     return fabs(rounded) > types[type].most ? copysign(INFINITY, value) : rounded;
 }
 
@@ -69,7 +78,8 @@ static uint16_t encode16(check_type type, double value)
         return (uint16_t)(sign | all_ones);
     }
     int place = last_place(type, value);
-    unsigned significand = (unsigned)ldexp(fabs(value), -place); /* with the hidden bit, which adds 1 to the exponent */
+    unsigned significand =
+        (unsigned)(fabs(value) * power_of_two(-place)); /* with the hidden bit, which adds 1 to the exponent */
     return (uint16_t)(sign | (((unsigned)(place - info->exponent) << fraction_bits) + significand));
 }
 
@@ -82,9 +92,9 @@ static double decode16(check_type type, uint16_t bits)
     if (exponent == 0x7fff >> fraction_bits) {
         value = fraction == 0 ? INFINITY : NAN;
     } else if (exponent == 0) {
-        value = ldexp(fraction, info->exponent);
+        value = fraction * power_of_two(info->exponent);
     } else {
-        value = ldexp(fraction + (1 << fraction_bits), info->exponent + exponent - 1);
+        value = (fraction + (1 << fraction_bits)) * power_of_two(info->exponent + exponent - 1);
     }
     return bits & 0x8000 ? -value : value;
 }
@@ -97,31 +107,32 @@ static uint8_t encode8(double value)
         return (uint8_t)(sign | 0x7f);
     }
     const int place = last_place(CHECK_F8, value);
-    return (uint8_t)(sign | (((place - types[CHECK_F8].exponent) << 3) + (int)ldexp(fabs(value), -place)));
+    return (uint8_t)(sign | (((place - types[CHECK_F8].exponent) << 3) + (int)(fabs(value) * power_of_two(-place))));
 }
 
 static double decode8(uint8_t bits)
 {
     const int exponent = bits >> 3 & 15, fraction = bits & 7;
-    const double value = exponent == 0 ? ldexp(fraction, types[CHECK_F8].exponent)
-                                       : ldexp(fraction + 8, types[CHECK_F8].exponent + exponent - 1);
+    const double value = exponent == 0 ? fraction * power_of_two(types[CHECK_F8].exponent)
+                                       : (fraction + 8) * power_of_two(types[CHECK_F8].exponent + exponent - 1);
     return copysign((bits & 0x7f) == 0x7f ? NAN : value, bits & 0x80 ? -1 : 1);
 }
 
 void check_encode(check_type type, double value, void *bytes)
 {
-    float single = (float)value;
-    int32_t integer = type == CHECK_I32 ? (int32_t)value : 0;
-    int64_t wide = type != CHECK_I64 ? 0 : value >= 0x1p63 ? INT64_MAX : (int64_t)value;
-    uint8_t quarter = is_float8(type) ? encode8(value) : type == CHECK_BYTE ? (uint8_t)(int)value : 0;
-    uint16_t half = type == CHECK_F16 || type == CHECK_BF16 ? encode16(type, value) : 0;
-    const void *from = type == CHECK_F64       ? (const void *)&value
-                       : type == CHECK_F32     ? (const void *)&single
-                       : type == CHECK_I32     ? (const void *)&integer
-                       : type == CHECK_I64     ? (const void *)&wide
-                       : types[type].size == 1 ? (const void *)&quarter
-                                               : (const void *)&half;
-    memcpy(bytes, from, (size_t)types[type].size);
+    switch (type) {
+    case CHECK_F64: memcpy(bytes, &value, sizeof value); return;
+    case CHECK_F32: memcpy(bytes, &(float){(float)value}, sizeof(float)); return;
+    case CHECK_I32: memcpy(bytes, &(int32_t){(int32_t)value}, sizeof(int32_t)); return;
+    case CHECK_I64: memcpy(bytes, &(int64_t){value >= 0x1p63 ? INT64_MAX : (int64_t)value}, sizeof(int64_t)); return;
+    case CHECK_F8:
+    case CHECK_U8: *(uint8_t *)bytes = encode8(value); return;
+    case CHECK_BYTE: *(uint8_t *)bytes = (uint8_t)(int)value; return;
+    case CHECK_F16:
+    case CHECK_BF16:
+    case CHECK_TYPES: break;
+    }
+    memcpy(bytes, &(uint16_t){encode16(type, value)}, sizeof(uint16_t));
 }
 
 double check_decode(check_type type, const void *bytes)

@@ -11,25 +11,15 @@ static real sigmoid(real x)
 
 static oracle_number activate(copes_act act, real x)
 {
-    oracle_number y = {x, fabsl(x), 0, 0};
-    real s = sigmoid(x);
+    real value = x;
     switch (act) {
     case COPES_ACT_NONE:
     case COPES_ACT_SOFTMAX: break;
-    case COPES_ACT_RELU:
-        y.value = x < 0 ? 0 : x;
-        y.term = fabsl(y.value);
-        break;
-    case COPES_ACT_SIGMOID:
-        y.value = s;
-        y.term = s;
-        break;
-    case COPES_ACT_SILU:
-        y.value = x * s;
-        y.term = fabsl(y.value);
-        break;
+    case COPES_ACT_RELU: value = x < 0 ? 0 : x; break;
+    case COPES_ACT_SIGMOID: value = sigmoid(x); break;
+    case COPES_ACT_SILU: value = x * sigmoid(x); break;
     }
-    return y;
+    return (oracle_number){value, fabsl(value), 0, 0};
 }
 
 static void softmax_row(const double *x, int64_t length, int64_t stride, oracle_number *y)
@@ -72,18 +62,20 @@ void oracle_activate(copes_act act, oracle_axis axis, const double *x, oracle_nu
  * an infinity or NaN, which an infinite `turn` says. */
 static oracle_number derivative(copes_act act, real tiny, real x, oracle_number g)
 {
+    oracle_number d = {0, 0, 0, 0};
+    if (act == COPES_ACT_RELU) {
+        return x > 0 ? g : d;
+    }
+    if (act != COPES_ACT_SIGMOID && act != COPES_ACT_SILU) {
+        return g;
+    }
     real s = sigmoid(x), rest = sigmoid(-x);
     int open = isinf(g.value) && (s < tiny || rest < tiny);
-    oracle_number d = {0, 0, 0, 0};
-    switch (act) {
-    case COPES_ACT_NONE:
-    case COPES_ACT_SOFTMAX: return g;
-    case COPES_ACT_RELU: return x > 0 ? g : (oracle_number){0, 0, 0, 0};
-    case COPES_ACT_SIGMOID: d = (oracle_number){g.value * s * rest, g.term * s * rest, g.turn * s * rest, 0}; break;
-    case COPES_ACT_SILU:
+    if (act == COPES_ACT_SIGMOID) {
+        d = (oracle_number){g.value * s * rest, g.term * s * rest, g.turn * s * rest, 0};
+    } else {
         d = (oracle_number){g.value * s * (1 + x * rest), oracle_larger(g.term * s, g.term * s * fabsl(x) * rest),
                             g.turn * fabsl(s * (1 + x * rest)), 0};
-        break;
     }
     d.term = oracle_larger(d.term, fabsl(d.value));
     d.turn = open && !isnan(x) ? (real)INFINITY : d.turn;

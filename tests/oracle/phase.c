@@ -58,9 +58,13 @@ long double oracle_angle(int64_t p, float theta)
     }
     int exponent;
     int64_t integer = significand(theta, &exponent), low = p % (1LL << 31), high = p / (1LL << 31);
-    long double upper = high == 0 ? 0 : reduced(high % (1LL << 31) * integer, exponent + 31);
+    long double lower = reduced(low * integer, exponent);
+    if (high == 0) {
+        return lower;
+    }
+    long double upper = reduced(high % (1LL << 31) * integer, exponent + 31);
     long double top = high / (1LL << 31) == 0 ? 0 : reduced(high / (1LL << 31) * integer, exponent + 62);
-    return remainderl(reduced(low * integer, exponent) + upper + top, turn);
+    return remainderl(lower + upper + top, turn);
 }
 
 long double oracle_angle_of_float(float p, float theta)

@@ -104,7 +104,7 @@ real oracle_angle_at(const oracle_rotation *r, int64_t b, int64_t token, int64_t
             continue;
         }
         float theta = (float)r->theta->value[place];
-        angle += oracle_angle(p.whole, theta) + oracle_angle_of_float(p.real, theta);
+        angle += oracle_angle(p.whole, theta) + (p.real == 0 ? 0 : oracle_angle_of_float(p.real, theta));
     }
     return r->op.inverse ? -angle : angle;
 }
