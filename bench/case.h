@@ -58,7 +58,7 @@ typedef struct bench_case {
     check_type type;
 } bench_case;
 
-enum { BENCH_LENGTHS = 32, BENCH_NAME = 200 };
+enum { BENCH_LENGTHS = 32, BENCH_NAME = 256 };
 
 /* What is asked for; what is left at 0 (act, norm, cache and prefix: -1) is as in the default list. */
 typedef struct bench_wish {

@@ -11,7 +11,7 @@ namespace COPES_GPU::qk
 
 enum { FEW_HEADS = 5, MANY_HEADS = 8 }; /* of a thread where tokens are many */
 enum { MOST_HEADS = 12 };               /* of a thread, at most, so that blocks take their turns in fewer rounds */
-enum { FEW_ROUNDS = 8 };                /* in which blocks that end together still count */
+inline constexpr double FEW_ROUNDS = 8; /* in which blocks that end together still count */
 enum { MOST_SPLIT = 320 };              /* threads of a block that has a token alone, or some of its heads */
 enum { SPLIT_OF_TWO = 160 };            /* the same where each reads two tensors */
 enum { ENOUGH_BLOCKS = 2 };             /* on a multiprocessor */
@@ -26,15 +26,15 @@ inline constexpr variant_word place_names[] = {"anywhere", "on a line"};
 /* What limits blocks, and how they came out. */
 struct row_cut {
     int multiprocessors;
-    bool alone;   /* a thread has one head */
-    int split;    /* threads of a block that has a token alone, or some of its heads */
-    int fewest;   /* heads of a thread, at least, where tokens are many and it is not alone */
-    int over_all; /* the same, at most, where a norm is over all heads and a block can have a token so */
-    int running;  /* threads of a multiprocessor that run at a time */
-    int at_once;  /* the same where all blocks are to run at once */
-    int usual;    /* threads of a block with several tokens, at most */
-    norm sum;
-    dim3 threads;
+    bool alone = false; /* a thread has one head */
+    int split;          /* threads of a block that has a token alone, or some of its heads */
+    int fewest;         /* heads of a thread, at least, where tokens are many and it is not alone */
+    int over_all;       /* the same, at most, where a norm is over all heads and a block can have a token so */
+    int running;        /* threads of a multiprocessor that run at a time */
+    int at_once;        /* the same where all blocks are to run at once */
+    int usual;          /* threads of a block with several tokens, at most */
+    norm sum = norm::none;
+    dim3 threads = {};
 };
 
 /* Parts of a block's shared memory begin where its banks do: what is read ahead to an odd multiple of 16 bytes costs a prompt a tenth

@@ -80,7 +80,7 @@ DEVICE tpa_task task_of(const tpa_call &argument, int64_t index)
     task.n = index % problem.n;
     task.b = index / problem.n;
     task.heads = (int)(problem.h - task.h < HEADS ? problem.h - task.h : (int64_t)HEADS);
-    task.width = (int)(problem.e - task.e < WIDTH ? problem.e - task.e : WIDTH);
+    task.width = (int)(problem.e - task.e < WIDTH ? problem.e - task.e : (int64_t)WIDTH);
     task.visible = key_range(problem).visible(task.b, task.n);
     task.begin = task.part * cut.cache.part;
     task.end = task.begin + cut.cache.part < task.visible ? task.begin + cut.cache.part : task.visible;
@@ -169,7 +169,7 @@ DEVICE void multiply_rank(const tpa_call &argument, const tpa_task &task, int64_
         const copes_tpa_problem &problem = first_argument(argument).problem;
         const int64_t *stride = problem.bk.stride;
         const T *bk = static_cast<const T *>(problem.bk.data) + task.b * stride[0] + first * stride[1] + r * stride[2];
-        const int width = (int)(problem.d - d < WIDTH ? problem.d - d : WIDTH);
+        const int width = (int)(problem.d - d < WIDTH ? problem.d - d : (int64_t)WIDTH);
         __syncthreads(); /* nobody reads the tile any more */
         load_features<T, V>(bk + d * stride[3], stride[1], stride[3], count, width, tile);
         if (problem.d > WIDTH)
@@ -331,7 +331,7 @@ template <typename T, int V> __global__ void LAUNCH_BOUNDS(THREADS, AT_ONCE) tpa
             form_query<T>(argument, task, 0, (int)d, tile);
         tpa_outputs out = {};
         for (int64_t key = task.begin; key < task.end; key += KEYS) {
-            const int count = (int)(task.end - key < KEYS ? task.end - key : KEYS);
+            const int count = (int)(task.end - key < KEYS ? task.end - key : (int64_t)KEYS);
             score_keys<T, V>(argument, task, key, count, tile);
             __syncthreads();
             exponentiate(tile);
