@@ -43,10 +43,16 @@ typedef struct angles {
     int64_t *anchor;  /* the multiple of SPAN that each head's rotation or phases are of; else NULL */
     phase_word *near; /* for sums: phases of anchors and distances; else NULL */
     real *cosine, *sine;
+    sincos_table table; /* of rotations that are `amplitude` long */
     real amplitude;
     bool finite; /* no theta of these heads is inf or NaN */
     bool small;  /* none has 2^30 turns per position */
 } angles;
+
+/* Rows of phases, one for each head, whose sums are the angles of a token. */
+typedef struct phase_sums {
+    const phase_word *anchor, *distance; /* NULL: there are none */
+} phase_sums;
 
 /* Rows of steps that a head has. */
 static inline int64_t step_sets(const copes_lrpe_problem *problem)
@@ -170,6 +176,18 @@ static inline double position_value(token_position position)
     return (double)position.whole + (double)position.real;
 }
 
+/* Makes `length` rotations, from row `row` on. */
+static ALWAYS_INLINE void add_phases(const angles *a, phase_sums sums, int64_t length, int64_t row)
+{
+    real *cosine = a->cosine + row * a->stride, *sine = a->sine + row * a->stride;
+    const sincos_table table = a->table;
+    for (int64_t i = 0; i < length; i += LANES) {
+        const sincos turned = vsincos_of_table(table, load_phase(sums.anchor + i) + load_phase(sums.distance + i));
+        store_real(cosine + i, turned.cosine);
+        store_real(sine + i, turned.sine);
+    }
+}
+
 /* angles_tmpl.c. Lays the arrays out in `memory`, of angles_bytes, and finds the turns per position of `heads` heads from `first`
  * on. */
 void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t first, int64_t heads, int64_t rows,
@@ -179,5 +197,9 @@ void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t
  * `head` on. Of products and sums all calls for a head must have the same count, as the anchors of all its rows are made at once. */
 void TEMPLATE(angles_make)(const angles *a, const copes_lrpe_problem *problem, int64_t b, int64_t token, int64_t head,
                            int64_t count, int64_t row);
+
+/* What angles_make would add up for these rows; nothing where it would make them in another way. */
+phase_sums TEMPLATE(angles_sums)(const angles *a, const copes_lrpe_problem *problem, int64_t b, int64_t token,
+                                 int64_t head, int64_t count);
 
 #endif

@@ -250,6 +250,7 @@ void TEMPLATE(angles_open)(angles *a, const copes_lrpe_problem *problem, int64_t
                   .count = problem->k,
                   .stride = stride,
                   .split = problem->variant == COPES_LRPE_COSINE || problem->pairing == COPES_LRPE_HALF,
+                  .table = load_sincos_table((real)problem->amplitude_as_double),
                   .amplitude = (real)problem->amplitude_as_double,
                   .finite = true,
                   .small = true};
@@ -318,23 +319,39 @@ static void angles_multiply_anchor(const angles *a, const copes_lrpe_problem *pr
     memcpy(to.sine, from.sine, (size_t)length * sizeof(real));
 }
 
-/* The same by a sum of phases, of thetas that are finite. */
-static void angles_add_distance(const angles *a, const copes_lrpe_problem *problem, int64_t p, int64_t head,
-                                int64_t count, int64_t row)
+/* The phases that are added, of thetas that are finite. */
+static phase_sums find_sums(const angles *a, const copes_lrpe_problem *problem, int64_t p, int64_t head, int64_t count)
 {
     const int64_t distance = p & (SPAN - 1), anchor = p - distance;
-    const phase_word *by = distance_phases(a, distance, head);
     phase_word *from = anchor_phases(a, head);
-    real *cosine = a->cosine + row * a->stride, *sine = a->sine + row * a->stride;
-    const sincos_table table = load_sincos_table(a->amplitude);
     if (a->anchor[head] != anchor)
         keep_phases(a, problem, anchor, head, count, PHASE_HALF, from);
     a->anchor[head] = anchor;
-    for (int64_t i = 0; i < count * a->stride; i += LANES) {
-        const sincos turned = vsincos_of_table(table, load_phase(from + i) + load_phase(by + i));
-        store_real(cosine + i, turned.cosine);
-        store_real(sine + i, turned.sine);
-    }
+    return (phase_sums){from, distance_phases(a, distance, head)};
+}
+
+/* Makes rows as angles_make does by sums of phases. */
+static void angles_add_distance(const angles *a, const copes_lrpe_problem *problem, int64_t p, int64_t head,
+                                int64_t count, int64_t row)
+{
+    add_phases(a, find_sums(a, problem, p, head, count), count * a->stride, row);
+}
+
+/* Is it a position near an anchor? */
+static inline bool is_near_anchor(const angles *a, token_position position)
+{
+    const int64_t limit = INT64_C(1) << 62;
+    return a->anchor != NULL && position.real == 0 && position.whole < limit && position.whole >= -limit;
+}
+
+phase_sums TEMPLATE(angles_sums)(const angles *a, const copes_lrpe_problem *problem, int64_t b, int64_t token,
+                                 int64_t head, int64_t count)
+{
+    token_position position[COPES_MAX_GRID] = {{0, 0}};
+    if (a->near == NULL || !a->finite || !find_positions(problem, b, token, position) ||
+        !is_near_anchor(a, position[0]))
+        return (phase_sums){NULL, NULL};
+    return find_sums(a, problem, position[0].whole, head, count);
 }
 
 void TEMPLATE(angles_make)(const angles *a, const copes_lrpe_problem *problem, int64_t b, int64_t token, int64_t head,
@@ -349,8 +366,8 @@ void TEMPLATE(angles_make)(const angles *a, const copes_lrpe_problem *problem, i
         }
         return;
     }
-    const int64_t p = position[0].whole, limit = INT64_C(1) << 62;
-    const bool near_anchor = a->anchor != NULL && position[0].real == 0 && p < limit && p >= -limit;
+    const int64_t p = position[0].whole;
+    const bool near_anchor = is_near_anchor(a, position[0]);
     if (near_anchor && a->near == NULL)
         angles_multiply_anchor(a, problem, p, head, count, row);
     else if (near_anchor && a->finite)

@@ -40,12 +40,26 @@ static ALWAYS_INLINE void next_row(walk_kind kind, walked_parts *at, const row_s
     at->sine += by->turn;
 }
 
+enum { ROWS_MADE = 2 }; /* one costs calls, and with more memory waits for them */
+
+/* Makes the rotations of rows from `row` on, while memory brings what was asked for before. */
+static NOINLINE void make_rows(const encoding *e, int64_t row)
+{
+    const int64_t stride = e->angles->stride, left = e->count - row, rows = left < ROWS_MADE ? left : ROWS_MADE;
+    const phase_sums sums = {e->sums.anchor + row * stride, e->sums.distance + row * stride};
+    add_phases(e->angles, sums, rows * stride, row);
+}
+
 /* A step on `count` elements of the parts of a block's rows. */
-static ALWAYS_INLINE void walk(encoding_step step, walk_kind kind, walked_parts at, row_steps by, int64_t rows,
+static ALWAYS_INLINE void walk(encoding_step step, walk_kind kind, const encoding *e, walked_parts at, row_steps by,
                                int64_t count)
 {
+    const int64_t rows = e->count;
+    const bool turns = step != COPY_REST;
     for (int64_t row = 0; row < rows; row++) {
         int64_t i = 0;
+        if (!FULL_WIDTH && turns && e->sums.anchor != NULL && row % ROWS_MADE == 0)
+            make_rows(e, row);
         for (; i + PAIR <= count; i += PAIR)
             take_step(step, kind, &at, i, PAIR);
         if (i < count) {
@@ -89,18 +103,18 @@ static ALWAYS_INLINE void encode_any(const encoding *e, walk_kind kind, row_bloc
     const row_steps by = steps_of(e, kind, from, x, to);
     const int64_t *begin = e->layout->begin, turned = 2 * e->angles->count;
     if (!kind.turns && e->variant == COPES_LRPE_COSINE) {
-        walk(kind.transposed ? CONTRACT_COSINE : EXPAND_COSINE, kind, parts_of(e, kind, from, x, to, 0, 0), by,
-             e->count, e->d);
+        walk(kind.transposed ? CONTRACT_COSINE : EXPAND_COSINE, kind, e, parts_of(e, kind, from, x, to, 0, 0), by,
+             e->d);
         return;
     }
     if (e->pairing == COPES_LRPE_HALF)
-        walk(TURN_HALF, kind, parts_of(e, kind, from, x, to, 1, 2), by, e->count, turned / 2);
+        walk(TURN_HALF, kind, e, parts_of(e, kind, from, x, to, 1, 2), by, turned / 2);
     else
-        walk(TURN_INTERLEAVED, kind, parts_of(e, kind, from, x, to, 1, 1), by, e->count, turned);
+        walk(TURN_INTERLEAVED, kind, e, parts_of(e, kind, from, x, to, 1, 1), by, turned);
     const int last = e->layout->parts - 1;
     for (int part = 0; part <= last; part += last) /* in one place, as the walk is a large part of the library's code */
-        walk(COPY_REST, kind, parts_of(e, kind, from, x, to, part, part), by,
-             begin[part + 1] > begin[part] ? e->count : 0, begin[part + 1] - begin[part]);
+        if (begin[part + 1] > begin[part])
+            walk(COPY_REST, kind, e, parts_of(e, kind, from, x, to, part, part), by, begin[part + 1] - begin[part]);
 }
 
 /* One function for each activation. */

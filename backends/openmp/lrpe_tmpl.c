@@ -266,23 +266,32 @@ static void make_angles(const angles *a, const copes_lrpe_problem *problem, int 
         TEMPLATE(angles_make)(a, problem, at.b, at.n + i, at.h, 1, i);
 }
 
+/* Are a block's rows, those of a token's heads, the only ones with their angles? Angles are then made as rows are encoded: memory, which
+ * has been asked for the next rows, would be idle if they were made before. */
+static bool makes_meanwhile(const block_memory *memory, const block_walk *walk)
+{
+    return memory->axis == 2 && memory->angles.heads > 1 && walk->end - walk->begin == 1;
+}
+
 static void run_tokens(const copes_lrpe_problem *problem, const block_memory *memory, const block_shape *shape,
                        learning learn, bool stream, block_walk walk, int64_t n)
 {
     const int64_t first = memory->angles.first;
+    const bool meanwhile = makes_meanwhile(memory, &walk);
     block_place at = {walk.begin, n, 0}, ahead = at;
     for (int64_t i = 0; i < shape->ahead; i++)
         next_block(&walk, &ahead);
     while (at.n == n) {
-        const encoding e = {problem->variant,
-                            problem->pairing,
-                            shape->axis == 1 ? walk.tokens : heads_of_block(&walk, at.h),
-                            problem->d,
-                            &memory->angles,
-                            &memory->layout,
-                            stream,
-                            NULL};
-        if (at.b == walk.begin)
+        encoding e = {.variant = problem->variant,
+                      .pairing = problem->pairing,
+                      .count = shape->axis == 1 ? walk.tokens : heads_of_block(&walk, at.h),
+                      .d = problem->d,
+                      .angles = &memory->angles,
+                      .layout = &memory->layout,
+                      .stream = stream};
+        if (meanwhile)
+            e.sums = TEMPLATE(angles_sums)(&memory->angles, problem, at.b, at.n, at.h, e.count);
+        if (at.b == walk.begin && e.sums.anchor == NULL)
             make_angles(&memory->angles, problem, shape->axis, &walk, at);
         run_block(problem, &e, memory, learn, (block_place){at.b, n, first + at.h},
                   (block_place){ahead.b - at.b, ahead.n - n, ahead.h - at.h});

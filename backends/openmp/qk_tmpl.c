@@ -217,14 +217,14 @@ static void run_heads(const qk_job *job, const token_memory *memory, int which, 
                             .sums = weight_sums_at(&job->sums[which], chunk, at.h)};
         block.angles.cosine += turn;
         block.angles.sine += turn;
-        block.e = (encoding){rotate->variant,
-                             rotate->pairing,
-                             last ? rotate->h - at.h : heads,
-                             rotate->d,
-                             &block.angles,
-                             &memory->layout,
-                             job->stream,
-                             problem->side[which].weight.data != NULL ? &block.norm : NULL};
+        block.e = (encoding){.variant = rotate->variant,
+                             .pairing = rotate->pairing,
+                             .count = last ? rotate->h - at.h : heads,
+                             .d = rotate->d,
+                             .angles = &block.angles,
+                             .layout = &memory->layout,
+                             .stream = job->stream,
+                             .norm = problem->side[which].weight.data != NULL ? &block.norm : NULL};
         if (problem->backward)
             backward_block(problem, memory, &block);
         else

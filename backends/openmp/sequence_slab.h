@@ -99,8 +99,13 @@ static void slab_open(slab *s, char *memory)
     s->layout = layout_of(problem);
     s->stride = layout_stride(&s->layout);
     s->direct = layout_plain(&s->layout) && view_of_x(problem)->stride[3] == 1;
-    s->encoding =
-        (encoding){problem->variant, problem->pairing, s->heads, problem->d, &s->angles, &s->layout, s->stream, NULL};
+    s->encoding = (encoding){.variant = problem->variant,
+                             .pairing = problem->pairing,
+                             .count = s->heads,
+                             .d = problem->d,
+                             .angles = &s->angles,
+                             .layout = &s->layout,
+                             .stream = s->stream};
     TEMPLATE(angles_open)(&s->angles, problem, s->head, turns, turns, by_products(problem), memory);
     memory += angles_bytes(problem, turns, turns, by_products(problem));
     for (int64_t row = 0; row < 2 * rows; row++, memory += columns_bytes(s->stride))
