@@ -152,6 +152,11 @@ DEVICE void settle(uint32_t &value)
     asm volatile("" : "+r"(value));
 }
 
+DEVICE void settle(int &value)
+{
+    asm volatile("" : "+r"(value));
+}
+
 /* Keeps a loop up to `end` a loop: nvcc unrolls some whatever it is told, and their instructions then miss their cache. */
 DEVICE void keep_loop(uint32_t &end)
 {

@@ -95,6 +95,8 @@ template <typename T, int P, bool BACKWARD, typename Index = int> struct team_ro
     {
         const int before = (int)((0 - reinterpret_cast<uintptr_t>(src)) % 16 / sizeof(T)), head = min(before, length);
         at = {team.lane, team.size, head, (length - head) / V, (length - head) % V};
+        settle(at.head); /* else nvcc finds both again for each vector */
+        settle(at.units);
     }
     /* Reads the part that begins with vector `first`; the head and the tail are of the first part. */
     __device__ __forceinline__ void read(int first)
