@@ -219,6 +219,9 @@ static const qk_sketch long_sketches[] = {
     {.turn = {.b = 1, .h = 16, .d = 72, .grid = {601}, .shared = true, .sections = true, .position_rank = 3,
               .dimensions = 2, .position_type = CHECK_I64},
      .qk = {KEYS(16), .packed = true}},
+    /* slots at an odd address */
+    {.turn = {.b = 1, .h = 8, .d = 64, .grid = {203}, .shared = true, .in = CHECK_SWAPPED, .mixed = true},
+     .qk = {KEYS(2), .k_cache = true, .v_cache = true, .packed = true}},
 };
 /* clang-format on */
 

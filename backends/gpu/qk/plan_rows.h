@@ -77,6 +77,14 @@ bool fits_cache(const copes_qk_problem &problem, const copes_qk_cache &cache, in
     return aligned_to_words && in_vectors<T>(aligned(view), lengths, 4);
 }
 
+/* Can slots and scales be read as they lie? */
+inline bool has_aligned_numbers(const copes_qk_problem &problem)
+{
+    return reinterpret_cast<uintptr_t>(problem.slots.data) % sizeof(int64_t) == 0 &&
+           reinterpret_cast<uintptr_t>(problem.k_cache.scale.data) % sizeof(float) == 0 &&
+           reinterpret_cast<uintptr_t>(problem.v_cache.scale.data) % sizeof(float) == 0;
+}
+
 /* Why whole vectors do not do for the tensors; nullptr: they do. */
 template <typename T, encoding E> const char *refuse_vectors(const copes_qk_problem &problem, lrpe::row_shape *shape)
 {
@@ -97,7 +105,7 @@ template <typename T, encoding E> const char *refuse_vectors(const copes_qk_prob
     if (!fits_cache<T>(problem, problem.k_cache, problem.sides == 2 ? problem.side[1].rotate.h : 0, shape->d) ||
         !fits_cache<T>(problem, problem.v_cache, problem.v_heads, problem.e))
         return "a cache's heads are not whole vectors, contiguous and aligned";
-    return nullptr;
+    return has_aligned_numbers(problem) ? nullptr : "slots or scales are not aligned";
 }
 
 /* Why the kernels for rows do not take what the problem asks for; nullptr: they do. */
