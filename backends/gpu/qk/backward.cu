@@ -100,22 +100,6 @@ template <typename T, encoding E, norm NORM, bool WEIGHTS> struct backward_heads
         }
         sums.meet_heads(all, group, total);
     }
-    /* From the gradient g of a head's normed and weighed features to that of its features. Adds what they give to the gradient of
-     * their weights to `terms`. */
-    __device__ __forceinline__ void pass_norm(const row_arguments &all, const float (&sum)[2], const float (&x)[2][V],
-                                              const float (&weighed)[2][V], float (&g)[2][V],
-                                              float (&terms)[2][V]) const
-    {
-        const float length = inverse_length(all, group), factor = norm_factor(all.eps, length, sum[0]);
-        const float mean = factor * sum[1] * length;
-#pragma unroll
-        for (int j = 0; j < 2 * V; j++) {
-            const float normed = x[j / V][j % V] * factor;
-            if (WEIGHTS)
-                terms[j / V][j % V] = fmaf(g[j / V][j % V], normed, terms[j / V][j % V]);
-            g[j / V][j % V] = factor * fmaf(-normed, mean, weighed[j / V][j % V]);
-        }
-    }
 };
 
 /* Goes through a thread's heads, and writes their gradients. `known`: the norm is over all heads, and `sum` has its sums. */
@@ -148,7 +132,7 @@ DEVICE void pass_heads(const row_arguments &all, const lrpe::block_rotations<E, 
         if (i >= group.count || !at.there)
             continue;
         if (NORM != norm::none && heads.weights.any)
-            heads.pass_norm(read_again(all), sum, x, weighed, g, terms);
+            pass_norm<WEIGHTS>(read_again(all), group, sum, x, weighed, g, terms);
         dst.write(at, g);
         dst.move();
     }
@@ -301,7 +285,6 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
     /* 640 threads run on a multiprocessor. Where all blocks run at once they are planned by 512, which gives threads more heads:
      * 1024 tokens then take 2 % less. */
     row_cut cut = {.multiprocessors = device.multiprocessors,
-                   .alone = has_learning_heads(problem),
                    .split = has_norm(problem) ? (int)SPLIT_OF_TWO : (int)MOST_SPLIT,
                    .fewest = WEIGHTS ? MANY_HEADS : FEW_HEADS,
                    .over_all = heads_over_all<WEIGHTS>(),
@@ -331,16 +314,6 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
     return refuse(plan, backward_name, "weights learn, and positions are not integers on a line");
 }
 
-/* The problem as its strides alone have it: the workspace hangs on no address. */
-static copes_qk_problem without_addresses(copes_qk_problem problem)
-{
-    for (copes_qk_side &side : problem.side) {
-        for (copes_view *view : {&side.rotate.src, &side.rotate.x, &side.rotate.dst, &side.weight})
-            *view = aligned(*view);
-    }
-    return problem;
-}
-
 template <typename T, encoding E>
 bool plan_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
@@ -348,14 +321,12 @@ bool plan_backward(const gpu_device &device, const copes_qk_problem &problem, co
         return false;
     if (problem.side[0].rotate.b * problem.side[0].rotate.n == 0)
         return refuse(plan, backward_name, "there are no tokens");
-    lrpe::row_shape shape;
-    const bool fits = refuse_vectors<T, E>(problem, &shape) == nullptr;
+    if (has_learning_heads(problem))
+        return refuse(plan, backward_name, "each head learns weights of its own");
     if (!is_learning(problem) || is_narrow<T>)
         return take_backward<T, E, false>(device, problem, plan);
-    if (refuse_vectors<T, E>(without_addresses(problem), &shape) == nullptr && !fits)
-        return take_backward<T, E, true>(device, without_addresses(problem), plan) &&
-               refuse_addresses(plan, backward_name);
-    return take_backward<T, E, true>(device, problem, plan);
+    return plan_learning<T, E>(problem, plan, backward_name,
+                               [&](const copes_qk_problem &of) { return take_backward<T, E, true>(device, of, plan); });
 }
 
 #define QK_INSTANTIATE(T, E)                                                                                           \

@@ -98,16 +98,29 @@ DEVICE void write_cached(const cache_arguments &cache, char *head, int at, float
         *reinterpret_cast<uint32_t *>(head + at) = words[0];
 }
 
+/* A head in a slot. */
+struct cached_head {
+    char *data;
+    float scale; /* of its float8 */
+
+    template <typename T>
+    static __device__ __forceinline__ cached_head find(const cache_arguments &cache, const cache_rows &rows, int slot,
+                                                       int head)
+    {
+        const int64_t size = cache.float8 ? 1 : (int)sizeof(T);
+        return {static_cast<char *>(rows.data) + (find_cached(cache, rows, slot) + head * rows.head) * size,
+                !cache.float8 || rows.scale == nullptr ? 1 : rows.scale[head * rows.scale_step]};
+    }
+};
+
 /* Stores both vectors of a unit of a head. */
 template <typename T, int V>
 DEVICE void write_cached_head(const cache_arguments &cache, const cache_rows &rows, int slot, int head,
                               const int (&place)[2], const float (&y)[2][V])
 {
-    const int64_t size = cache.float8 ? 1 : (int)sizeof(T);
-    char *const to = static_cast<char *>(rows.data) + (find_cached(cache, rows, slot) + head * rows.head) * size;
-    const float scale = !cache.float8 || rows.scale == nullptr ? 1 : rows.scale[head * rows.scale_step];
-    write_cached<T>(cache, to, place[0], scale, y[0]);
-    write_cached<T>(cache, to, place[1], scale, y[1]);
+    const cached_head to = cached_head::find<T>(cache, rows, slot, head);
+    write_cached<T>(cache, to.data, place[0], to.scale, y[0]);
+    write_cached<T>(cache, to.data, place[1], to.scale, y[1]);
 }
 
 } // namespace COPES_GPU::qk

@@ -97,9 +97,7 @@ template <typename T, encoding E, norm NORM> struct forward_heads {
             scale(factor, y);
             turn->weigh(y);
             if (all.round_between)
-#pragma unroll
-                for (int j = 0; j < 2; j++)
-                    raw<T, V>::pack(y[j]).unpack(y[j]);
+                round_unit<T>(y);
         }
         encode<E>(y, turn->of[0], at.rotated);
     }

@@ -17,10 +17,17 @@ bool plan_forward(const gpu_device &device, const copes_qk_problem &problem, cop
 template <typename T, encoding E>
 bool plan_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
 
+/* tokens.cu: the same where a norm is over all heads, or heads learn weights of their own, if a block can have all heads of a token. */
+template <typename T, encoding E>
+bool plan_tokens_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
+template <typename T, encoding E>
+bool plan_tokens_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
+
 /* any.cu: every problem. */
 void plan_any(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan);
 
 void list_line(variant_list *list);
+void list_tokens(variant_list *list);
 void list_forward(variant_list *list);
 void list_backward(variant_list *list);
 void list_any(variant_list *list);

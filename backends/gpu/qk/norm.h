@@ -278,10 +278,35 @@ template <norm NORM, int COUNT> DEVICE void sum_head(const group_sums<COUNT> &su
         sums.meet_lanes(i, sum);
 }
 
+/* Rounds a unit to its type and back. */
+template <typename T> DEVICE void round_unit(float (&y)[2][vector_length<T>])
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        raw<T, vector_length<T>>::pack(y[i]).unpack(y[i]);
+}
+
 /* RMSNorm's factor of features whose squares have this sum. */
 DEVICE float norm_factor(float eps, float inverse_length, float squares)
 {
     return reciprocal_root(fmaf(squares, inverse_length, eps));
+}
+
+/* From the gradient g of a unit's normed and weighed features to that of its features. `sum`: of x^2 and of x times its weighed gradient,
+ * which are behind the norm. WEIGHTS: adds what they give to the gradient of their weights to `terms`. */
+template <bool WEIGHTS, int V>
+DEVICE void pass_norm(const row_arguments &all, const head_group &group, const float (&sum)[2], const float (&x)[2][V],
+                      const float (&weighed)[2][V], float (&g)[2][V], float (&terms)[2][V])
+{
+    const float length = inverse_length(all, group), factor = norm_factor(all.eps, length, sum[0]);
+    const float mean = factor * sum[1] * length;
+#pragma unroll
+    for (int j = 0; j < 2 * V; j++) {
+        const float normed = x[j / V][j % V] * factor;
+        if (WEIGHTS)
+            terms[j / V][j % V] = fmaf(g[j / V][j % V], normed, terms[j / V][j % V]);
+        g[j / V][j % V] = factor * fmaf(-normed, mean, weighed[j / V][j % V]);
+    }
 }
 
 } // namespace COPES_GPU::qk

@@ -26,13 +26,12 @@ inline constexpr variant_word place_names[] = {"anywhere", "on a line"};
 /* What limits blocks, and how they came out. */
 struct row_cut {
     int multiprocessors;
-    bool alone = false; /* a thread has one head */
-    int split;          /* threads of a block that has a token alone, or some of its heads */
-    int fewest;         /* heads of a thread, at least, where tokens are many and it is not alone */
-    int over_all;       /* the same, at most, where a norm is over all heads and a block can have a token so */
-    int running;        /* threads of a multiprocessor that run at a time */
-    int at_once;        /* the same where all blocks are to run at once */
-    int usual;          /* threads of a block with several tokens, at most */
+    int split;    /* threads of a block that has a token alone, or some of its heads */
+    int fewest;   /* heads of a thread, at least, where tokens are many */
+    int over_all; /* the same, at most, where a norm is over all heads and a block can have a token so */
+    int running;  /* threads of a multiprocessor that run at a time */
+    int at_once;  /* the same where all blocks are to run at once */
+    int usual;    /* threads of a block with several tokens, at most */
     norm sum = norm::none;
     dim3 threads = {};
 };
@@ -332,8 +331,6 @@ inline int heads_for_one_block(const copes_qk_problem &problem, int lanes, const
 
 inline int find_heads(const copes_qk_problem &problem, int lanes, const row_cut &cut, row_arguments *all)
 {
-    if (cut.alone)
-        return 1;
     if (const int heads = heads_at_once(problem, lanes, cut, all))
         return heads;
     return problem.over_heads ? heads_for_one_block(problem, lanes, cut, all) : choose_heads(problem, lanes, cut, all);
@@ -381,9 +378,8 @@ template <typename T> bool splits_sectors(const copes_lrpe_problem &rotate, cons
     return rotate.k % SECTOR != 0 || shape.units * vector_length<T> % SECTOR != 0;
 }
 
-/* Fills in what kernels are told. Returns why they do not take the problem; nullptr: they do. */
-template <typename T, encoding E>
-const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cut *cut)
+/* Fills in what kernels are told, but for how rows are cut. Returns why they do not take the problem; nullptr: they do. */
+template <typename T, encoding E> const char *describe_rows(const copes_qk_problem &problem, row_arguments *all)
 {
     constexpr int V = vector_length<T>;
     lrpe::row_shape shape;
@@ -412,12 +408,42 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     all->round_between = problem.round_between;
     all->split_sectors = splits_sectors<T>(rotate, shape);
     all->cache = describe_slots(problem);
-    const int lanes = lanes_of(problem, shape.units, V, cut);
+    return nullptr;
+}
+
+/* Fills in all that kernels are told. Returns as describe_rows does. */
+template <typename T, encoding E>
+const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cut *cut)
+{
+    if (const char *why = describe_rows<T, E>(problem, all))
+        return why;
+    const int lanes = lanes_of(problem, all->units, vector_length<T>, cut);
     if (cut->sum == norm::block)
         cut->running = cut->at_once;
     if (lanes > MOST_THREADS)
         return "a row has more vectors than a block's threads";
     return cut_tokens(problem, lanes, all, cut);
+}
+
+/* The problem as its strides alone have it. */
+inline copes_qk_problem without_addresses(copes_qk_problem problem)
+{
+    for (copes_qk_side &side : problem.side) {
+        for (copes_view *view : {&side.rotate.src, &side.rotate.x, &side.rotate.dst, &side.weight})
+            *view = aligned(*view);
+    }
+    return problem;
+}
+
+/* Plans gradients of weights by take(problem). The workspace hangs on no address: one that does not fit is refused in the end. */
+template <typename T, encoding E, typename Take>
+bool plan_learning(const copes_qk_problem &problem, copes_plan *plan, const variant_word &name, const Take &take)
+{
+    lrpe::row_shape shape;
+    if (refuse_vectors<T, E>(problem, &shape) == nullptr ||
+        refuse_vectors<T, E>(without_addresses(problem), &shape) != nullptr)
+        return take(problem);
+    return take(without_addresses(problem)) && refuse_addresses(plan, name);
 }
 
 } // namespace COPES_GPU::qk

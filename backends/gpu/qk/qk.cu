@@ -18,9 +18,10 @@ template <typename T, encoding E>
 static bool plan_rows(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     if (problem.backward)
-        return plan_backward<T, E>(device, problem, plan) || plan_narrow<T, E>(device, problem, plan);
-    return plan_line<T, E>(device, problem, plan) || plan_forward<T, E>(device, problem, plan) ||
-           plan_narrow<T, E>(device, problem, plan);
+        return plan_tokens_backward<T, E>(device, problem, plan) || plan_backward<T, E>(device, problem, plan) ||
+               plan_narrow<T, E>(device, problem, plan);
+    return plan_line<T, E>(device, problem, plan) || plan_tokens_forward<T, E>(device, problem, plan) ||
+           plan_forward<T, E>(device, problem, plan) || plan_narrow<T, E>(device, problem, plan);
 }
 
 template <typename T> copes_status plan(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
@@ -61,6 +62,7 @@ template copes_status plan<bf16>(const gpu_device &, const copes_qk_problem &, c
 void list_variants(variant_list *list)
 {
     list_line(list);
+    list_tokens(list);
     list_forward(list);
     list_backward(list);
     list_any(list);

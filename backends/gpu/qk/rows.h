@@ -140,8 +140,14 @@ template <typename T> struct head_units {
     T *head; /* the next one; nullptr: there is no tensor */
     int64_t step;
 
+    head_units() = default;
     __device__ __forceinline__ head_units(const lrpe::tensor_rows &rows, const head_group &group)
         : head(rows.data == nullptr ? nullptr : lrpe::first_row<T>(rows, group.place)), step(group.step * rows.h)
+    {
+    }
+    /* The same in one head of one token after the other. */
+    __device__ __forceinline__ head_units(const lrpe::tensor_rows &rows, const lrpe::block_place &place)
+        : head(rows.data == nullptr ? nullptr : lrpe::first_row<T>(rows, place)), step(rows.n)
     {
     }
     /* Starts to read the next head's unit as row `row`, of which its vectors are parts `part` and `part` + 1. */

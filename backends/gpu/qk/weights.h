@@ -30,7 +30,7 @@ inline bool is_learning(const copes_qk_problem &problem)
     return problem.side[0].grad_weight.data != nullptr || problem.side[1].grad_weight.data != nullptr;
 }
 
-/* Does each head of q, or of k, learn weights of its own? A thread then has one head. */
+/* Does each head of q, or of k, learn weights of its own? */
 inline bool has_learning_heads(const copes_qk_problem &problem)
 {
     bool any = false;
@@ -109,7 +109,7 @@ inline constexpr int COLUMNS = 4;
 DEVICE void leave_columns(const row_arguments &all, const float *rows, int first, int end, int place, float *to)
 {
     constexpr int TOGETHER = 4;
-    const int groups = end - first, count = groups * all.source.tokens;
+    const int groups = end - first, count = groups * ((int)blockDim.y / (int)all.groups_here.divisor);
     const int skipped = ((int)all.groups_here.divisor - groups) * all.d; /* between the rows of two tokens */
     const float *from = rows + first * all.d + place;
     long_sum total[COLUMNS];
@@ -164,7 +164,7 @@ DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_plac
         const int group = i / all.d, place = i - group * all.d, keys = group >= middle,
                   head = first + group - (keys != 0 ? q : 0);
         const side_partials &side = learning.side[keys];
-        if (side.rows > 1)
+        if (side.rows > 1 && head < side.rows)
             leave_columns(all, learned.rows, group, group + 1, place,
                           side.sums + (((int64_t)slot * side.rows + head) * all.d + place));
     }

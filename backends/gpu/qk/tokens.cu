@@ -1,0 +1,309 @@
+/* qk_norm_rope token by token, in whole vectors, bound by memory. A block has all heads of a token, of which a thread has a unit of one:
+ * it keeps the head's weights, and what the head gives to their gradients, in registers. The next tokens are on their way meanwhile, so
+ * that a norm over all heads, whose sums all threads of a token wait for, leaves memory no time without work. */
+#include "backends/gpu/qk/tokens.h"
+#include "launch.h"
+
+namespace COPES_GPU::qk
+{
+
+/* Norms, turns and writes a thread's units of one token after the other. */
+template <typename T, encoding E> struct token_results {
+    static constexpr int V = vector_length<T>;
+    head_units<T> dst;
+
+    __device__ __forceinline__ token_results(const row_arguments &all, const head_group &group)
+        : dst(choose_rows(all, group.which, &side_rows::dst), group.place)
+    {
+    }
+    /* The next token, whose squares have the sum `squares`, and whose keys and values go to `slot`. */
+    __device__ __forceinline__ void finish(const row_arguments &all, const token_thread<T, E, 1> &thread,
+                                           const lrpe::block_rotations<E, V> &made, int token, int slot, float squares,
+                                           float (&y)[2][V])
+    {
+        const head_group &group = thread.group;
+        const lrpe::unit_places &at = thread.at;
+        if (thread.weights.any) {
+            const float factor = norm_factor(all.eps, inverse_length(all, group), squares);
+#pragma unroll
+            for (int j = 0; j < 2 * V; j++)
+                y[j / V][j % V] *= factor; /* first: what is subnormal becomes normal */
+            thread.weigh(y, y);
+            if (all.round_between)
+                round_unit<T>(y);
+        }
+        rotation turn[V];
+        thread.read_rotations(all, made, token, turn);
+        encode<E>(y, turn, at.rotated);
+        if (dst.head != nullptr) {
+            dst.write(at, y);
+            dst.move();
+        }
+        if (slot >= 0 && group.which == KEYS && all.side[KEYS].cache.data != nullptr)
+            write_cached_head<T>(all.cache, all.side[KEYS].cache, slot, group.place.head, at.plain, y);
+    }
+};
+
+template <typename T, encoding E>
+__global__ void LAUNCH_BOUNDS(MOST_OF_TOKEN, 1) qk_tokens_forward(GPU_PARAMETER row_arguments argument)
+{
+    constexpr int V = vector_length<T>;
+    const row_arguments &all = first_argument(argument);
+    const tile_place tile(all, blockIdx.x);
+    char *const memory = dynamic_shared();
+    const lrpe::block_rotations<E, V> made(all.source, memory);
+    token_thread<T, E, 1> thread(all, tile, memory);
+    const token_sums<TOGETHER> sums(all, thread.group, memory);
+    token_results<T, E> results(all, thread.group);
+    const value_vector<T> value(read_again(all), tile, thread_number()); /* on its way while angles are made */
+    make_rotations<false, sizeof(T) == 4>(read_again(all), made, tile);
+    value.write(read_again(all));
+#pragma unroll 1
+    for (int token = 0; token <= tile.left; token += TOGETHER) {
+        float units[TOGETHER][1][2][V], squares[TOGETHER];
+        int slot[TOGETHER]; /* on its way while sums meet */
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            thread.take(token + i, units[i]);
+            squares[i] = thread.product(units[i][0], units[i][0]);
+            slot[i] = find_slot_of(read_again(all), thread.group.place, token + i, tile.left);
+        }
+        sums.meet(read_again(all), token / TOGETHER, squares);
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++)
+            if (thread.at.there && token + i <= tile.left)
+                results.finish(read_again(all), thread, made, token + i, slot[i], squares[i], units[i][0]);
+    }
+    const row_arguments &again = read_again(all);
+    copy_values<T>(again, tile_place(again, blockIdx.x));
+}
+
+/* Goes through a tile. `terms`: adds what the thread's head gives to its weights' gradients. */
+template <typename T, encoding E, bool WEIGHTS>
+DEVICE void pass_tile(const row_arguments &all, const tile_place &tile, char *memory,
+                      float (&terms)[2][vector_length<T>])
+{
+    constexpr int V = vector_length<T>;
+    const lrpe::block_rotations<E, V> made(all.source, memory);
+    token_thread<T, E, 2> thread(all, tile, memory);
+    const token_sums<2> sums(all, thread.group, memory);
+    head_units<T> dst(choose_rows(all, thread.group.which, &side_rows::dst), thread.group.place);
+    make_rotations<false, sizeof(T) == 4>(read_again(all), made, tile);
+#pragma unroll 1
+    for (int token = 0; token <= tile.left; token++) {
+        float units[2][2][V], product[2][V], sum[2] = {0, 0};
+        float(&g)[2][V] = units[0], (&x)[2][V] = units[1], (&weighed)[2][V] = WEIGHTS ? product : g;
+        rotation turn[V];
+        thread.take(token, units);
+        thread.read_rotations(all, made, token, turn);
+        decode<E>(g, turn, thread.at.rotated);
+        if (thread.weights.any) {
+            thread.weigh(g, weighed);
+            sum[0] = thread.product(x, x);
+            sum[1] = thread.product(weighed, x);
+        }
+        sums.meet(read_again(all), token, sum);
+        if (!thread.at.there)
+            continue;
+        if (thread.weights.any)
+            pass_norm<WEIGHTS>(read_again(all), thread.group, sum, x, weighed, g, terms);
+        dst.write(thread.at, g);
+        dst.move();
+    }
+}
+
+template <typename T, encoding E, bool WEIGHTS>
+__global__ void LAUNCH_BOUNDS((most_of_token<T, WEIGHTS>), 1)
+    qk_tokens_backward(GPU_PARAMETER learning_arguments argument)
+{
+    constexpr int V = vector_length<T>;
+    const learning_arguments &learning = first_argument(argument);
+    const row_arguments &all = learning.rows;
+    char *const memory = dynamic_shared();
+    float terms[2][V];
+    if constexpr (!WEIGHTS) {
+        pass_tile<T, E, false>(all, tile_place(all, blockIdx.x), memory, terms);
+    } else {
+        uint32_t block = blockIdx.x;
+        if (has_several_tiles(all))
+            unit_learning<V>(learning, memory).clear();
+#pragma unroll 1
+        for (;;) {
+#pragma unroll
+            for (int j = 0; j < 2 * V; j++)
+                terms[j / V][j % V] = 0;
+            pass_tile<T, E, true>(read_again(all), tile_place(read_again(all), block), memory, terms);
+            __syncthreads();
+            block += gridDim.x;
+            if (block >= read_again(all).blocks)
+                break;
+            unit_learning<V>(read_again(learning), memory).add(terms);
+        }
+        begin_launch_after();
+        leave_sums(read_again(learning),
+                   lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x),
+                   unit_learning<V>(read_again(learning), memory), terms);
+    }
+}
+
+inline constexpr variant_word tokens_forward_name = "qk_tokens", tokens_backward_name = "qk_tokens_backward",
+                              tokens_gradients[] = {"weights fixed", "weights learn"};
+
+template <typename T, encoding E>
+inline constexpr const char *tokens_forward =
+    variant_name<tokens_forward_name, type_name<T>, lrpe::encoding_names[(int)E]>::text;
+
+template <typename T, encoding E, bool WEIGHTS>
+inline constexpr const char *tokens_backward =
+    variant_name<tokens_backward_name, type_name<T>, lrpe::encoding_names[(int)E], tokens_gradients[WEIGHTS]>::text;
+
+typedef void forward_kernel(row_arguments);
+typedef void backward_kernel(learning_arguments);
+
+static copes_status run_forward(const gpu_queue &queue, const copes_problem &, const copes_plan &plan, void *)
+{
+    return launch_ex(queue, {}, planned<forward_kernel>(plan), grid_of(plan), block_of(plan), (size_t)plan.shared,
+                     tiling_of<row_arguments>(plan));
+}
+
+template <bool WEIGHTS>
+static copes_status run_backward(const gpu_queue &queue, const copes_problem &problem, const copes_plan &plan,
+                                 void *workspace)
+{
+    learning_arguments all = tiling_of<learning_arguments>(plan);
+    place_partials(all.side, workspace);
+    COPES_TRY(
+        launch_ex(queue, {}, planned<backward_kernel>(plan), grid_of(plan), block_of(plan), (size_t)plan.shared, all));
+    return WEIGHTS ? add_up_weights(queue, problem.qk, all.side) : COPES_OK;
+}
+
+/* Gives each of q's and k's heads a group, and each side whole warps. Returns the threads of a token. */
+static int group_token(int lanes, row_arguments *all)
+{
+    const int heads_of_warp = greater(32 / lanes, 1);
+    all->groups = 0;
+    for (side_rows *side : {&all->side[QUERIES], &all->side[KEYS]}) {
+        side->groups = divide_up(side->heads, heads_of_warp) * heads_of_warp;
+        side->each = 1;
+        side->full = side->heads;
+        all->groups += side->groups;
+    }
+    all->groups_here = divider(all->groups);
+    all->splits = divider(1);
+    return all->groups * lanes;
+}
+
+/* What limits blocks, and how they came out. */
+struct token_cut {
+    int most;                /* threads of a multiprocessor, at most */
+    int64_t sums, of_thread; /* bytes of shared memory: of token_sums, and of each thread */
+    dim3 threads = {};
+    int64_t shared = 0;
+};
+
+/* The tokens of a block, of which `at_once` run: as few as let all blocks run at once, or in as few rounds as `most` tokens take. */
+static int count_tokens(double tokens, int at_once, int most)
+{
+    const double of_each = ceil(tokens / at_once), rounds = ceil(of_each / most);
+    return (int)ceil(of_each / rounds);
+}
+
+/* Cuts tokens into blocks, and fills in what kernels are told. Returns why they do not take the problem; nullptr: they do. */
+template <typename T, encoding E>
+static const char *cut_by_token(const gpu_device &device, const copes_qk_problem &problem, row_arguments *all,
+                                token_cut *cut)
+{
+    row_cut rows = {};
+    if (const char *why = describe_rows<T, E>(problem, all))
+        return why;
+    const int lanes = lanes_of(problem, all->units, vector_length<T>, &rows);
+    if (lanes > (problem.over_heads ? (int)MOST_OF_TOKEN : (int)MOST_OF_HEAD))
+        return "a head has more vectors than threads";
+    const int threads = group_token(lanes, all);
+    const int64_t entries = problem.side[0].rotate.b, kept = cut->sums + threads * cut->of_thread;
+    if (threads == 0 || threads > cut->most)
+        return "a token has no heads, or more vectors than a block has threads";
+    if (entries * all->n == 0)
+        return "there are no tokens";
+    const int64_t fitting = (device.shared_memory - align(kept)) / (int64_t)all->source.bytes(); /* of one token */
+    if (fitting < 1)
+        return "what a block keeps does not fit its shared memory";
+    const int tokens = count_tokens((double)entries * all->n, device.multiprocessors * (cut->most / threads),
+                                    (int)lesser<int64_t>(fitting, MOST_TOKENS));
+    all->source.tokens = lesser(tokens, all->n);
+    all->tokens_here = divider(1);
+    all->tiles = divider(lrpe::times(all->n, all->source.tokens));
+    if (entries * (int64_t)all->tiles.divisor > INT32_MAX)
+        return "there are more blocks than a launch takes";
+    all->blocks = (uint32_t)(entries * all->tiles.divisor);
+    all->rotation_bytes = (uint32_t)align((int64_t)all->source.bytes());
+    all->ahead = all->rotation_bytes + (uint32_t)cut->sums;
+    cut->threads = dim3((unsigned)lanes, (unsigned)all->groups);
+    cut->shared = all->rotation_bytes + kept;
+    return nullptr;
+}
+
+template <typename T, encoding E>
+bool plan_tokens_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
+{
+    row_arguments all = {};
+    token_cut cut = {MOST_OF_TOKEN, token_sums<TOGETHER>::bytes(), reader<1>::BYTES};
+    if (!is_allowed(device, tokens_forward_name, plan))
+        return false;
+    if (!has_norm(problem) || !problem.over_heads)
+        return refuse(plan, tokens_forward_name, "no norm is over all heads");
+    if (const char *why = cut_by_token<T, E>(device, problem, &all, &cut))
+        return refuse(plan, tokens_forward_name, why);
+    set_launch(plan, all.blocks, cut.threads, cut.shared);
+    set_tiling(plan, all);
+    return take<forward_kernel>(plan, tokens_forward<T, E>, run_forward, qk_tokens_forward<T, E>);
+}
+
+template <typename T, encoding E, bool WEIGHTS>
+static bool take_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
+{
+    learning_arguments all = {};
+    const int64_t learned = WEIGHTS ? kept_sums::bytes(1, 2 * vector_length<T>) : 0;
+    token_cut cut = {most_of_token<T, WEIGHTS>, token_sums<2>::bytes(), reader<2>::BYTES + learned};
+    if (const char *why = cut_by_token<T, E>(device, problem, &all.rows, &cut))
+        return refuse(plan, tokens_backward_name, why);
+    const int threads = (int)(cut.threads.x * cut.threads.y);
+    const uint32_t slots = lesser(all.rows.blocks, (uint32_t)(cut.most / threads * device.multiprocessors));
+    all.begin = all.rows.ahead + (uint32_t)(threads * reader<2>::BYTES);
+    set_launch(plan, WEIGHTS ? slots : all.rows.blocks, cut.threads, cut.shared);
+    plan->workspace = WEIGHTS ? count_partials(problem, slots, 1, all.side) : 0;
+    set_tiling(plan, all);
+    return take<backward_kernel>(plan, tokens_backward<T, E, WEIGHTS>, run_backward<WEIGHTS>,
+                                 qk_tokens_backward<T, E, WEIGHTS>);
+}
+
+template <typename T, encoding E>
+bool plan_tokens_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
+{
+    if (!is_allowed(device, tokens_backward_name, plan))
+        return false;
+    if (!has_norm(problem) || !(problem.over_heads || has_learning_heads(problem)))
+        return refuse(plan, tokens_backward_name, "no norm is over all heads, and no head learns weights of its own");
+    if (!is_learning(problem))
+        return take_backward<T, E, false>(device, problem, plan);
+    return plan_learning<T, E>(problem, plan, tokens_backward_name,
+                               [&](const copes_qk_problem &of) { return take_backward<T, E, true>(device, of, plan); });
+}
+
+#define QK_INSTANTIATE(T, E)                                                                                           \
+    template bool plan_tokens_forward<T, encoding::E>(const gpu_device &, const copes_qk_problem &, copes_plan *);     \
+    template bool plan_tokens_backward<T, encoding::E>(const gpu_device &, const copes_qk_problem &, copes_plan *);
+#include "backends/gpu/qk/instantiate.inc"
+#undef QK_INSTANTIATE
+
+void list_tokens(variant_list *list)
+{
+#define QK_INSTANTIATE(T, E)                                                                                           \
+    list->add(tokens_forward<T, encoding::E>);                                                                         \
+    list->add(tokens_backward<T, encoding::E, false>);                                                                 \
+    list->add(tokens_backward<T, encoding::E, true>);
+#include "backends/gpu/qk/instantiate.inc"
+#undef QK_INSTANTIATE
+}
+
+} // namespace COPES_GPU::qk
