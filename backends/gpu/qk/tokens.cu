@@ -84,11 +84,12 @@ DEVICE void pass_tile(const row_arguments &all, const tile_place &tile, char *me
                       float (&terms)[2][vector_length<T>])
 {
     constexpr int V = vector_length<T>;
+    constexpr bool ON_LINE = WEIGHTS && !LEARNS_ANYWHERE;
     const lrpe::block_rotations<E, V> made(all.source, memory);
     token_thread<T, E, 2> thread(all, tile, memory);
     const token_sums<2> sums(all, thread.group, memory);
     head_units<T> dst(choose_rows(all, thread.group.which, &side_rows::dst), thread.group.place);
-    make_rotations<false, sizeof(T) == 4>(read_again(all), made, tile);
+    make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile);
 #pragma unroll 1
     for (int token = 0; token <= tile.left; token++) {
         float units[2][2][V], product[2][V], sum[2] = {0, 0};
@@ -146,7 +147,7 @@ __global__ void LAUNCH_BOUNDS((most_of_token<T, WEIGHTS>), 1)
     }
 }
 
-inline constexpr variant_word tokens_forward_name = "qk_tokens", tokens_backward_name = "qk_tokens_backward",
+inline constexpr variant_word tokens_forward_name = "qk_tokens_forward", tokens_backward_name = "qk_tokens_backward",
                               tokens_gradients[] = {"weights fixed", "weights learn"};
 
 template <typename T, encoding E>
@@ -262,6 +263,8 @@ bool plan_tokens_forward(const gpu_device &device, const copes_qk_problem &probl
 template <typename T, encoding E, bool WEIGHTS>
 static bool take_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
+    if (WEIGHTS && !LEARNS_ANYWHERE && !is_on_line(problem.side[0].rotate))
+        return refuse(plan, tokens_backward_name, "weights learn, and positions are not integers on a line");
     learning_arguments all = {};
     const int64_t learned = WEIGHTS ? kept_sums::bytes(1, 2 * vector_length<T>) : 0;
     token_cut cut = {most_of_token<T, WEIGHTS>, token_sums<2>::bytes(), reader<2>::BYTES + learned};
