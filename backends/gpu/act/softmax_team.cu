@@ -179,7 +179,7 @@ copes_status run_team(const gpu_queue &queue, const copes_problem &problem, cons
 template <typename T, bool BACKWARD>
 bool plan_held(const gpu_device &device, const copes_act_problem &problem, const act_strides &rows, copes_plan *plan)
 {
-    const bool few = units_of(problem) <= 2 * WARP;
+    const bool few = units_of(problem) <= FEW<BACKWARD> * WARP;
     const team_shape shape = shape_of(problem, few ? FEW<BACKWARD> : MANY<BACKWARD>, MOST_THREADS);
     if (!is_allowed(device, held_name, plan))
         return false;
