@@ -226,6 +226,8 @@ static const char *cut_by_token(const gpu_device &device, const copes_qk_problem
         return "a token has no heads, or more vectors than a block has threads";
     if (entries * all->n == 0)
         return "there are no tokens";
+    if ((double)MOST_TOKENS * all->side[VALUES].heads * all->e > INT32_MAX)
+        return "a block's values are more than 2^31";
     const int64_t fitting = (device.shared_memory - align(kept)) / (int64_t)all->source.bytes(); /* of one token */
     if (fitting < 1)
         return "what a block keeps does not fit its shared memory";

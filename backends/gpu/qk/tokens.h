@@ -1,4 +1,4 @@
-/* What the threads of a block have that goes from token to token: their places, what they read ahead, and sums over a token. */
+/* A block that goes from token to token: what its threads read ahead and keep, the sums over a token, and the values that pass by. */
 #ifndef COPES_BACKENDS_GPU_QK_TOKENS_H
 #define COPES_BACKENDS_GPU_QK_TOKENS_H
 
@@ -11,7 +11,7 @@ namespace COPES_GPU::qk
 enum { MOST_OF_TOKEN = 640 }; /* threads of a block; where weights learn 16 bits have registers for fewer */
 template <typename T, bool WEIGHTS>
 inline constexpr int most_of_token = WEIGHTS && sizeof(T) == 2 ? (int)MOST_THREADS_ON_EACH : (int)MOST_OF_TOKEN;
-enum { MOST_OF_HEAD = 32 }; /* of those, where each head has a norm of its own */
+enum { MOST_OF_HEAD = 32 }; /* threads of a head, where each has a norm of its own */
 enum { MOST_TOKENS = 48 };  /* of a block, one after the other */
 enum { MOST_WARPS = MOST_OF_TOKEN / 32 };
 
@@ -31,8 +31,8 @@ DEVICE int thread_number()
  * of odd turns lie apart in shared memory, so that a barrier a turn is enough. */
 template <int COUNT> struct token_sums {
     float *memory;
-    int own,
-        other; /* where a warp's first thread leaves the warp's numbers, and a thread reads those of a warp of its side; -1: nowhere */
+    int own;   /* where a warp's first thread leaves the warp's numbers; -1: nowhere */
+    int other; /* where a lane finds those of a warp of its side, each lane of another; -1: nowhere */
 
     static int64_t bytes()
     {
