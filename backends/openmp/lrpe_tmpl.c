@@ -267,17 +267,18 @@ static void make_angles(const angles *a, const copes_lrpe_problem *problem, int 
 }
 
 /* Are a block's rows, those of a token's heads, the only ones with their angles? Angles are then made as rows are encoded: memory, which
- * has been asked for the next rows, would be idle if they were made before. */
-static bool makes_meanwhile(const block_memory *memory, const block_walk *walk)
+ * has been asked for the next rows, would be idle if they were made before. Not beside exponentials, which take longer than memory. */
+static bool makes_meanwhile(const copes_lrpe_problem *problem, const block_memory *memory, const block_walk *walk)
 {
-    return memory->axis == 2 && memory->angles.heads > 1 && walk->end - walk->begin == 1;
+    const bool exponentials = problem->act == COPES_ACT_SIGMOID || problem->act == COPES_ACT_SILU;
+    return memory->axis == 2 && memory->angles.heads > 1 && walk->end - walk->begin == 1 && !exponentials;
 }
 
 static void run_tokens(const copes_lrpe_problem *problem, const block_memory *memory, const block_shape *shape,
                        learning learn, bool stream, block_walk walk, int64_t n)
 {
     const int64_t first = memory->angles.first;
-    const bool meanwhile = makes_meanwhile(memory, &walk);
+    const bool meanwhile = makes_meanwhile(problem, memory, &walk);
     block_place at = {walk.begin, n, 0}, ahead = at;
     for (int64_t i = 0; i < shape->ahead; i++)
         next_block(&walk, &ahead);
