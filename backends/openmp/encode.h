@@ -90,7 +90,7 @@ typedef struct encoding {
     copes_lrpe_pairing pairing;
     int64_t count, d;
     const angles *angles;
-    phase_sums sums; /* of which a walk makes the rows of `angles` as it comes to them; else they are there */
+    phase_sums sums; /* what a walk makes each row of `angles` from, as it comes to the row; none: they are made */
     const row_layout *layout;
     bool stream;          /* store past the caches */
     const row_norm *norm; /* turn: NULL for none */

@@ -40,7 +40,7 @@ static ALWAYS_INLINE void next_row(walk_kind kind, walked_parts *at, const row_s
     at->sine += by->turn;
 }
 
-enum { ROWS_MADE = 2 }; /* one costs calls, and with more memory waits for them */
+enum { ROWS_MADE = 2 }; /* at a time: fewer cost calls, and while more are made memory has nothing to do */
 
 /* Makes the rotations of rows from `row` on, while memory brings what was asked for before. */
 static NOINLINE void make_rows(const encoding *e, int64_t row)
