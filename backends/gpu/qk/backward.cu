@@ -169,36 +169,6 @@ DEVICE void run_tile(const row_arguments &all, const tile_place &tile, char *mem
     }
 }
 
-/* Goes from tile to tile, and leaves what the block's heads give to their weights' gradients. The sums' place is found wherever it is
- * used: to keep it would take registers that a tile needs. */
-template <typename T, encoding E, norm NORM, bool ON_LINE>
-DEVICE void run_tiles(const learning_arguments &learning, char *memory)
-{
-    constexpr int V = vector_length<T>;
-    const row_arguments &all = learning.rows;
-    if (has_several_tiles(all))
-        unit_learning<V>(learning, memory).clear();
-    float terms[2][V];
-    uint32_t block = blockIdx.x;
-#pragma unroll 1
-    for (;;) {
-#pragma unroll
-        for (int j = 0; j < 2 * V; j++)
-            terms[j / V][j % V] = 0;
-        run_tile<T, E, NORM, true, ON_LINE>(read_again(all), tile_place(read_again(all), block), memory,
-                                            read_again(learning).alike, terms);
-        __syncthreads();
-        block += gridDim.x;
-        if (block >= read_again(all).blocks)
-            break;
-        unit_learning<V>(read_again(learning), memory).add(terms);
-    }
-    begin_launch_after();
-    leave_sums(read_again(learning),
-               lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x),
-               unit_learning<V>(read_again(learning), memory), terms);
-}
-
 template <typename T, encoding E, norm NORM, bool WEIGHTS, bool ON_LINE>
 __global__ void LAUNCH_BOUNDS(WEIGHTS ? (int)MOST_THREADS_ON_EACH : (int)MOST_THREADS,
                               WEIGHTS || NORM == norm::block ? 1 : 2)
@@ -209,7 +179,11 @@ __global__ void LAUNCH_BOUNDS(WEIGHTS ? (int)MOST_THREADS_ON_EACH : (int)MOST_TH
     if (NORM != norm::none)
         read_shared_weights<T>(learning.rows, memory);
     if constexpr (WEIGHTS) {
-        run_tiles<T, E, NORM, ON_LINE>(learning, memory);
+        learn_tiles<T, E>(learning, memory, [&](uint32_t block, float(&terms)[2][vector_length<T>]) {
+            const row_arguments &all = learning.rows;
+            run_tile<T, E, NORM, true, ON_LINE>(read_again(all), tile_place(read_again(all), block), memory,
+                                                read_again(learning).alike, terms);
+        });
     } else {
         float none[2][vector_length<T>];
         const row_arguments &all = read_again(learning.rows);

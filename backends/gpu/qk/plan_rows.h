@@ -425,27 +425,6 @@ const char *cut_rows(const copes_qk_problem &problem, row_arguments *all, row_cu
     return cut_tokens(problem, lanes, all, cut);
 }
 
-/* The problem as its strides alone have it. */
-inline copes_qk_problem without_addresses(copes_qk_problem problem)
-{
-    for (copes_qk_side &side : problem.side) {
-        for (copes_view *view : {&side.rotate.src, &side.rotate.x, &side.rotate.dst, &side.weight})
-            *view = aligned(*view);
-    }
-    return problem;
-}
-
-/* Plans gradients of weights by take(problem). The workspace hangs on no address: one that does not fit is refused in the end. */
-template <typename T, encoding E, typename Take>
-bool plan_learning(const copes_qk_problem &problem, copes_plan *plan, const variant_word &name, const Take &take)
-{
-    lrpe::row_shape shape;
-    if (refuse_vectors<T, E>(problem, &shape) == nullptr ||
-        refuse_vectors<T, E>(without_addresses(problem), &shape) != nullptr)
-        return take(problem);
-    return take(without_addresses(problem)) && refuse_addresses(plan, name);
-}
-
 } // namespace COPES_GPU::qk
 
 #endif

@@ -121,29 +121,13 @@ __global__ void LAUNCH_BOUNDS((most_of_token<T, WEIGHTS>), 1)
     const learning_arguments &learning = first_argument(argument);
     const row_arguments &all = learning.rows;
     char *const memory = dynamic_shared();
-    float terms[2][V];
-    if constexpr (!WEIGHTS) {
-        pass_tile<T, E, false>(all, tile_place(all, blockIdx.x), memory, terms);
-    } else {
-        uint32_t block = blockIdx.x;
-        if (has_several_tiles(all))
-            unit_learning<V>(learning, memory).clear();
-#pragma unroll 1
-        for (;;) {
-#pragma unroll
-            for (int j = 0; j < 2 * V; j++)
-                terms[j / V][j % V] = 0;
+    if constexpr (WEIGHTS) {
+        learn_tiles<T, E>(learning, memory, [&](uint32_t block, float(&terms)[2][V]) {
             pass_tile<T, E, true>(read_again(all), tile_place(read_again(all), block), memory, terms);
-            __syncthreads();
-            block += gridDim.x;
-            if (block >= read_again(all).blocks)
-                break;
-            unit_learning<V>(read_again(learning), memory).add(terms);
-        }
-        begin_launch_after();
-        leave_sums(read_again(learning),
-                   lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x),
-                   unit_learning<V>(read_again(learning), memory), terms);
+        });
+    } else {
+        float none[2][V];
+        pass_tile<T, E, false>(all, tile_place(all, blockIdx.x), memory, none);
     }
 }
 

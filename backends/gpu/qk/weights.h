@@ -3,7 +3,7 @@
 #define COPES_BACKENDS_GPU_QK_WEIGHTS_H
 
 #include "backends/gpu/plan.h"
-#include "backends/gpu/qk/norm.h"
+#include "backends/gpu/qk/plan_rows.h"
 
 namespace COPES_GPU::qk
 {
@@ -37,6 +37,27 @@ inline bool has_learning_heads(const copes_qk_problem &problem)
     for (const copes_qk_side &side : problem.side)
         any = any || (side.grad_weight.data != nullptr && side.weight_rows > 1);
     return any;
+}
+
+/* The problem as its strides alone have it. */
+inline copes_qk_problem without_addresses(copes_qk_problem problem)
+{
+    for (copes_qk_side &side : problem.side) {
+        for (copes_view *view : {&side.rotate.src, &side.rotate.x, &side.rotate.dst, &side.weight})
+            *view = aligned(*view);
+    }
+    return problem;
+}
+
+/* Plans gradients of weights by take(problem). The workspace hangs on no address: one that does not fit is refused in the end. */
+template <typename T, encoding E, typename Take>
+bool plan_learning(const copes_qk_problem &problem, copes_plan *plan, const variant_word &name, const Take &take)
+{
+    lrpe::row_shape shape;
+    if (refuse_vectors<T, E>(problem, &shape) == nullptr ||
+        refuse_vectors<T, E>(without_addresses(problem), &shape) != nullptr)
+        return take(problem);
+    return take(without_addresses(problem)) && refuse_addresses(plan, name);
 }
 
 /* Describes the sums that blocks leave, where a token has one block in each slot, or `splits`. Weights that all heads share have a
@@ -168,6 +189,35 @@ DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_plac
             leave_columns(all, learned.rows, group, group + 1, place,
                           side.sums + (((int64_t)slot * side.rows + head) * all.d + place));
     }
+}
+
+/* Goes from tile to tile by pass(block, terms), which adds what a tile's heads give to their weights' gradients, and leaves that. The
+ * sums' place is found wherever it is used: to keep it would take registers that a tile needs. */
+template <typename T, encoding E, typename Pass>
+DEVICE void learn_tiles(const learning_arguments &learning, char *memory, const Pass &pass)
+{
+    constexpr int V = vector_length<T>;
+    const row_arguments &all = learning.rows;
+    if (has_several_tiles(all))
+        unit_learning<V>(learning, memory).clear();
+    float terms[2][V];
+    uint32_t block = blockIdx.x;
+#pragma unroll 1
+    for (;;) {
+#pragma unroll
+        for (int j = 0; j < 2 * V; j++)
+            terms[j / V][j % V] = 0;
+        pass(block, terms);
+        __syncthreads();
+        block += gridDim.x;
+        if (block >= read_again(all).blocks)
+            break;
+        unit_learning<V>(read_again(learning), memory).add(terms);
+    }
+    begin_launch_after();
+    leave_sums(read_again(learning),
+               lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x),
+               unit_learning<V>(read_again(learning), memory), terms);
 }
 
 } // namespace COPES_GPU::qk
