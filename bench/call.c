@@ -35,10 +35,10 @@ static check_type wide_of(const bench_case *c)
     return c->type == CHECK_F64 ? CHECK_F64 : CHECK_F32;
 }
 
-/* What the second pass of a softmax in shares is given. */
+/* What the second pass of a softmax in shares is given. Where a first pass comes before, it makes them. */
 static DLTensor *add_sums(bench_call *call, const bench_case *c, int rank, const int64_t *shape)
 {
-    if (c->pass != BENCH_PASS_SECOND)
+    if (c->pass != BENCH_PASS_SECOND && c->pass != BENCH_PASS_EACH)
         return NULL;
     bench_tensor *added = bench_call_add(call, wide_of(c), rank, shape);
     added->fill = c->backward ? BENCH_RANDOM : BENCH_LSE;
@@ -177,6 +177,9 @@ static copes_status count_bytes(bench_call *call)
         call->moved += tensor->touched_rows > 0 ? tensor->touched_rows * shape[tensor->view.ndim - 1] * size
                                                 : (int64_t)tensor->bytes;
         call->held += tensor->replaces == NULL ? (int64_t)tensor->bytes : 0;
+        if (call->first_too &&
+            &tensor->view != call->args.out[0]) /* the first pass writes one of the second's inputs */
+            call->moved += (int64_t)tensor->bytes;
     }
     return COPES_OK;
 }
@@ -198,17 +201,40 @@ static void put_in_place(bench_call *call)
             ((bench_tensor *)call->args.out[i])->replaces = call->args.in[info->out[i]->replaces - 1];
 }
 
+/* The slot of a share's sums. */
+static DLTensor **sums_of(copes_args *args, const bench_case *c)
+{
+    if (c->op == BENCH_ACT)
+        return c->backward ? &args->act_backward.delta : &args->act_forward.lse;
+    return c->backward ? &args->lrpe_backward.delta : &args->lrpe_forward.lse;
+}
+
+/* The slot of the sums of all shares. */
+static DLTensor **sums_of_all(copes_args *args, const bench_case *c)
+{
+    if (c->op == BENCH_ACT)
+        return c->backward ? &args->act_backward.delta_all : &args->act_forward.lse_all;
+    return c->backward ? &args->lrpe_backward.delta_all : &args->lrpe_forward.lse_all;
+}
+
+/* The first pass of a call of the second: it makes the sums that the second is given. */
+static void add_first_pass(bench_call *call, const bench_case *c)
+{
+    call->first_too = true;
+    call->first = call->args;
+    *sums_of(&call->first, c) = *sums_of_all(&call->first, c);
+    *sums_of_all(&call->first, c) = NULL;
+}
+
 /* Outputs of one tensor, and theta's gradient; or a share's sums in their place. */
 static void add_outputs(bench_call *call, const bench_case *c)
 {
     if (c->pass == BENCH_PASS_FIRST) {
-        DLTensor *const sums = bench_call_output(call, wide_of(c));
-        if (c->op == BENCH_ACT)
-            *(c->backward ? &call->args.act_backward.delta : &call->args.act_forward.lse) = sums;
-        else
-            *(c->backward ? &call->args.lrpe_backward.delta : &call->args.lrpe_forward.lse) = sums;
+        *sums_of(&call->args, c) = bench_call_output(call, wide_of(c));
         return;
     }
+    if (c->pass == BENCH_PASS_EACH)
+        add_first_pass(call, c);
     call->args.out[0] = bench_call_output(call, c->type);
     if (c->grad_theta)
         call->args.lrpe_backward.grad_theta = bench_call_output(call, wide_of(c));
@@ -245,6 +271,11 @@ copes_status bench_call_plan(bench_call *call, const bench_case *c, copes_contex
     copes_status status = plan_outputs(call, c);
     if (status == COPES_OK)
         status = copes_workspace_size(context, &call->op, &call->args, &call->workspace_size);
+    size_t of_first = 0;
+    if (status == COPES_OK && call->first_too)
+        status = copes_workspace_size(context, &call->op, &call->first, &of_first);
+    if (call->workspace_size < of_first)
+        call->workspace_size = of_first;
     return status == COPES_OK ? count_bytes(call) : status;
 }
 

@@ -25,6 +25,8 @@ enum { BENCH_TENSORS = 12 };
 typedef struct bench_call {
     copes_op op;
     copes_args args;
+    bool first_too; /* a call of the first pass comes before: the same operator with `first` */
+    copes_args first;
     copes_context *context;
     DLDevice device;
     bench_tensor tensors[BENCH_TENSORS]; /* inputs, then the outputs */

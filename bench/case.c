@@ -61,7 +61,7 @@ bool bench_operator_takes(bench_operator op, const bench_wish *wish, const char 
                  {"act", wish->act >= 0, ACT | ROTATE | COSINE | GRIDS},
                  {"mask", wish->mask, ACT},
                  {"from-output", wish->from_output, ACT},
-                 {"pass", wish->pass != BENCH_PASS_BOTH, ACT | ROTATE | COSINE},
+                 {"pass", wish->pass != BENCH_PASS_NONE, ACT | ROTATE | COSINE},
                  {"kv-head", wish->kv_head > 0, QK},
                  {"norm", wish->norm >= 0, QK},
                  {"cache", wish->cache >= 0, QK},
@@ -85,7 +85,7 @@ static int softmax_dim(const bench_case *c)
 
 static void activation_text(const bench_case *c, char *text, size_t size)
 {
-    static const char *const passes[] = {"", "-pass_first", "-pass_second"};
+    static const char *const passes[] = {"", "-pass_first", "-pass_second", "-pass_each"};
     const bool silent =
         c->op == BENCH_TPA || c->op == BENCH_MERGE || (c->op == BENCH_MD_COSINE && c->act == COPES_ACT_NONE);
     if (c->op == BENCH_QK)

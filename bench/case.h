@@ -26,8 +26,9 @@ typedef enum bench_norm { BENCH_NORM_NONE, BENCH_NORM_HEAD, BENCH_NORM_ALL_HEADS
 /* What qk_norm_rope writes keys and values to: no cache, one of the tensors' type, or one of float8. */
 typedef enum bench_cache { BENCH_CACHE_NONE, BENCH_CACHE_SAME, BENCH_CACHE_FLOAT8 } bench_cache;
 
-/* Of softmax whose axis lies in shares: the sums of one alone, or its result from those of all. */
-typedef enum bench_pass { BENCH_PASS_BOTH, BENCH_PASS_FIRST, BENCH_PASS_SECOND } bench_pass;
+/* Of softmax whose axis lies in shares: the sums of one alone, its result from those of all, or a call for each, one after the other.
+ * BENCH_PASS_NONE: the axis lies in no shares. */
+typedef enum bench_pass { BENCH_PASS_NONE, BENCH_PASS_FIRST, BENCH_PASS_SECOND, BENCH_PASS_EACH } bench_pass;
 
 typedef struct bench_case {
     bench_operator op;

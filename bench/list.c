@@ -82,7 +82,7 @@ static void add_activations(bench_list *list, const bench_wish *wish, bench_case
         c.over_tokens = i > COPES_ACT_SOFTMAX;
         c.act = c.over_tokens ? COPES_ACT_SOFTMAX : (copes_act)i;
         const bool asked = wish->act < 0 || wish->act == (int32_t)c.act;
-        const bool wanted = c.pass != BENCH_PASS_BOTH         ? has_passes(&c)
+        const bool wanted = c.pass != BENCH_PASS_NONE         ? has_passes(&c)
                             : wish->mask || wish->from_output ? asked && has_kept(wish, &c)
                             : wish->act >= 0                  ? asked
                                                               : is_default(wish, c.op, c.act, c.over_tokens);

@@ -18,12 +18,19 @@ typedef struct copy_work {
     int count;
 } copy_work;
 
+static copes_status run_call(const bench_call *call, const copes_args *args)
+{
+    return copes_run(call->context, &call->op, args, call->workspace, call->workspace_size);
+}
+
 static int run_calls(void *what)
 {
     const bench_calls *calls = what;
     for (int i = 0; i < calls->count; i++) {
         const bench_call *call = &calls->calls[i];
-        if (copes_run(call->context, &call->op, &call->args, call->workspace, call->workspace_size) != COPES_OK)
+        if (call->first_too && run_call(call, &call->first) != COPES_OK)
+            return -1;
+        if (run_call(call, &call->args) != COPES_OK)
             return -1;
     }
     return 0;

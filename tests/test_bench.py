@@ -23,7 +23,8 @@ def moved_mib(case):
     saved = case["mode"] == "backward" and case["act"] != "none"
     written = 0 if case.get("pass") == "first" else 1 + ("cosine" in case["op"] and case["mode"] == "forward")
     read = 1 + saved + ("cosine" in case["op"] and case["mode"] == "backward")
-    return elements * (read + written) * 2 / 2**20
+    passes = 2 if case.get("pass") == "each" else 1  # that read
+    return elements * (passes * read + written) * 2 / 2**20
 
 
 def moved_by_qk(case, size=2):
@@ -103,7 +104,7 @@ class Bench(CommandTest):
     def test_softmax_in_shares(self):
         """Each pass, and the bytes that go with it: one number a column is little."""
         shape = ("act", "lrpe_rotate", "lrpe_cosine", "--n", "512", "--batch", "1", "--head", "2", "--dim", "256")
-        for flag in ("first", "second"):
+        for flag in ("first", "second", "each"):
             _, cases = self.bench(*shape, "--pass", flag)
             self.assertEqual([(c["op"], c["axis"], c["mode"]) for c in cases],
                              [(op, axis, mode)
@@ -248,7 +249,7 @@ class Bench(CommandTest):
         usage("tpa_decode takes no --act", "tpa_decode", "--act", "relu")
         usage("tpa_decode has no backward", "tpa_decode", "--mode", "backward")
         usage("md_lrpe_cosine takes no --pass", "md_lrpe_cosine", "--pass", "first")
-        usage(r'--pass is "both"; it must be one of first\|second', "act", "--pass", "both")
+        usage(r'--pass is "both"; it must be one of first\|second\|each', "act", "--pass", "both")
         usage("--pass is of softmax, and --act is another", "act", "--pass", "first", "--act", "silu")
         usage("lrpe_rotate takes no --mask", "lrpe_rotate", "--mask")
         usage("--mask is of relu, and --act is another", "act", "--mask", "--act", "sigmoid")
@@ -258,6 +259,7 @@ class Bench(CommandTest):
         usage("--pass is of softmax, and --mask and --from-output are of others", "act", "--mask", "--pass", "first")
         usage("--pass and --in-place exclude each other", "lrpe_rotate", "--pass", "first", "--in-place")
         usage("--pass first and --grad-theta exclude each other", "lrpe_rotate", "--pass", "first", "--grad-theta")
+        usage("--pass each and --grad-theta exclude each other", "lrpe_rotate", "--pass", "each", "--grad-theta")
         usage("tpa_decode takes no --shares", "tpa_decode", "--shares", "4")
         usage('--shares is "0"; .*', "attention_merge", "--shares", "0")
         usage("lrpe_rotate takes no --kv-head", "lrpe_rotate", "--kv-head", "4")

@@ -16,7 +16,8 @@ const char bench_request_help[] =
     "  --act none|relu|sigmoid|silu|softmax   only this one; softmax over the features and over the tokens\n"
     "  --mask                           of act relu: the forward writes a mask of bits, which the backward reads in place of x\n"
     "  --from-output                    of act's backward, relu and sigmoid: it reads the forward's output in place of x\n"
-    "  --pass first|second              of softmax whose axis lies in shares: the sums of one, or the result from those of all\n"
+    "  --pass first|second|each         of softmax whose axis lies in shares: the sums of one, the result from those of all, or\n"
+    "                                   a call for each, one after the other\n"
     "  --ranks RQ,RK,RV                 of tpa_decode's queries, keys and values; default 16,1,1\n"
     "  --grid N[,N...]                  a position grid, in place of --n\n"
     "  --prefix L                       tokens before the grid; default 0, and 10 for md_lrpe_cosine\n"
@@ -66,10 +67,11 @@ static bool read_mode(arguments *walk, bench_wish *wish)
 
 static bool read_pass(arguments *walk, bench_wish *wish)
 {
-    int32_t second;
-    if (!arguments_choice(walk, "first|second", &second))
+    static const bench_pass passes[] = {BENCH_PASS_FIRST, BENCH_PASS_SECOND, BENCH_PASS_EACH};
+    int32_t index;
+    if (!arguments_choice(walk, "first|second|each", &index))
         return false;
-    wish->pass = second ? BENCH_PASS_SECOND : BENCH_PASS_FIRST;
+    wish->pass = passes[index];
     return true;
 }
 
@@ -176,17 +178,18 @@ static bool check_pairs(const bench_wish *wish)
         {wish->positions && wish->grid_rank > 0, "--positions and --grid exclude each other"},
         {wish->positions && wish->prefix >= 0, "--positions and --prefix exclude each other"},
         {wish->in_place && wish->act > 0, "--in-place takes no activation, which would change what is timed again"},
-        {wish->pass != BENCH_PASS_BOTH && wish->act >= 0 && wish->act != COPES_ACT_SOFTMAX,
+        {wish->pass != BENCH_PASS_NONE && wish->act >= 0 && wish->act != COPES_ACT_SOFTMAX,
          "--pass is of softmax, and --act is another"},
         {wish->mask && wish->act >= 0 && wish->act != COPES_ACT_RELU, "--mask is of relu, and --act is another"},
         {wish->from_output && wish->act >= 0 && wish->act != COPES_ACT_RELU && wish->act != COPES_ACT_SIGMOID,
          "--from-output is of relu and sigmoid, and --act is another"},
         {wish->from_output && !wish->backward, "--from-output is of the backward, and --mode is forward"},
         {wish->mask && wish->from_output, "--mask and --from-output exclude each other"},
-        {(wish->mask || wish->from_output) && wish->pass != BENCH_PASS_BOTH,
+        {(wish->mask || wish->from_output) && wish->pass != BENCH_PASS_NONE,
          "--pass is of softmax, and --mask and --from-output are of others"},
-        {wish->pass != BENCH_PASS_BOTH && wish->in_place, "--pass and --in-place exclude each other"},
+        {wish->pass != BENCH_PASS_NONE && wish->in_place, "--pass and --in-place exclude each other"},
         {wish->pass == BENCH_PASS_FIRST && wish->grad_theta, "--pass first and --grad-theta exclude each other"},
+        {wish->pass == BENCH_PASS_EACH && wish->grad_theta, "--pass each and --grad-theta exclude each other"},
         {wish->grad_theta && !wish->backward, "--grad-theta is of the backward, and --mode is forward"},
         {wish->wanted[BENCH_TPA] && !wish->forward, "tpa_decode has no backward"},
         {wish->grad_weights && !wish->backward, "--grad-weights is of the backward, and --mode is forward"},
