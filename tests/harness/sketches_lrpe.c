@@ -292,6 +292,10 @@ static const sketch learned[] = {
     {.b = 2, .h = 6, .d = 32, .grid = {11}, .learns = true, .lse = true, .each = true, .shared = true,
      .interleaved = true, .position_rank = 3, .dimensions = 3, .position_type = CHECK_F32,
      .positions = CHECK_FRACTION, .in = CHECK_DENSE, .out = CHECK_DENSE},
+    /* a theta that is repeated for each head, and has a gradient for each */
+    {.b = 2, .h = 5, .d = 32, .grid = {13}, .learns = true, .lse = true, .in = CHECK_BROADCAST, .out = CHECK_DENSE},
+    {.b = 2, .h = 3, .d = 32, .grid = {13}, .learns = true, .lse = true, .position_rank = 2,
+     .position_type = CHECK_I64, .in = CHECK_BROADCAST, .out = CHECK_DENSE},
     {.b = 1, .h = 2, .d = 32, .grid = {9001}, .learns = true, .lse = true, .shared = true, .in = CHECK_DENSE,
      .out = CHECK_DENSE, .large = true},
 };

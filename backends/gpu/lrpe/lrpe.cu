@@ -74,6 +74,13 @@ static void join_entries(copes_lrpe_problem *problem)
     problem->b = 1;
 }
 
+/* Have all heads one theta, and one gradient of it? A theta that is repeated for each head has one of each head. */
+static bool is_one_theta(const copes_lrpe_problem &problem)
+{
+    const bool learned = problem.grad_theta.data != nullptr;
+    return problem.h <= 1 || (problem.theta.stride[0] == 0 && !(learned && problem.grad_theta.stride[0] != 0));
+}
+
 /* Batch entries share angles. Where all heads have one theta, so do heads. */
 static sharing share_angles(const copes_lrpe_problem &problem)
 {
@@ -83,7 +90,7 @@ static sharing share_angles(const copes_lrpe_problem &problem)
     const bool own = has_positions_of_entries(of);
     if (of.positions.data != nullptr && !own)
         of.positions.stride[1] = 0;
-    if (of.theta.stride[0] != 0 && of.h > 1)
+    if (!is_one_theta(of))
         return shared;
     if (!own && of.h < ENOUGH)
         return shared;
