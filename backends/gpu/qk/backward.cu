@@ -275,8 +275,9 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
     if (shared > (WEIGHTS ? device.shared_memory : (int)MOST_BYTES))
         return refuse(plan, backward_name, "what a block keeps does not fit its shared memory");
     const int on_each = greater(MOST_THREADS_ON_EACH / in_warps(threads), 1);
+    const uint32_t at_once = (uint32_t)(on_each * device.multiprocessors);
     const uint32_t slots =
-        lesser(all.rows.blocks / splits, (uint32_t)lrpe::times(on_each * device.multiprocessors, splits));
+        lesser(all.rows.blocks / splits, greater(at_once / splits, 1u)); /* no block waits for another */
     set_launch(plan, WEIGHTS ? slots * splits : all.rows.blocks, cut.threads,
                shared_of<T>(device, cut, all.rows.blocks, ahead_bytes<WEIGHTS>(cut.sum), shared));
     plan->workspace = WEIGHTS ? count_partials(problem, slots, splits, all.side) : 0;
