@@ -38,7 +38,7 @@ struct row_cut {
 
 /* Parts of a block's shared memory begin where its banks do: what is read ahead to an odd multiple of 16 bytes costs a prompt a tenth
  * of its speed. */
-inline int64_t align(int64_t bytes)
+inline constexpr int64_t align(int64_t bytes)
 {
     return divide_up(bytes, 128) * 128;
 }

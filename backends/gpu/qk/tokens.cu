@@ -16,10 +16,10 @@ template <typename T, encoding E> struct token_results {
         : dst(choose_rows(all, group.which, &side_rows::dst), group.place)
     {
     }
-    /* The next token, whose squares have the sum `squares`, and whose keys and values go to `slot`. */
+    /* The next token, number `token` of the tile, whose squares have the sum `squares`. */
     __device__ __forceinline__ void finish(const row_arguments &all, const token_thread<T, E, 1> &thread,
-                                           const lrpe::block_rotations<E, V> &made, int token, int slot, float squares,
-                                           float (&y)[2][V])
+                                           const lrpe::block_rotations<E, V> &made, int token, const token_slots &slots,
+                                           float squares, float (&y)[2][V])
     {
         const head_group &group = thread.group;
         const lrpe::unit_places &at = thread.at;
@@ -39,7 +39,9 @@ template <typename T, encoding E> struct token_results {
             dst.write(at, y);
             dst.move();
         }
-        if (slot >= 0 && group.which == KEYS && all.side[KEYS].cache.data != nullptr)
+        const bool cached = group.which == KEYS && all.side[KEYS].cache.data != nullptr;
+        const int slot = cached ? slots.of(all, token) : -1;
+        if (slot >= 0)
             write_cached_head<T>(all.cache, all.side[KEYS].cache, slot, group.place.head, at.plain, y);
     }
 };
@@ -51,31 +53,33 @@ __global__ void LAUNCH_BOUNDS(MOST_OF_TOKEN, 1) qk_tokens_forward(GPU_PARAMETER 
     const row_arguments &all = first_argument(argument);
     const tile_place tile(all, blockIdx.x);
     char *const memory = dynamic_shared();
+    const token_slots slots(all, tile, memory);
     const lrpe::block_rotations<E, V> made(all.source, memory);
     token_thread<T, E, 1> thread(all, tile, memory);
     const token_sums<TOGETHER> sums(all, thread.group, memory);
     token_results<T, E> results(all, thread.group);
-    const value_vector<T> value(read_again(all), tile, thread_number()); /* on its way while angles are made */
+    slots.keep(read_again(all), tile.left);
     make_rotations<false, sizeof(T) == 4>(read_again(all), made, tile);
-    value.write(read_again(all));
 #pragma unroll 1
     for (int token = 0; token <= tile.left; token += TOGETHER) {
+        thread.pass_values(read_again(all), token, TOGETHER, slots);
         float units[TOGETHER][1][2][V], squares[TOGETHER];
-        int slot[TOGETHER]; /* on its way while sums meet */
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
             thread.take(token + i, units[i]);
             squares[i] = thread.product(units[i][0], units[i][0]);
-            slot[i] = find_slot_of(read_again(all), thread.group.place, token + i, tile.left);
         }
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++)
+            thread.start(token + i + thread.ahead.DEPTH);
         sums.meet(read_again(all), token / TOGETHER, squares);
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++)
             if (thread.at.there && token + i <= tile.left)
-                results.finish(read_again(all), thread, made, token + i, slot[i], squares[i], units[i][0]);
+                results.finish(read_again(all), thread, made, token + i, slots, squares[i], units[i][0]);
     }
     const row_arguments &again = read_again(all);
-    copy_values<T>(again, tile_place(again, blockIdx.x));
+    copy_values<T>(again, tile_place(again, blockIdx.x), slots);
 }
 
 /* Goes through a tile. `terms`: adds what the thread's head gives to its weights' gradients. */
@@ -96,6 +100,7 @@ DEVICE void pass_tile(const row_arguments &all, const tile_place &tile, char *me
         float(&g)[2][V] = units[0], (&x)[2][V] = units[1], (&weighed)[2][V] = WEIGHTS ? product : g;
         rotation turn[V];
         thread.take(token, units);
+        thread.start(token + thread.ahead.DEPTH);
         thread.read_rotations(all, made, token, turn);
         decode<E>(g, turn, thread.at.rotated);
         if (thread.weights.any) {
@@ -181,16 +186,30 @@ static int group_token(int lanes, row_arguments *all)
 /* What limits blocks, and how they came out. */
 struct token_cut {
     int most;                /* threads of a multiprocessor, at most */
-    int64_t sums, of_thread; /* bytes of shared memory: of token_sums, and of each thread */
+    int tokens;              /* of a block, one after the other, at most */
+    int64_t sums, of_thread; /* bytes of shared memory: of token_sums and token_slots, and of each thread */
     dim3 threads = {};
     int64_t shared = 0;
 };
+
+/* Tokens of a block, at most. Multiprocessors differ in speed by a tenth: with few tokens to a block faster ones take more blocks. To
+ * begin costs as much as two or three tokens. Where weights learn, blocks have shares of their own, and begin less often with many. */
+enum { FEW_TOKENS = 16, MANY_TOKENS = 128 };
+static_assert(FEW_TOKENS <= 32, "a block has at least as many threads, which token_slots counts on");
 
 /* The tokens of a block, of which `at_once` run: as few as let all blocks run at once, or in as few rounds as `most` tokens take. */
 static int count_tokens(double tokens, int at_once, int most)
 {
     const double of_each = ceil(tokens / at_once), rounds = ceil(of_each / most);
     return (int)ceil(of_each / rounds);
+}
+
+/* The tokens whose rotations, of `of_token` bytes each, fit what is left of a block's shared memory where so many blocks run on a
+ * multiprocessor. */
+static int64_t count_fitting(const gpu_device &device, int blocks, int64_t kept, int64_t of_token)
+{
+    constexpr int RESERVED = 1024; /* of each block, by CUDA */
+    return ((device.shared_memory + RESERVED) / blocks - RESERVED - align(kept)) / of_token;
 }
 
 /* Cuts tokens into blocks, and fills in what kernels are told. Returns why they do not take the problem; nullptr: they do. */
@@ -210,13 +229,15 @@ static const char *cut_by_token(const gpu_device &device, const copes_qk_problem
         return "a token has no heads, or more vectors than a block has threads";
     if (entries * all->n == 0)
         return "there are no tokens";
-    if ((double)MOST_TOKENS * all->side[VALUES].heads * all->e > INT32_MAX)
+    if ((double)cut->tokens * all->side[VALUES].heads * all->e > INT32_MAX)
         return "a block's values are more than 2^31";
-    const int64_t fitting = (device.shared_memory - align(kept)) / (int64_t)all->source.bytes(); /* of one token */
+    const int on_each = cut->most / threads;
+    const int64_t of_token = (int64_t)all->source.bytes(), fitting = count_fitting(device, 1, kept, of_token);
     if (fitting < 1)
         return "what a block keeps does not fit its shared memory";
-    const int tokens = count_tokens((double)entries * all->n, device.multiprocessors * (cut->most / threads),
-                                    (int)lesser<int64_t>(fitting, MOST_TOKENS));
+    const int64_t beside_others = greater<int64_t>(count_fitting(device, on_each, kept, of_token), 1);
+    const int tokens = count_tokens((double)entries * all->n, device.multiprocessors * on_each,
+                                    (int)lesser<int64_t>(beside_others, cut->tokens));
     all->source.tokens = lesser(tokens, all->n);
     all->tokens_here = divider(1);
     all->tiles = divider(lrpe::times(all->n, all->source.tokens));
@@ -234,7 +255,8 @@ template <typename T, encoding E>
 bool plan_tokens_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     row_arguments all = {};
-    token_cut cut = {MOST_OF_TOKEN, token_sums<TOGETHER>::bytes(), reader<1>::BYTES};
+    token_cut cut = {MOST_OF_TOKEN, FEW_TOKENS, token_sums<TOGETHER>::BYTES + token_slots::bytes(FEW_TOKENS),
+                     reader<1>::BYTES};
     if (!is_allowed(device, tokens_forward_name, plan))
         return false;
     if (!has_norm(problem) || !problem.over_heads)
@@ -253,7 +275,8 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
         return refuse(plan, tokens_backward_name, "weights learn, and positions are not integers on a line");
     learning_arguments all = {};
     const int64_t learned = WEIGHTS ? kept_sums::bytes(1, 2 * vector_length<T>) : 0;
-    token_cut cut = {most_of_token<T, WEIGHTS>, token_sums<2>::bytes(), reader<2>::BYTES + learned};
+    token_cut cut = {most_of_token<T, WEIGHTS>, WEIGHTS ? MANY_TOKENS : FEW_TOKENS, token_sums<2>::BYTES,
+                     reader<2>::BYTES + learned};
     if (const char *why = cut_by_token<T, E>(device, problem, &all.rows, &cut))
         return refuse(plan, tokens_backward_name, why);
     const int threads = (int)(cut.threads.x * cut.threads.y);

@@ -12,11 +12,11 @@ enum { MOST_OF_TOKEN = 640 }; /* threads of a block; where weights learn 16 bits
 template <typename T, bool WEIGHTS>
 inline constexpr int most_of_token = WEIGHTS && sizeof(T) == 2 ? (int)MOST_THREADS_ON_EACH : (int)MOST_OF_TOKEN;
 enum { MOST_OF_HEAD = 32 }; /* threads of a head, where each has a norm of its own */
-enum { MOST_TOKENS = 48 };  /* of a block, one after the other */
 enum { MOST_WARPS = MOST_OF_TOKEN / 32 };
 
-/* A row is a unit of a token: of the forward's input, or of a gradient and that. */
-template <int TENSORS> using reader = read_ahead<2 * TENSORS, 4>;
+/* A row is a token's: forward a unit of the input and a vector of v, backward a unit of a gradient and of the forward's input. */
+enum { OF_VALUES = 2 }; /* the part that a vector of v is */
+template <int TENSORS> using reader = read_ahead<TENSORS == 1 ? OF_VALUES + 1 : 2 * TENSORS, 4>;
 
 /* Tokens whose sums meet together, forward: they wait for each other as long as one's. Backward a thread has no registers for two. */
 inline constexpr int TOGETHER = lesser(reader<1>::DEPTH, 2);
@@ -34,10 +34,7 @@ template <int COUNT> struct token_sums {
     int own;   /* where a warp's first thread leaves the warp's numbers; -1: nowhere */
     int other; /* where a lane finds those of a warp of its side, each lane of another; -1: nowhere */
 
-    static int64_t bytes()
-    {
-        return align(2 * MOST_WARPS * COUNT * (int64_t)sizeof(float));
-    }
+    static constexpr int BYTES = (int)align(2 * MOST_WARPS * COUNT * sizeof(float));
     __device__ __forceinline__ token_sums(const row_arguments &all, const head_group &group, char *block_memory)
         : memory(reinterpret_cast<float *>(block_memory + all.rotation_bytes))
     {
@@ -68,6 +65,89 @@ template <int COUNT> struct token_sums {
     }
 };
 
+/* The slots of a tile's tokens, which are no more than its threads, in shared memory after token_sums; -1: none. */
+struct token_slots {
+    char *memory;
+    int own; /* of the token that has the thread's number */
+
+    static int64_t bytes(int tokens)
+    {
+        return align(tokens * (int64_t)sizeof(int));
+    }
+    /* Reads them, which is on its way until they are kept. */
+    __device__ __forceinline__ token_slots(const row_arguments &all, const tile_place &tile, char *block_memory)
+        : memory(block_memory), own(-1)
+    {
+        lrpe::block_place place = tile.place;
+        place.token += thread_number();
+        if (thread_number() <= tile.left)
+            own = find_slot(all.cache, place);
+    }
+    __device__ __forceinline__ int &of(const row_arguments &all, int token) const
+    {
+        return reinterpret_cast<int *>(memory + all.rotation_bytes + token_sums<TOGETHER>::BYTES)[token];
+    }
+    /* Nothing is there before the block is synchronized. */
+    __device__ __forceinline__ void keep(const row_arguments &all, int left) const
+    {
+        if (thread_number() <= left)
+            of(all, thread_number()) = own;
+    }
+};
+
+/* Vectors of v of a token. */
+template <typename T> DEVICE int vectors_of_token(const row_arguments &all)
+{
+    return all.side[VALUES].heads * (all.e / vector_length<T>);
+}
+
+/* Number `index` of them. */
+template <typename T> struct value_vector {
+    static constexpr int V = vector_length<T>;
+    int head, at;
+
+    __device__ __forceinline__ value_vector(const row_arguments &all, int index)
+    {
+        const int of_head = all.e / V;
+        head = index / of_head;
+        at = (index - head * of_head) * V;
+    }
+    __device__ __forceinline__ const T *address(const row_arguments &all, const tile_place &tile, int token) const
+    {
+        return lrpe::first_row<const T>(all.side[VALUES].src, {head, tile.place.token + token, tile.place.entry}) + at;
+    }
+    __device__ __forceinline__ void write(const row_arguments &all, int slot, const raw<T, V> &words) const
+    {
+        float x[V];
+        words.unpack(x);
+        const cached_head to = cached_head::find<T>(all.cache, all.side[VALUES].cache, slot, head);
+        write_cached<T>(all.cache, to.data, at, to.scale, x);
+    }
+};
+
+/* Writes the vectors of v to the cache that are more than a token's threads: some at a time. */
+template <typename T>
+DEVICE void copy_values(const row_arguments &all, const tile_place &tile, const token_slots &slots)
+{
+    typedef raw<T, vector_length<T>> vector;
+    constexpr int AT_ONCE = 4;
+    const int threads = (int)(blockDim.x * blockDim.y), rest = vectors_of_token<T>(all) - threads;
+    const int count = rest * (tile.left + 1);
+#pragma unroll 1
+    for (int first = thread_number(); first < count; first += AT_ONCE * threads) {
+        vector words[AT_ONCE];
+        const auto number = [&](int i) { return min(first + i * threads, count - 1); };
+        const auto vector_of = [&](int i) { return value_vector<T>(all, threads + number(i) % rest); };
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            words[i] = vector::read(vector_of(i).address(all, tile, number(i) / rest));
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (first + i * threads < count && slots.of(all, number(i) / rest) >= 0)
+                vector_of(i).write(all, slots.of(all, number(i) / rest), words[i]);
+    }
+}
+
 /* A thread, on its way over the tokens of a tile. */
 template <typename T, encoding E, int TENSORS> struct token_thread {
     static constexpr int V = vector_length<T>;
@@ -76,25 +156,31 @@ template <typename T, encoding E, int TENSORS> struct token_thread {
     head_units<const T> from[TENSORS];
     unit_weights<T> weights;
     reader<TENSORS> ahead;
-    float w[2][V]; /* where weights.any */
-    int left;      /* the last token, counted from the first */
+    float w[2][V];  /* where weights.any */
+    int left;       /* the last token, counted from the first */
+    const T *value; /* forward: the thread's vector of v of the next token; nullptr: it has none */
 
     /* Starts to read the first tokens. */
     __device__ __forceinline__ token_thread(const row_arguments &all, const tile_place &tile, char *memory)
         : group(all, tile), at(find_unit<E, V>(all, group)), weights(all, group, at, memory), ahead(memory + all.ahead),
-          left(tile.left)
+          left(tile.left), value(nullptr)
     {
+        if (TENSORS == 1 && thread_number() < vectors_of_token<T>(all))
+            value = value_vector<T>(all, thread_number()).address(all, tile, 0);
         at.there = at.there && group.count > 0;
         at.second = at.second && at.there;
         from[0] = {choose_rows(all, group.which, &side_rows::src), group.place};
         if constexpr (TENSORS > 1)
             from[1] = {choose_rows(all, group.which, &side_rows::x), group.place};
+        for (int i = 0; i < ahead.DEPTH && value != nullptr; i++)
+            start_value(all, i);
 #pragma unroll
         for (int i = 0; i < ahead.DEPTH; i++)
             start(i);
         if (weights.any && at.there)
             weights.read_own(all, group, at, 0, w);
     }
+    /* Starts to read a token, in the place of one that has been taken. Its vector of v is on its way already. */
     __device__ __forceinline__ void start(int token)
     {
         if (token <= left && at.there)
@@ -106,14 +192,36 @@ template <typename T, encoding E, int TENSORS> struct token_thread {
                 }
         ahead.end_row();
     }
-    /* Takes a token's units, and starts to read another's. */
+    __device__ __forceinline__ void start_value(const row_arguments &all, int token)
+    {
+        if (token <= left)
+            ahead.template start<typename raw<T, V>::access>(token, OF_VALUES, value, false);
+        value += all.side[VALUES].src.n;
+    }
+    /* Takes a token's units. */
     __device__ __forceinline__ void take(int token, float (&units)[TENSORS][2][V])
     {
         ahead.wait();
 #pragma unroll
         for (int i = 0; i < TENSORS; i++)
             take_unit<T>(ahead, token, 2 * i, units[i]);
-        start(token + ahead.DEPTH);
+    }
+    /* Writes the thread's vector of v of the `count` tokens from `first` on, the next that it takes, to the cache, and starts to read
+     * those of as many others. */
+    __device__ __forceinline__ void pass_values(const row_arguments &all, int first, int count,
+                                                const token_slots &slots)
+    {
+        if (value == nullptr)
+            return;
+        ahead.wait(); /* for all of them: they were on their way before the first token */
+#pragma unroll 1
+        for (int token = first; token < first + count && token <= left; token++) {
+            const int slot = slots.of(all, token);
+            if (slot >= 0)
+                value_vector<T>(all, thread_number())
+                    .write(all, slot, {ahead.template take<typename raw<T, V>::access>(token, OF_VALUES)});
+            start_value(all, token + ahead.DEPTH);
+        }
     }
     __device__ __forceinline__ float product(const float (&a)[2][V], const float (&b)[2][V]) const
     {
@@ -131,65 +239,6 @@ template <typename T, encoding E, int TENSORS> struct token_thread {
         made.read((unsigned)token, (unsigned)min((int)threadIdx.x, all.units - 1), turn);
     }
 };
-
-/* The slot of the tile's token `token`, if there is such a token. */
-DEVICE int find_slot_of(const row_arguments &all, lrpe::block_place place, int token, int left)
-{
-    place.token += token;
-    return token <= left ? find_slot(all.cache, place) : -1;
-}
-
-/* A vector of v, on its way to the cache. */
-template <typename T> struct value_vector {
-    typedef raw<T, vector_length<T>> vector;
-    vector words;
-    int slot, head, at;
-
-    /* Reads number `index` of the tile's, if there are so many. */
-    __device__ __forceinline__ value_vector(const row_arguments &all, const tile_place &tile, int index)
-        : words(), slot(-1), head(0), at(0)
-    {
-        const side_rows &v = all.side[VALUES];
-        if (index >= count(all, tile))
-            return;
-        const int of_head = all.e / vector_length<T>, row = index / of_head, token = row / v.heads;
-        head = row - token * v.heads;
-        at = (index - row * of_head) * vector_length<T>;
-        const lrpe::block_place place = {head, tile.place.token + token, tile.place.entry};
-        slot = find_slot(all.cache, place);
-        words = vector::read(lrpe::first_row<const T>(v.src, place) + at);
-    }
-    /* Vectors of the tile's. */
-    DEVICE int count(const row_arguments &all, const tile_place &tile)
-    {
-        return (tile.left + 1) * all.side[VALUES].heads * (all.e / vector_length<T>);
-    }
-    __device__ __forceinline__ void write(const row_arguments &all) const
-    {
-        if (slot < 0)
-            return;
-        float x[vector_length<T>];
-        words.unpack(x);
-        const cached_head to = cached_head::find<T>(all.cache, all.side[VALUES].cache, slot, head);
-        write_cached<T>(all.cache, to.data, at, to.scale, x);
-    }
-};
-
-/* Writes a tile's vectors of v to the cache, but for each thread's first: some at a time. */
-template <typename T> DEVICE void copy_values(const row_arguments &all, const tile_place &tile)
-{
-    const int count = value_vector<T>::count(all, tile), step = (int)(blockDim.x * blockDim.y);
-#pragma unroll 1
-    for (int first = thread_number() + step; first < count; first += 4 * step) {
-        const value_vector<T> vectors[] = {{all, tile, first},
-                                           {all, tile, first + step},
-                                           {all, tile, first + 2 * step},
-                                           {all, tile, first + 3 * step}};
-#pragma unroll
-        for (const value_vector<T> &vector : vectors)
-            vector.write(all);
-    }
-}
 
 } // namespace COPES_GPU::qk
 
