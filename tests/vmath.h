@@ -11,6 +11,8 @@ typedef struct vmath_functions {
     void (*exp)(const void *x, void *y, size_t count);
     void (*exp_term)(const void *x, void *y, size_t count);
     void (*exp_stored)(const void *x, void *y, size_t count);
+    void (*exp_given)(const void *x, void *y,
+                      size_t count); /* e^x of a softmax whose log sum exp is given, for storage */
     void (*sigmoid)(const void *x, void *y, size_t count);
     void (*silu)(const void *x, void *y, size_t count);
     void (*sigmoid_slope)(const void *x, void *y, size_t count);

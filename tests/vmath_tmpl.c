@@ -2,6 +2,7 @@
 #include "tests/vmath.h"
 
 #include "backends/openmp/activation.h"
+#include "backends/openmp/softmax.h"
 #include "backends/openmp/template.h"
 #include "backends/openmp/vmath_table.h"
 
@@ -27,6 +28,14 @@ static void exp_stored_all(const void *x, void *y, size_t count)
     real *to = y;
     for (size_t i = 0; i < count; i += LANES)
         store_real(to + i, vexp_stored(load_real(from + i)));
+}
+
+static void exp_given_all(const void *x, void *y, size_t count)
+{
+    const real *from = x;
+    real *to = y;
+    for (size_t i = 0; i < count; i += LANES)
+        store_real(to + i, vsoftmax_exp(FOR_STORAGE, true, load_real(from + i)));
 }
 
 static void activate_all(copes_act act, const void *x, void *y, size_t count)
@@ -98,7 +107,6 @@ static void rounded_twice_all(const void *x, void *y, size_t count)
     }
 }
 
-const vmath_functions TEMPLATE(vmath) = {exp_all,          exp_term_all, exp_stored_all,
-                                         sigmoid_all,      silu_all,     sigmoid_slopes,
-                                         silu_slopes,      sincos_all,   sincos_of_table_all,
-                                         rounded_twice_all};
+const vmath_functions TEMPLATE(
+    vmath) = {exp_all,        exp_term_all, exp_stored_all, exp_given_all,       sigmoid_all,      silu_all,
+              sigmoid_slopes, silu_slopes,  sincos_all,     sincos_of_table_all, rounded_twice_all};

@@ -41,7 +41,7 @@ static ALWAYS_INLINE term_use gradient_use(bool stored)
 static ALWAYS_INLINE vreal vsoftmax_exp(term_use use, bool given, vreal below)
 {
     const vreal e = use == FOR_STORAGE ? vexp_stored(below) : vexp_term(below);
-    if (!given)
+    if (!given || (use == FOR_STORAGE && STORES_ANY_POWER))
         return e;
     const vint normal = vabs(below) <= -exp_least_normal;
     return __builtin_expect(any_lane(~normal), 0) ? vselect(normal, e, vexp(below).value) : e;

@@ -185,6 +185,8 @@ static ALWAYS_INLINE vreal vexp_term(vreal x)
     return real_of_bits(bits_of(e) & ~(x < exp_least_normal));
 }
 
+enum { STORES_ANY_POWER = false };
+
 static ALWAYS_INLINE vreal vexp_stored(vreal x)
 {
     return vexp_term(x);

@@ -68,6 +68,13 @@ static ALWAYS_INLINE vreal vpolynomial_half(vreal r)
     return vfma(p, r, vset(1));
 }
 
+/* Does vexp_stored take every x? */
+#ifdef __AVX512F__
+enum { STORES_ANY_POWER = true };
+#else
+enum { STORES_ANY_POWER = false };
+#endif
+
 /* e^x for x <= 88 as a result that is stored in 16 bits shows it: to 60 units of 2^-24 of it for float16, to 100 for bfloat16. What is
  * below the normal range may as well be 0. */
 static ALWAYS_INLINE vreal vexp_stored(vreal x)
