@@ -64,10 +64,18 @@ static NOINLINE vpair slope_of_rest(copes_act act, vpair g, vpair x, int64_t n)
     return first_is_all(n) ? (vpair){act_backward(act, true, g.low, x.low), g.high} : slope_of_pair(act, g, x);
 }
 
+static ALWAYS_INLINE void prefetch_part(walk_kind kind, const void *part, int64_t i, int64_t ahead)
+{
+    if (kind.act == COPES_ACT_SIGMOID || kind.act == COPES_ACT_SILU)
+        prefetch_close(part, i, ahead);
+    else
+        prefetch(part, i, ahead);
+}
+
 static ALWAYS_INLINE vpair load_part(walk_kind kind, const walked_parts *at, int part, int64_t i, int64_t n)
 {
     if (!kind.from_reals)
-        prefetch(at->from[part], i, at->ahead);
+        prefetch_part(kind, at->from[part], i, at->ahead);
     const vpair v = load_from(kind.from_reals, at->from[part], i, n);
     if (kind.norm != NO_NORM)
         return norm_pair(kind.norm, v, *at->inverse, load_real_pair(at->weight[part] + i));
@@ -85,7 +93,7 @@ static ALWAYS_INLINE bool takes_x(walk_kind kind)
 static ALWAYS_INLINE void store_part(walk_kind kind, const walked_parts *at, int part, int64_t i, int64_t n, vpair v)
 {
     if (takes_x(kind)) {
-        prefetch(at->x[part], i, at->x_ahead);
+        prefetch_part(kind, at->x[part], i, at->x_ahead);
         const vpair x = load_from(false, at->x[part], i, n);
         v = kind.seldom ? slope_of_rest(kind.act, v, x, n) : slope_of_pair(kind.act, v, x);
     }
