@@ -64,24 +64,39 @@ static NOINLINE vpair slope_of_rest(copes_act act, vpair g, vpair x, int64_t n)
     return first_is_all(n) ? (vpair){act_backward(act, true, g.low, x.low), g.high} : slope_of_pair(act, g, x);
 }
 
-static ALWAYS_INLINE void prefetch_part(walk_kind kind, const void *part, int64_t i, int64_t ahead)
+/* Has a walk more lines under way than the first cache has places for? Vectors of 64 bytes go through rows so fast; narrower ones do
+ * where they read rows of twice the features (`wide`), or beside those of a softmax over the sequence. Exponentials leave time. */
+static ALWAYS_INLINE bool asks_much(walk_kind kind, bool wide)
 {
-    if (kind.act == COPES_ACT_SIGMOID || kind.act == COPES_ACT_SILU)
-        prefetch_close(part, i, ahead);
-    else
-        prefetch(part, i, ahead);
+    const bool exponential = kind.act == COPES_ACT_SIGMOID || kind.act == COPES_ACT_SILU;
+    return !exponential && (VECTOR_BYTES == 64 || wide || kind.to_reals);
 }
 
-static ALWAYS_INLINE vpair load_part(walk_kind kind, const walked_parts *at, int part, int64_t i, int64_t n)
+static ALWAYS_INLINE void prefetch_part(walk_kind kind, bool wide, const void *part, int64_t i, int64_t ahead)
+{
+    if (asks_much(kind, wide))
+        prefetch(part, i, ahead);
+    else
+        prefetch_close(part, i, ahead);
+}
+
+/* `wide`: the part is one of a row of twice the features. */
+static ALWAYS_INLINE vpair load_part_of(walk_kind kind, bool wide, const walked_parts *at, int part, int64_t i,
+                                        int64_t n)
 {
     if (!kind.from_reals)
-        prefetch_part(kind, at->from[part], i, at->ahead);
+        prefetch_part(kind, wide, at->from[part], i, at->ahead);
     const vpair v = load_from(kind.from_reals, at->from[part], i, n);
     if (kind.norm != NO_NORM)
         return norm_pair(kind.norm, v, *at->inverse, load_real_pair(at->weight[part] + i));
     if (kind.transposed || kind.act == COPES_ACT_NONE)
         return v;
     return kind.seldom ? act_of_rest(kind.act, kind.to_reals, v, n) : act_of_pair(kind.act, kind.to_reals, v);
+}
+
+static ALWAYS_INLINE vpair load_part(walk_kind kind, const walked_parts *at, int part, int64_t i, int64_t n)
+{
+    return load_part_of(kind, false, at, part, i, n);
 }
 
 /* Does an activation's gradient follow? */
@@ -93,7 +108,7 @@ static ALWAYS_INLINE bool takes_x(walk_kind kind)
 static ALWAYS_INLINE void store_part(walk_kind kind, const walked_parts *at, int part, int64_t i, int64_t n, vpair v)
 {
     if (takes_x(kind)) {
-        prefetch_part(kind, at->x[part], i, at->x_ahead);
+        prefetch_part(kind, false, at->x[part], i, at->x_ahead);
         const vpair x = load_from(false, at->x[part], i, n);
         v = kind.seldom ? slope_of_rest(kind.act, v, x, n) : slope_of_pair(kind.act, v, x);
     }
@@ -163,7 +178,7 @@ static ALWAYS_INLINE void expand_cosine(walk_kind kind, const walked_parts *at, 
 /* Its transpose: u and v to u cos + v sin. */
 static ALWAYS_INLINE void contract_cosine(walk_kind kind, const walked_parts *at, int64_t i, int64_t n)
 {
-    const vpair u = load_part(kind, at, 0, i, n), v = load_part(kind, at, 1, i, n);
+    const vpair u = load_part_of(kind, true, at, 0, i, n), v = load_part_of(kind, true, at, 1, i, n);
     const vpair c = load_real_pair(at->cosine + i), s = load_real_pair(at->sine + i);
     store_part(kind, at, 0, i, n, sum_pairs(sums_exactly(kind), u, c, false, v, s));
 }
