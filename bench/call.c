@@ -177,8 +177,8 @@ static copes_status count_bytes(bench_call *call)
         call->moved += tensor->touched_rows > 0 ? tensor->touched_rows * shape[tensor->view.ndim - 1] * size
                                                 : (int64_t)tensor->bytes;
         call->held += tensor->replaces == NULL ? (int64_t)tensor->bytes : 0;
-        if (call->first_too &&
-            &tensor->view != call->args.out[0]) /* the first pass writes one of the second's inputs */
+        /* A first pass reads all but the result, and writes one of what the second is given. */
+        if (call->first_too && &tensor->view != call->args.out[0])
             call->moved += (int64_t)tensor->bytes;
     }
     return COPES_OK;

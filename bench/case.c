@@ -23,6 +23,12 @@ const char *bench_norm_name(bench_norm norm)
     return names[norm];
 }
 
+const char *bench_pass_name(bench_pass pass)
+{
+    static const char *const names[] = {"", "first", "second", "each"};
+    return names[pass];
+}
+
 check_type bench_cache_type(const bench_case *c)
 {
     return c->cache == BENCH_CACHE_FLOAT8 ? CHECK_F8 : c->type;
@@ -85,7 +91,6 @@ static int softmax_dim(const bench_case *c)
 
 static void activation_text(const bench_case *c, char *text, size_t size)
 {
-    static const char *const passes[] = {"", "-pass_first", "-pass_second", "-pass_each"};
     const bool silent =
         c->op == BENCH_TPA || c->op == BENCH_MERGE || (c->op == BENCH_MD_COSINE && c->act == COPES_ACT_NONE);
     if (c->op == BENCH_QK)
@@ -93,7 +98,8 @@ static void activation_text(const bench_case *c, char *text, size_t size)
     else if (silent)
         text[0] = '\0';
     else if (c->act == COPES_ACT_SOFTMAX)
-        snprintf(text, size, "-act_softmax-dim_%d%s", softmax_dim(c), passes[c->pass]);
+        snprintf(text, size, "-act_softmax-dim_%d%s%s", softmax_dim(c), c->pass == BENCH_PASS_NONE ? "" : "-pass_",
+                 bench_pass_name(c->pass));
     else
         snprintf(text, size, "-act_%s%s%s", bench_act_name(c->act), c->mask ? "-mask" : "",
                  c->from_output ? "-from_output" : "");

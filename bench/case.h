@@ -111,6 +111,9 @@ const char *bench_act_name(copes_act act);
 /* "none", "head", "all_heads". */
 const char *bench_norm_name(bench_norm norm);
 
+/* "first", "second", "each"; "" for none. */
+const char *bench_pass_name(bench_pass pass);
+
 /* The type that qk_norm_rope's caches have. */
 check_type bench_cache_type(const bench_case *c);
 

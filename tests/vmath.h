@@ -6,13 +6,12 @@
 #include <stddef.h>
 
 /* Arrays hold float, or double for f64 (for f16 and bf16 numbers of those types come in, and results that are not rounded to them go
- * out); phases are uint32_t, or uint64_t. Their length is a multiple of 16. */
+ * out); phases are uint32_t, or uint64_t. Their length is a multiple of 16. exp_stored is for results that are stored. */
 typedef struct vmath_functions {
     void (*exp)(const void *x, void *y, size_t count);
     void (*exp_term)(const void *x, void *y, size_t count);
     void (*exp_stored)(const void *x, void *y, size_t count);
-    void (*exp_given)(const void *x, void *y,
-                      size_t count); /* e^x of a softmax whose log sum exp is given, for storage */
+    void (*exp_given)(const void *x, void *y, size_t count); /* of a softmax whose log sum exp is given, likewise */
     void (*sigmoid)(const void *x, void *y, size_t count);
     void (*silu)(const void *x, void *y, size_t count);
     void (*sigmoid_slope)(const void *x, void *y, size_t count);

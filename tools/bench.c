@@ -147,18 +147,29 @@ static int measure_list(session *s, const bench_request *r, const bench_list *li
     return status;
 }
 
+static copes_status explain_call(copes_context *context, const copes_op *op, const copes_args *args)
+{
+    char text[1024];
+    const copes_status status = copes_explain(context, op, args, text, sizeof text);
+    if (status == COPES_OK)
+        printf("%s", text);
+    return status;
+}
+
 /* The plan of each call, as if its tensors began at multiples of 16 bytes. */
 static int explain_list(copes_context *context, const bench_request *r, const bench_list *list)
 {
-    char name[BENCH_NAME], text[1024];
+    char name[BENCH_NAME];
     for (size_t i = 0; i < list->count; i++) {
         const bench_case *c = &list->cases[i];
         bench_call call;
-        if (bench_call_plan(&call, c, context, r->device) != COPES_OK ||
-            copes_explain(context, &call.op, &call.args, text, sizeof text) != COPES_OK)
+        if (bench_call_plan(&call, c, context, r->device) != COPES_OK)
             return complain(EXIT_FAILED, "%s", copes_last_error());
         bench_case_name(c, name);
-        printf("%s%s, n %lld\n%s", i > 0 ? "\n" : "", name, (long long)c->n, text);
+        printf("%s%s, n %lld\n", i > 0 ? "\n" : "", name, (long long)c->n);
+        if ((call.first_too && explain_call(context, &call.op, &call.first) != COPES_OK) ||
+            explain_call(context, &call.op, &call.args) != COPES_OK)
+            return complain(EXIT_FAILED, "%s", copes_last_error());
     }
     return 0;
 }

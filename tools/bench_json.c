@@ -49,7 +49,6 @@ static void add_qk(cJSON *entry, const bench_case *c)
 
 static cJSON *add_shape(cJSON *entry, const bench_case *c)
 {
-    static const char *const passes[] = {"", "first", "second", "each"};
     char name[BENCH_NAME];
     bench_case_name(c, name);
     cJSON_AddStringToObject(entry, "name", name);
@@ -62,7 +61,7 @@ static cJSON *add_shape(cJSON *entry, const bench_case *c)
     if (c->act == COPES_ACT_SOFTMAX)
         cJSON_AddStringToObject(entry, "axis", c->over_tokens ? "sequence" : "features");
     if (c->pass != BENCH_PASS_NONE)
-        cJSON_AddStringToObject(entry, "pass", passes[c->pass]);
+        cJSON_AddStringToObject(entry, "pass", bench_pass_name(c->pass));
     if (c->mask || c->from_output)
         cJSON_AddStringToObject(entry, "kept", c->mask ? "mask" : "output");
     cJSON_AddStringToObject(entry, "dtype", check_type_of(c->type)->name);
