@@ -192,8 +192,9 @@ struct token_cut {
     int64_t shared = 0;
 };
 
-/* Tokens of a block, at most. Multiprocessors differ in speed by a tenth: with few tokens to a block faster ones take more blocks. To
- * begin costs as much as two or three tokens. Where weights learn, blocks have shares of their own, and begin less often with many. */
+/* Tokens of a block, at most. Some multiprocessors are done sooner than others, by up to a tenth of a kernel's time: with few tokens to
+ * a block they take more blocks. To begin one costs as much as two or three tokens. Where weights learn, each block has a fixed share of
+ * the tokens, and begins less often with many. */
 enum { FEW_TOKENS = 16, MANY_TOKENS = 128 };
 static_assert(FEW_TOKENS <= 32, "a block has at least as many threads, which token_slots counts on");
 
