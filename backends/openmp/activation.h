@@ -11,12 +11,18 @@
 #include "backends/openmp/activation_full.h"
 #endif
 
+/* Has an element an exponential, which then binds rather than memory? */
+static ALWAYS_INLINE bool has_exponential(copes_act act)
+{
+    return act == COPES_ACT_SIGMOID || act == COPES_ACT_SILU;
+}
+
 /* `exactly`: for a result in float32, of any storage type. */
 static ALWAYS_INLINE vreal act_forward(copes_act act, bool exactly, vreal x)
 {
     if (act == COPES_ACT_RELU)
         return vselect(x < 0, vset(0), x); /* a NaN is not less than 0, and stays */
-    return act == COPES_ACT_SIGMOID || act == COPES_ACT_SILU ? sigmoidal_forward(act, exactly, x) : x;
+    return has_exponential(act) ? sigmoidal_forward(act, exactly, x) : x;
 }
 
 /* The gradient of sum(g act(x)) in x. `summed`: g is a sum itself. */
@@ -24,7 +30,7 @@ static ALWAYS_INLINE vreal act_backward(copes_act act, bool summed, vreal g, vre
 {
     if (act == COPES_ACT_RELU)
         return vselect(x > 0, g, vset(0));
-    return act == COPES_ACT_SIGMOID || act == COPES_ACT_SILU ? sigmoidal_backward(act, summed, g, x) : g;
+    return has_exponential(act) ? sigmoidal_backward(act, summed, g, x) : g;
 }
 
 /* The same from o = sigmoid(x). The slope comes first, as a product with a large or a small g may leave the range. */

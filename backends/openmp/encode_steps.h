@@ -64,12 +64,12 @@ static NOINLINE vpair slope_of_rest(copes_act act, vpair g, vpair x, int64_t n)
     return first_is_all(n) ? (vpair){act_backward(act, true, g.low, x.low), g.high} : slope_of_pair(act, g, x);
 }
 
-/* Has a walk more lines under way than the first cache has places for? Vectors of 64 bytes go through rows so fast; narrower ones do
- * where they read rows of twice the features (`wide`), or beside those of a softmax over the sequence. Exponentials leave time. */
+/* Does a walk have more lines under way than the first cache has places for? With vectors of 64 bytes it does, as it is fast; with
+ * narrower ones where its rows have twice the features (`wide`), or a softmax over the sequence reads beside it. With exponentials it is
+ * too slow for that. */
 static ALWAYS_INLINE bool asks_much(walk_kind kind, bool wide)
 {
-    const bool exponential = kind.act == COPES_ACT_SIGMOID || kind.act == COPES_ACT_SILU;
-    return !exponential && (VECTOR_BYTES == 64 || wide || kind.to_reals);
+    return !has_exponential(kind.act) && (VECTOR_BYTES == 64 || wide || kind.to_reals);
 }
 
 static ALWAYS_INLINE void prefetch_part(walk_kind kind, bool wide, const void *part, int64_t i, int64_t ahead)

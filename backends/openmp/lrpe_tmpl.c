@@ -270,8 +270,8 @@ static void make_angles(const angles *a, const copes_lrpe_problem *problem, int 
  * has been asked for the next rows, would be idle if they were made before. Not beside exponentials, which take longer than memory. */
 static bool makes_meanwhile(const copes_lrpe_problem *problem, const block_memory *memory, const block_walk *walk)
 {
-    const bool exponentials = problem->act == COPES_ACT_SIGMOID || problem->act == COPES_ACT_SILU;
-    return memory->axis == 2 && memory->angles.heads > 1 && walk->end - walk->begin == 1 && !exponentials;
+    return memory->axis == 2 && memory->angles.heads > 1 && walk->end - walk->begin == 1 &&
+           !has_exponential(problem->act);
 }
 
 static void run_tokens(const copes_lrpe_problem *problem, const block_memory *memory, const block_shape *shape,

@@ -72,7 +72,8 @@ static ALWAYS_INLINE void prefetch(const void *row, int64_t i, int64_t ahead)
     __builtin_prefetch((const void *)((uintptr_t)row + (uintptr_t)((i + ahead) * (int64_t)sizeof(storage))), 0, SECOND);
 }
 
-/* The same to the first cache, for a walk that exponentials bind: it asks seldom, and waits for what the second has. */
+/* The same to the first cache, for a walk whose arithmetic takes longer than memory: it has few lines under way, and would wait for
+ * what the second has. */
 static ALWAYS_INLINE void prefetch_close(const void *row, int64_t i, int64_t ahead)
 {
     __builtin_prefetch((const void *)((uintptr_t)row + (uintptr_t)((i + ahead) * (int64_t)sizeof(storage))));
