@@ -41,6 +41,7 @@ typedef cudaDeviceProp device_properties;
 inline constexpr bool UNALIGNED_ACCESS = false;
 inline constexpr bool WIDE_UNITS = false;     /* two vectors a thread where one would do */
 inline constexpr bool LEARNS_ANYWHERE = true; /* qk's gradients of weights, where positions are on no line */
+inline constexpr bool FEW_CONSTANTS = false;  /* constants are no registers */
 inline constexpr bool BLOCKS_MEET = true;     /* blocks of a launch that asks for it wait for each other */
 inline constexpr uint64_t MOST_GRID_THREADS = UINT64_MAX; /* along x; blocks are counted for themselves */
 

@@ -17,10 +17,33 @@ namespace COPES_GPU
 
 inline constexpr float LOG2_E = 0x1.715476p+0f, LN_2 = 0x1.62e430p-1f;
 
+/* x between 0 and 1; NaN gives 0. */
+DEVICE float saturate(float x)
+{
+    return fminf(fmaxf(x, 0), 1);
+}
+
 /* e^(x - most) for x <= most: a softmax's term, relative to the term of `most`. */
 DEVICE float softmax_term(float x, float most)
 {
     return exp2_term((x - most) * LOG2_E);
+}
+
+/* The same for a gradient, where a small term may meet a g that is as much larger than others: with what the difference and its
+ * product with log2 e lose in rounding. T: x's storage; the difference of 16 bits loses next to nothing. Where constants are few, what
+ * log2 e itself has lost stays lost, which is a tenth of that. Where an infinity makes the factor anything from 0.5 to 2, e is 0, infinite
+ * or NaN, and stays so. */
+template <typename T> DEVICE float restored_term(float x, float most)
+{
+    const float below = x - most, power = below * LOG2_E, e = exp2_term(power);
+    float lost = FEW_CONSTANTS ? 0 : 0.5f; /* the rest is between 0 and 1 with it, where it is needed at all */
+    if (sizeof(T) != 2) {
+        const float back = below - x;
+        lost += (x - (below - back)) - (most + back);
+    }
+    if (FEW_CONSTANTS)
+        return e * exp2_term(fminf(fmaxf(fmaf(lost, LOG2_E, fmaf(below, LOG2_E, -power)), -1), 1));
+    return e * (saturate(fmaf(power, -LN_2, below) + lost) + 0.5f);
 }
 
 /* value + rest. */

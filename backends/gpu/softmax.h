@@ -72,14 +72,17 @@ template <int LENGTH, typename Element> DEVICE float max_of_strands(Element elem
     return reduce_strands<LENGTH>(-INFINITY, [&](float most, int i) { return larger(most, element(i)); }, larger);
 }
 
-/* Elements that lie past the row's end must be -inf. */
-template <typename T, int COUNT, int ROOM, int V> DEVICE void softmax_row(float (&x)[ROOM][V], int lanes)
+/* Elements that lie past the row's end must be -inf. RESTORED: for a gradient in float32. */
+template <typename T, int COUNT, bool RESTORED = false, int ROOM, int V>
+DEVICE void softmax_row(float (&x)[ROOM][V], int lanes)
 {
     const float most = max_of_strands<COUNT * V>([&](int i) { return x[i / V][i % V]; });
     const softmax_terms<T> terms(max_of_lanes(most, lanes));
 #pragma unroll
-    for (int i = 0; i < COUNT * V; i++)
-        x[i / V][i % V] = terms.of(x[i / V][i % V]);
+    for (int i = 0; i < COUNT * V; i++) {
+        float &of = x[i / V][i % V];
+        of = RESTORED ? restored_term<T>(of, terms.most) : terms.of(of);
+    }
     const float sum = sum_of_strands<COUNT * V>([&](float before, int i) { return before + x[i / V][i % V]; });
     const float scale = reciprocal(sum_of_lanes(sum, lanes)); /* the sum is 1 or more */
 #pragma unroll

@@ -35,6 +35,7 @@ typedef hipDeviceProp_t device_properties;
 inline constexpr bool UNALIGNED_ACCESS = true;            /* the driver sets up AMD's GPUs so for HIP */
 inline constexpr bool WIDE_UNITS = true;                  /* units of two whole vectors a thread */
 inline constexpr bool LEARNS_ANYWHERE = false;            /* such kernels of qk would spill gfx90a's scalar registers */
+inline constexpr bool FEW_CONSTANTS = true;               /* another constant of a softmax would spill them, too */
 inline constexpr bool BLOCKS_MEET = false;                /* cooperative launches are untested on these GPUs */
 inline constexpr uint64_t MOST_GRID_THREADS = UINT32_MAX; /* along x: a dispatch has 32 bits for them */
 

@@ -23,8 +23,12 @@ typedef enum check_fill {
     CHECK_STRAY, /* normal, but for a NaN in the first of 16 columns of a sequence, and two far larger in the second */
     CHECK_EVERY, /* the type's numbers by their bits, spread over every entry of the first axis; 2^16 have all of 16 */
     CHECK_POSITIVE, /* from 1/2 to 2: no sum of them cancels */
+    CHECK_TAIL, /* half of them from -24 to 24, half 2^-24 to 2^-4: a softmax's gradient is often a term's far below the largest */
     CHECK_FILLS
 } check_fill;
+
+/* Random cases have the first of them, so that seeds keep their meaning. */
+enum { CHECK_DRAWN_FILLS = CHECK_TAIL };
 
 typedef enum check_angles {
     CHECK_ROPE,       /* 10000^(-i / E), a little different in each head */

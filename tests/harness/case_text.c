@@ -6,8 +6,8 @@
 #include <stdio.h>
 
 static const char *const acts[] = {"none", "relu", "sigmoid", "silu", "softmax"};
-static const char *const fills[CHECK_FILLS] = {"normal", "wide", "special", "finite", "subnormal", "large",   "equal",
-                                               "masked", "late", "rising",  "stray",  "every",     "positive"};
+static const char *const fills[CHECK_FILLS] = {"normal", "wide", "special", "finite", "subnormal", "large",    "equal",
+                                               "masked", "late", "rising",  "stray",  "every",     "positive", "tail"};
 static const char *const position_names[CHECK_POSITIONS] = {"packed", "scattered", "far", "fraction", "odd"};
 static const char *const kept[] = {"", " of_output", " of_output_beside_input", " mask", " mask_beside_others"};
 static const char *const angle_names[CHECK_ANGLES] = {"rope", "any", "tiny", "huge", "odd"};

@@ -313,7 +313,7 @@ check_case check_act_random(uint64_t seed)
     c.out_layout = (check_layout)check_below(&state, CHECK_BROADCAST);
     c.mixed = check_random(&state) & 1;
     c.in_place = check_below(&state, 4) == 0;
-    c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
+    c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_DRAWN_FILLS);
     c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;
     check_draw_passes(&c, &state);
     check_draw_kept(&c, &state);

@@ -315,7 +315,7 @@ static check_case random_case(uint64_t seed, copes_lrpe_variant variant)
     c.op.lrpe.amplitude = check_factor(&c, s.amplitude);
     /* GPUs need it for theta's gradient */
     c.lse = (check_random(&state) & 1 || c.grad_theta) && c.op.lrpe.act == COPES_ACT_SOFTMAX && c.op.lrpe.dim == -3;
-    c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
+    c.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_DRAWN_FILLS);
     c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;
     check_draw_passes(&c, &state);
     c.seed = seed;

@@ -101,7 +101,7 @@ check_case check_merge_random(uint64_t seed)
     s.in = (check_layout)check_below(&state, CHECK_LAYOUTS);
     s.out = (check_layout)check_below(&state, CHECK_BROADCAST);
     s.mixed = check_random(&state) & 1;
-    s.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
+    s.fill = check_random(&state) & 1 ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_DRAWN_FILLS);
     check_case c = drawn(&s, float_types[check_below(&state, 4)], check_random(&state) & 1);
     c.seed = seed;
     c.random = true;

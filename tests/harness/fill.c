@@ -74,6 +74,9 @@ static double one_value(check_type type, check_fill fill, double at, uint64_t *s
     case CHECK_RISING: return 200 * at - 100 + plain(state);
     case CHECK_EVERY: return type == CHECK_BYTE ? (double)check_below(state, 256) : number_of_bits(type, at);
     case CHECK_POSITIVE: return exp2(2 * check_uniform(state) - 1);
+    case CHECK_TAIL:
+        return check_random(state) & 1 ? 48 * check_uniform(state) - 24
+                                       : sign(state) * exp2(-4 - 20 * check_uniform(state));
     }
     return plain(state);
 }

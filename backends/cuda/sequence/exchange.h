@@ -91,8 +91,12 @@ template <typename K> struct exchange {
             if (i >= K::COLUMNS)
                 continue;
             reference[j] = memory.reference[(uint32_t)current.slab % block_memory<K>::SETS][i];
-            if (K::R == role::kept)
-                scale[j] = exp2_term(-fmaf(read_scalar(w.lse(current, i / K::N, i % K::N)), LOG2_E, -reference[j]));
+            if (K::SPLIT)
+                reference[j] = TO_WHOLE - reference[j];
+            if (K::R == role::kept) {
+                const float lse = read_scalar(w.lse(current, i / K::N, i % K::N));
+                scale[j] = exp2_term(-(K::SPLIT ? rest_of_power(lse, reference[j]) : fmaf(lse, LOG2_E, -reference[j])));
+            }
         }
     }
     /* Finishing: from the sums of all blocks to the factors of token threads. Every block finishes every slab for

@@ -114,7 +114,8 @@ template <typename Type, coding CODING, role ROLE, int UNIT_COUNT, scope SCOPE =
                                                              : encoding::half;
     static constexpr bool COOPERATIVE = SCOPE == scope::cooperative;
     static constexpr bool BACKWARD = R != role::forward, ROTATED = C != coding::none;
-    static constexpr bool TERMS = R != role::given; /* it computes e^x itself */
+    static constexpr bool TERMS = R != role::given;                  /* it computes e^x itself */
+    static constexpr bool SPLIT = R == role::kept && sizeof(T) == 4; /* its terms are split_term's */
     static constexpr bool RECOMPUTES = ROW.recomputes;
     static constexpr gradient_form GRADIENT = ROW.gradient;
     static constexpr int UNITS = ROW.units, WARPS = ROW.warps, BATCH = ROW.batch, SPAN = ROW.span, AHEAD = ROW.ahead;

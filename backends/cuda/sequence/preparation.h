@@ -55,8 +55,10 @@ template <typename K> struct preparation {
     }
     __device__ __forceinline__ void take_lse()
     {
-        for (int i = lane; i < K::COLUMNS; i += 32)
-            memory.reference[set][i] = read_scalar(w.lse(prepared, i / K::N, i % K::N)) * LOG2_E;
+        for (int i = lane; i < K::COLUMNS; i += 32) {
+            const float power = read_scalar(w.lse(prepared, i / K::N, i % K::N)) * LOG2_E;
+            memory.reference[set][i] = K::SPLIT ? TO_WHOLE - rintf(power) : power;
+        }
     }
     __device__ __forceinline__ const copes_view &view() const
     {

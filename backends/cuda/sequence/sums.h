@@ -4,7 +4,8 @@
  * times the column's largest element. It is the same for all tokens of the column, so its rounding cancels, and sums
  * of terms add up as they are. The reference is found in a few tokens before the others are read. Two things make it
  * unfit: an element that is too large for it (SLACK), and a size at which a float's spacing comes near 1 (WILD).
- * Such a slab is recomputed at the end by e^(x - most), exactly and slowly. */
+ * Such a slab is recomputed at the end by e^(x - most), exactly and slowly. A gradient in float32 has a whole reference, which is in
+ * shared memory as TO_WHOLE - reference. */
 #ifndef COPES_BACKENDS_CUDA_SEQUENCE_SUMS_H
 #define COPES_BACKENDS_CUDA_SEQUENCE_SUMS_H
 
@@ -19,9 +20,28 @@ constexpr float WILD = 0x1p+22f;    /* references are smaller than this */
 /* A term may be 2^SLACK. Exponents round by 2^-22 or 2^-21 there. */
 template <typename T> inline constexpr float SLACK = sizeof(T) == 2 ? 16 : 8;
 
-/* The term of x. `shift`: EXACT: the column's largest element; else its reference. */
-template <bool EXACT> DEVICE float term(float x, float shift)
+inline constexpr float TO_WHOLE = 0x1.8p+23f; /* a sum with it is a whole number */
+
+/* x log2 e - n, for a whole n close to it. */
+DEVICE float rest_of_power(float x, float n)
 {
+    constexpr float LOG2_E_REST = 0x1.4ae0c0p-26f;
+    return fmaf(x, LOG2_E_REST, fmaf(x, LOG2_E, -n));
+}
+
+/* 2^(x log2 e - n) from TO_WHOLE - n, for a whole n: of a gradient in float32, which restored_term explains. The power is split into a
+ * whole number and a fraction, neither of which loses anything. */
+DEVICE float split_term(float x, float shift)
+{
+    const float sum = __fmaf_rd(x, LOG2_E, shift), fraction = saturate(rest_of_power(x, sum - shift));
+    return exp2_term(fraction) * exp2_term(sum - TO_WHOLE);
+}
+
+/* The term of x. `shift`: EXACT: the column's largest element, or the lse; else what open_columns has for a reference. */
+template <typename K, bool EXACT> DEVICE float term(float x, float shift)
+{
+    if (K::SPLIT)
+        return EXACT ? restored_term<typename K::T>(x, shift) : split_term(x, shift);
     return EXACT ? softmax_term(x, shift) : exp2_term(fmaf(x, LOG2_E, -shift));
 }
 
@@ -96,7 +116,7 @@ template <typename K> struct open_columns {
         unpack16<T>(words, x);
 #pragma unroll
         for (int i = 0; i < K::N; i++) {
-            const float e = K::TERMS ? term<EXACT>(x[i], reference[i]) : x[i];
+            const float e = K::TERMS ? term<K, EXACT>(x[i], reference[i]) : x[i];
             if (!K::BACKWARD)
                 sum[i] += e;
             if (K::BACKWARD)

@@ -134,7 +134,7 @@ template <typename K> struct finished_columns {
 #pragma unroll
         for (int i = 0; i < K::N && K::TERMS; i++) {
             float &value = x[i / K::V][i % K::V];
-            value = term<EXACT>(value, shift[i]) * (K::BACKWARD ? 1 : scale[i]);
+            value = term<K, EXACT>(value, shift[i]) * (K::BACKWARD ? 1 : scale[i]);
         }
     }
     /* From the softmax and its gradient to the gradient of its argument. RELATIVE: the gradient's form. */

@@ -79,7 +79,7 @@ struct row_softmax {
 
     __device__ __forceinline__ float of(float x) const
     {
-        return softmax_term(x, most) * scale;
+        return restored_term<any_type>(x, most) * scale;
     }
 };
 
@@ -91,7 +91,7 @@ template <bool ANYWHERE> DEVICE row_softmax find_softmax(const any_row<ANYWHERE>
         most = fmaxf(most, row.read(x, i));
     most = max_of_lanes(most, LANES);
     for (int64_t i = lane; i < row.problem.d; i += LANES)
-        sum.add(softmax_term(row.read(x, i), most));
+        sum.add(restored_term<any_type>(row.read(x, i), most));
     return {most, 1 / sum_of_lanes(sum.sum, LANES)};
 }
 

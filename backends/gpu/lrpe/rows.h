@@ -169,7 +169,7 @@ DEVICE void decode_row(copes_act act, const row_words<T, E, A, true, THETA> &wor
     if (softmax) {
         blank<PLAIN>(at, x, -INFINITY);
         blank<PLAIN>(at, g, 0);
-        softmax_row<T, PLAIN>(x, lanes);
+        softmax_row<T, PLAIN, THETA || sizeof(T) == 4>(x, lanes);
     }
     constexpr bool together = THETA && elementwise && sizeof(T) == 2;
     const float(&turned)[2][V] = E == encoding::cosine ? encoded : g;

@@ -46,8 +46,9 @@ DEVICE float activated(const any_row<true> &row, const row_softmax &statistics, 
     if (problem.softmax == COPES_OVER_FEATURES)
         return statistics.of(x);
     if (problem.softmax == COPES_OVER_SEQUENCE)
-        return softmax_term(x, read_scalar(static_cast<const f32 *>(problem.lse.data) + row.b * problem.lse.stride[0] +
-                                           row.h * problem.lse.stride[1] + feature * problem.lse.stride[2]));
+        return restored_term<any_type>(x, read_scalar(static_cast<const f32 *>(problem.lse.data) +
+                                                      row.b * problem.lse.stride[0] + row.h * problem.lse.stride[1] +
+                                                      feature * problem.lse.stride[2]));
     return activate(problem.act, x);
 }
 

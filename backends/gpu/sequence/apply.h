@@ -189,7 +189,7 @@ template <typename T, encoding E, role R, bool ANYWHERE> struct token_finisher {
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) {
             float &value = values[i / V][i % V];
-            value = softmax_term(value, shift[i]);
+            value = column_term<T, R>(value, shift[i]);
             if (BACKWARD)
                 value *= gradients[i / V][i % V] - rest[i];
         }

@@ -19,6 +19,12 @@ namespace COPES_GPU::sequence
  * lse is the logarithm of the column's sum of exponentials. Forward has no gradient. */
 enum class role { forward, backward, given, kept };
 
+/* A column's term. A gradient's is restored where storage has the bits to show it. */
+template <typename T, role R> DEVICE float column_term(float x, float shift)
+{
+    return R == role::forward || sizeof(T) == 2 ? softmax_term(x, shift) : restored_term<T>(x, shift);
+}
+
 /* Of some tokens of a column: the largest element, the sum of the terms e^(x - most), and the sum of the terms times
  * g. */
 struct column {
@@ -28,7 +34,7 @@ struct column {
 DEVICE column merge(const column &a, const column &b)
 {
     const float most = fmaxf(a.most, b.most), shift = shift_of(most);
-    const float left = softmax_term(a.most, shift), right = softmax_term(b.most, shift);
+    const float left = restored_term<f32>(a.most, shift), right = restored_term<f32>(b.most, shift);
     return {most, fmaf(a.sum, left, b.sum * right), fmaf(a.dot, left, b.dot * right)};
 }
 
@@ -36,9 +42,9 @@ DEVICE column merge(const column &a, const column &b)
 struct finished_column {
     float shift, scale, dot;
 
-    __device__ __forceinline__ float softmax(float x) const
+    template <typename T, role R> __device__ __forceinline__ float softmax(float x) const
     {
-        return softmax_term(x, shift) * scale;
+        return column_term<T, R>(x, shift) * scale;
     }
 };
 

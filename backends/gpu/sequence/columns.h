@@ -50,9 +50,9 @@ struct open_column {
     chunk_sum sum, dot;
 
     /* Raises the reference to x, if x is larger. */
-    template <role R> __device__ __forceinline__ void raise(float x)
+    template <typename T, role R> __device__ __forceinline__ void raise(float x)
     {
-        const float higher = fmaxf(x, reference), shrink = softmax_term(reference, higher);
+        const float higher = fmaxf(x, reference), shrink = column_term<T, R>(reference, higher);
         reference = higher;
         sum.scale(shrink);
         if (R != role::forward)
@@ -73,7 +73,7 @@ template <typename T, role R, int BATCH, int COLUMNS> struct batch_terms {
 #pragma unroll
             for (int t = 0; t < BATCH; t++) {
                 const float value = x[t][i / V][i % V];
-                terms[t][i] = R == role::given ? value : softmax_term(value, columns[i].reference);
+                terms[t][i] = R == role::given ? value : column_term<T, R>(value, columns[i].reference);
                 sums[i] = t == 0 ? terms[t][i] : sums[i] + terms[t][i];
             }
             beyond |= R != role::given && sums[i] > LARGEST_TERM<T>;
@@ -91,7 +91,7 @@ DEVICE void add_batch(open_column (&columns)[COLUMNS], const float (&x)[BATCH][2
     if (of.beyond && !kept) {
 #pragma unroll
         for (int i = 0; i < BATCH * COLUMNS; i++)
-            columns[i % COLUMNS].template raise<R>(x[i / COLUMNS][i % COLUMNS / V][i % V]);
+            columns[i % COLUMNS].template raise<T, R>(x[i / COLUMNS][i % COLUMNS / V][i % V]);
         of = batch_terms<T, R, BATCH, COLUMNS>(columns, x);
     }
 #pragma unroll
@@ -152,14 +152,14 @@ DEVICE void read_columns(bool apart, const slab_thread<T, V, E, R, ANYWHERE> &s,
 }
 
 /* From a token, backward with the gradient of its softmax, to the result. */
-template <role R, int COLUMNS, int V>
+template <typename T, role R, int COLUMNS, int V>
 DEVICE void finish_token(const finished_column (&columns)[COLUMNS], float (&values)[2][V],
                          const float (&gradients)[2][V])
 {
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
         float &value = values[i / V][i % V];
-        value = R == role::given ? value : columns[i].softmax(value);
+        value = R == role::given ? value : columns[i].template softmax<T, R>(value);
         if (R != role::forward)
             value *= gradients[i / V][i % V] - columns[i].dot;
     }
@@ -177,7 +177,7 @@ DEVICE void write_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const fini
         constexpr int BATCH = std::remove_reference_t<decltype(walk)>::BATCH;
 #pragma unroll
         for (int t = 0; t < BATCH; t++) {
-            finish_token<R>(columns, values[t], gradients[t]);
+            finish_token<T, R>(columns, values[t], gradients[t]);
             if (!BACKWARD && s.rotated) {
                 rotation rotations[V];
                 walk.rotations_of(j + t, rotations);
