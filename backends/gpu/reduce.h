@@ -95,13 +95,19 @@ struct long_sum {
     }
 };
 
-/* Sums of a thread in its block's shared memory, where it has no registers for them. Threads' sums are an odd number apart, so that
- * there are no bank conflicts. */
+/* Sums of a thread in memory, where it has no registers for them. */
 struct kept_sums {
     long_sum *own;
+    int step; /* from one to the next */
 
+    /* In its block's shared memory. Threads' sums are an odd number apart, so that there are no bank conflicts. */
     __device__ __forceinline__ kept_sums(char *memory, int thread, int count)
-        : own(reinterpret_cast<long_sum *>(memory) + thread * (count | 1))
+        : own(reinterpret_cast<long_sum *>(memory) + thread * (count | 1)), step(1)
+    {
+    }
+    /* In its block's part of a workspace, where neighbouring threads' lie side by side. */
+    __device__ __forceinline__ kept_sums(long_sum *memory, int thread, int count, int threads)
+        : own(memory + (int64_t)blockIdx.x * count * threads + thread), step(threads)
     {
     }
     static int64_t bytes(int threads, int count)
@@ -113,22 +119,22 @@ struct kept_sums {
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            own[first + i] = long_sum();
+            own[(first + i) * step] = long_sum();
     }
     __device__ __forceinline__ void add(int i, float term) const
     {
-        long_sum sum = own[i];
+        long_sum sum = own[i * step];
         sum.add(term);
-        own[i] = sum;
+        own[i * step] = sum;
     }
     __device__ __forceinline__ float sum_of(int i) const
     {
-        return own[i].sum;
+        return own[i * step].sum;
     }
     /* The sum with one more term, which is not kept. */
     __device__ __forceinline__ float sum_with(int i, float term) const
     {
-        long_sum sum = own[i];
+        long_sum sum = own[i * step];
         sum.add(term);
         return sum.sum;
     }

@@ -209,6 +209,9 @@ static const qk_sketch long_sketches[] = {
     {.turn = {.b = 1, .h = 4, .d = 128, .grid = {523}, .shared = true, .position_rank = 2,
               .position_type = CHECK_I64},
      .qk = {KEYS(4), .wq = EACH, .wk = EACH}, .all_heads = true},
+    /* as many heads as a GPU's block has threads for, with more tokens than its blocks take at once */
+    {.turn = {.b = 1, .h = 40, .d = 128, .grid = {1061}, .in = CHECK_DENSE, .out = CHECK_DENSE, .large = true},
+     .qk = {KEYS(40), .wq = EACH, .wk = EACH}, .all_heads = true},
     {.turn = {.b = 2, .h = 32, .d = 128, .grid = {1061}, .shared = true, .position_rank = 2,
               .position_type = CHECK_I64, .in_place = true, .large = true},
      .qk = {KEYS(8), .k_cache = true, .v_cache = true, .wq = ONE_ROW, .wk = ONE_ROW, .packed = true},
@@ -232,6 +235,18 @@ static void add_both(case_list *list, const qk_sketch *s, check_type type)
         c.seed = list->count + 1;
         if (check_makes_sense(&c))
             case_list_add(list, &c);
+    }
+}
+
+/* As many heads as a GPU's block has threads for, of either pairing. */
+static void add_wide_tokens(case_list *list, check_type type)
+{
+    for (int interleaved = 0; interleaved < 2; interleaved++) {
+        const qk_sketch s =
+            {.turn = {.b = 1, .h = 40, .d = 128, .grid = {3}, .shared = true, .interleaved = interleaved != 0},
+             .qk = {KEYS(40), .wq = EACH, .wk = EACH},
+             .all_heads = true};
+        add_both(list, &s, type);
     }
 }
 
@@ -267,8 +282,10 @@ void check_qk_table(case_list *list)
         add_both(list, &long_sketches[i], CHECK_F32);
         add_both(list, &long_sketches[i], CHECK_BF16);
     }
-    for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++)
+    for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++) {
+        add_wide_tokens(list, float_types[t]);
         add_kinds(list, float_types[t]);
+    }
 }
 
 static bool chance(uint64_t *state, int64_t in)
@@ -319,7 +336,7 @@ check_case check_qk_random(uint64_t seed)
     const check_type type = float_types[check_below(&state, 4)];
     check_case c = drawn(&s, type, chance(&state, 3) ? COPES_QK_NORM_ROPE_BACKWARD : COPES_QK_NORM_ROPE_FORWARD);
     c.qk.grad_weights = c.qk.grad_weights && !chance(&state, 4);
-    c.fill = chance(&state, 2) ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_FILLS);
+    c.fill = chance(&state, 2) ? CHECK_NORMAL : (check_fill)check_below(&state, CHECK_DRAWN_FILLS);
     c.fill = check_makes_sense(&c) ? c.fill : CHECK_WIDE;
     c.seed = seed;
     c.random = true;

@@ -111,6 +111,12 @@ DEVICE void pass_tile(const row_arguments &all, const tile_place &tile, char *me
         sums.meet(read_again(all), token, sum);
         if (!thread.at.there)
             continue;
+        if (WEIGHTS) { /* anew, as registers would be short while the sums meet */
+#pragma unroll
+            for (int j = 0; j < 2 * V; j++)
+                settle(g[j / V][j % V]);
+            thread.weigh(g, weighed);
+        }
         if (thread.weights.any)
             pass_norm<WEIGHTS>(read_again(all), thread.group, sum, x, weighed, g, terms);
         dst.write(thread.at, g);
@@ -118,16 +124,16 @@ DEVICE void pass_tile(const row_arguments &all, const tile_place &tile, char *me
     }
 }
 
-template <typename T, encoding E, bool WEIGHTS>
-__global__ void LAUNCH_BOUNDS((most_of_token<T, WEIGHTS>), 1)
-    qk_tokens_backward(GPU_PARAMETER learning_arguments argument)
+template <typename T, encoding E, weights_are W>
+__global__ void LAUNCH_BOUNDS((most_of_token<T, W>), 1) qk_tokens_backward(GPU_PARAMETER learning_arguments argument)
 {
     constexpr int V = vector_length<T>;
     const learning_arguments &learning = first_argument(argument);
     const row_arguments &all = learning.rows;
     char *const memory = dynamic_shared();
-    if constexpr (WEIGHTS) {
-        learn_tiles<T, E>(learning, memory, [&](uint32_t block, float(&terms)[2][V]) {
+    if constexpr (W != weights_are::fixed) {
+        constexpr keeping PLACE = W == weights_are::learning ? keeping::in_shared_memory : keeping::in_workspace;
+        learn_tiles<T, E, PLACE>(learning, memory, [&](uint32_t block, float(&terms)[2][V]) {
             pass_tile<T, E, true>(read_again(all), tile_place(read_again(all), block), memory, terms);
         });
     } else {
@@ -137,15 +143,15 @@ __global__ void LAUNCH_BOUNDS((most_of_token<T, WEIGHTS>), 1)
 }
 
 inline constexpr variant_word tokens_forward_name = "qk_tokens_forward", tokens_backward_name = "qk_tokens_backward",
-                              tokens_gradients[] = {"weights fixed", "weights learn"};
+                              tokens_gradients[] = {"weights fixed", "weights learn", "many weights learn"};
 
 template <typename T, encoding E>
 inline constexpr const char *tokens_forward =
     variant_name<tokens_forward_name, type_name<T>, lrpe::encoding_names[(int)E]>::text;
 
-template <typename T, encoding E, bool WEIGHTS>
+template <typename T, encoding E, weights_are W>
 inline constexpr const char *tokens_backward =
-    variant_name<tokens_backward_name, type_name<T>, lrpe::encoding_names[(int)E], tokens_gradients[WEIGHTS]>::text;
+    variant_name<tokens_backward_name, type_name<T>, lrpe::encoding_names[(int)E], tokens_gradients[(int)W]>::text;
 
 typedef void forward_kernel(row_arguments);
 typedef void backward_kernel(learning_arguments);
@@ -162,6 +168,7 @@ static copes_status run_backward(const gpu_queue &queue, const copes_problem &pr
 {
     learning_arguments all = tiling_of<learning_arguments>(plan);
     place_partials(all.side, workspace);
+    all.kept = reinterpret_cast<long_sum *>(static_cast<char *>(workspace) + all.begin);
     COPES_TRY(
         launch_ex(queue, {}, planned<backward_kernel>(plan), grid_of(plan), block_of(plan), (size_t)plan.shared, all));
     return WEIGHTS ? add_up_weights(queue, problem.qk, all.side) : COPES_OK;
@@ -269,25 +276,38 @@ bool plan_tokens_forward(const gpu_device &device, const copes_qk_problem &probl
     return take<forward_kernel>(plan, tokens_forward<T, E>, run_forward, qk_tokens_forward<T, E>);
 }
 
-template <typename T, encoding E, bool WEIGHTS>
+/* The sums that threads keep from tile to tile: where a block's begin in its shared memory, or all blocks' in the workspace. */
+template <typename T, weights_are W>
+static void place_kept(const copes_qk_problem &problem, uint32_t slots, int threads, learning_arguments *all,
+                       copes_plan *plan)
+{
+    constexpr int64_t OF_THREAD = 2 * vector_length<T> * (int64_t)sizeof(long_sum);
+    plan->workspace = count_partials(problem, slots, 1, all->side);
+    all->begin = W == weights_are::learning ? all->rows.ahead + threads * (int64_t)reader<2>::BYTES : plan->workspace;
+    if (W == weights_are::learning_wide && slots < all->rows.blocks)
+        plan->workspace += slots * threads * OF_THREAD;
+}
+
+template <typename T, encoding E, weights_are W>
 static bool take_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
-    if (WEIGHTS && !LEARNS_ANYWHERE && !is_on_line(problem.side[0].rotate))
+    constexpr bool LEARNS = W != weights_are::fixed;
+    if (LEARNS && !LEARNS_ANYWHERE && !is_on_line(problem.side[0].rotate))
         return refuse(plan, tokens_backward_name, "weights learn, and positions are not integers on a line");
     learning_arguments all = {};
-    const int64_t learned = WEIGHTS ? kept_sums::bytes(1, 2 * vector_length<T>) : 0;
-    token_cut cut = {most_of_token<T, WEIGHTS>, WEIGHTS ? MANY_TOKENS : FEW_TOKENS, token_sums<2>::BYTES,
-                     reader<2>::BYTES + learned};
+    const int64_t kept = W == weights_are::learning ? kept_sums::bytes(1, 2 * vector_length<T>) : 0;
+    token_cut cut = {most_of_token<T, W>, LEARNS ? MANY_TOKENS : FEW_TOKENS, token_sums<2>::BYTES,
+                     reader<2>::BYTES + kept};
     if (const char *why = cut_by_token<T, E>(device, problem, &all.rows, &cut))
         return refuse(plan, tokens_backward_name, why);
     const int threads = (int)(cut.threads.x * cut.threads.y);
     const uint32_t slots = lesser(all.rows.blocks, (uint32_t)(cut.most / threads * device.multiprocessors));
-    all.begin = all.rows.ahead + (uint32_t)(threads * reader<2>::BYTES);
-    set_launch(plan, WEIGHTS ? slots : all.rows.blocks, cut.threads, cut.shared);
-    plan->workspace = WEIGHTS ? count_partials(problem, slots, 1, all.side) : 0;
+    set_launch(plan, LEARNS ? slots : all.rows.blocks, cut.threads, cut.shared);
+    plan->workspace = 0;
+    if (LEARNS)
+        place_kept<T, W>(problem, slots, threads, &all, plan);
     set_tiling(plan, all);
-    return take<backward_kernel>(plan, tokens_backward<T, E, WEIGHTS>, run_backward<WEIGHTS>,
-                                 qk_tokens_backward<T, E, WEIGHTS>);
+    return take<backward_kernel>(plan, tokens_backward<T, E, W>, run_backward<LEARNS>, qk_tokens_backward<T, E, W>);
 }
 
 template <typename T, encoding E>
@@ -298,9 +318,14 @@ bool plan_tokens_backward(const gpu_device &device, const copes_qk_problem &prob
     if (!has_norm(problem) || !(problem.over_heads || has_learning_heads(problem)))
         return refuse(plan, tokens_backward_name, "no norm is over all heads, and no head learns weights of its own");
     if (!is_learning(problem))
-        return take_backward<T, E, false>(device, problem, plan);
-    return plan_learning<T, E>(problem, plan, tokens_backward_name,
-                               [&](const copes_qk_problem &of) { return take_backward<T, E, true>(device, of, plan); });
+        return take_backward<T, E, weights_are::fixed>(device, problem, plan);
+    return plan_learning<T, E>(problem, plan, tokens_backward_name, [&](const copes_qk_problem &of) {
+        if (take_backward<T, E, weights_are::learning>(device, of, plan))
+            return true;
+        if constexpr (learns_wide<T>)
+            return take_backward<T, E, weights_are::learning_wide>(device, of, plan);
+        return false;
+    });
 }
 
 #define QK_INSTANTIATE(T, E)                                                                                           \
@@ -309,12 +334,19 @@ bool plan_tokens_backward(const gpu_device &device, const copes_qk_problem &prob
 #include "backends/gpu/qk/instantiate.inc"
 #undef QK_INSTANTIATE
 
+template <typename T, encoding E> static void list_tokens_backward(variant_list *list)
+{
+    list->add(tokens_backward<T, E, weights_are::fixed>);
+    list->add(tokens_backward<T, E, weights_are::learning>);
+    if constexpr (learns_wide<T>)
+        list->add(tokens_backward<T, E, weights_are::learning_wide>);
+}
+
 void list_tokens(variant_list *list)
 {
 #define QK_INSTANTIATE(T, E)                                                                                           \
     list->add(tokens_forward<T, encoding::E>);                                                                         \
-    list->add(tokens_backward<T, encoding::E, false>);                                                                 \
-    list->add(tokens_backward<T, encoding::E, true>);
+    list_tokens_backward<T, encoding::E>(list);
 #include "backends/gpu/qk/instantiate.inc"
 #undef QK_INSTANTIATE
 }

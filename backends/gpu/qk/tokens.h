@@ -8,15 +8,24 @@
 namespace COPES_GPU::qk
 {
 
-enum { MOST_OF_TOKEN = 640 }; /* threads of a block; where weights learn 16 bits have registers for fewer */
-template <typename T, bool WEIGHTS>
-inline constexpr int most_of_token = WEIGHTS && sizeof(T) == 2 ? (int)MOST_THREADS_ON_EACH : (int)MOST_OF_TOKEN;
+enum { MOST_OF_TOKEN = 640 }; /* threads of a block */
+
+/* What a backward does with weights: `learning_wide` for tokens of 16 bits that have more threads than registers and shared memory allow
+ * `learning`. It puts some registers into memory, and keeps sums in the workspace. */
+enum class weights_are { fixed, learning, learning_wide };
+template <typename T, weights_are W>
+inline constexpr int most_of_token =
+    W == weights_are::learning && sizeof(T) == 2 ? (int)MOST_THREADS_ON_EACH : (int)MOST_OF_TOKEN;
 enum { MOST_OF_HEAD = 32 }; /* threads of a head, where each has a norm of its own */
 enum { MOST_WARPS = MOST_OF_TOKEN / 32 };
 
 /* A row is a token's: forward a unit of the input and a vector of v, backward a unit of a gradient and of the forward's input. */
 enum { OF_VALUES = 2 }; /* the part that a vector of v is */
 template <int TENSORS> using reader = read_ahead<TENSORS == 1 ? OF_VALUES + 1 : 2 * TENSORS, 4>;
+
+/* Is there a `learning_wide`? At the end the sums of a block's threads take the place of what is read ahead. */
+template <typename T>
+inline constexpr bool learns_wide = sizeof(T) == 2 && reader<2>::BYTES >= 2 * vector_length<T> * (int64_t)sizeof(float);
 
 /* Tokens whose sums meet together, forward: they wait for each other as long as one's. Backward a thread has no registers for two. */
 inline constexpr int TOGETHER = lesser(reader<1>::DEPTH, 2);

@@ -21,7 +21,8 @@ struct side_partials {
 struct learning_arguments {
     row_arguments rows;
     side_partials side[2];
-    uint32_t begin; /* of its threads' sums in a block's shared memory */
+    int64_t begin;  /* of threads' sums in a block's shared memory or, keeping::in_workspace, of all blocks' there */
+    long_sum *kept; /* in the workspace */
     bool alike;     /* is_alike, in backward.cu */
 };
 
@@ -81,15 +82,26 @@ DEVICE bool has_several_tiles(const row_arguments &all)
     return gridDim.x < all.blocks;
 }
 
+/* Where threads keep sums from tile to tile. */
+enum class keeping { in_shared_memory, in_workspace };
+
+template <int V, keeping PLACE> DEVICE kept_sums find_kept(const learning_arguments &learning, char *memory)
+{
+    const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x);
+    if constexpr (PLACE == keeping::in_workspace)
+        return kept_sums(learning.kept, thread, 2 * V, (int)(blockDim.x * blockDim.y));
+    else
+        return kept_sums(memory + learning.begin, thread, 2 * V);
+}
+
 /* What the features of each thread's unit give to the gradient of their weights, tile after tile. The last tile's stays in registers.
- * Of those before it there are sums in shared memory, as a thread has no registers for them. */
-template <int V> struct unit_learning {
+ * Of those before it there are sums in memory, as a thread has no registers for them. */
+template <int V, keeping PLACE> struct unit_learning {
     kept_sums kept; /* of each feature */
-    float *rows;    /* of all threads, once `kept` is read */
+    float *rows;    /* of all threads in shared memory, once `kept` is read */
 
     __device__ __forceinline__ unit_learning(const learning_arguments &learning, char *memory)
-        : kept(memory + learning.begin, (int)(threadIdx.y * blockDim.x + threadIdx.x), 2 * V),
-          rows(reinterpret_cast<float *>(memory))
+        : kept(find_kept<V, PLACE>(learning, memory)), rows(reinterpret_cast<float *>(memory))
     {
     }
     __device__ __forceinline__ void clear() const
@@ -161,9 +173,9 @@ DEVICE void leave_columns(const row_arguments &all, const float *rows, int first
 
 /* Leaves a block's sums. Of weights that heads share, each block leaves sums; of those of each head, which then is a group, the block
  * that has the head. */
-template <int V>
-DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_places &at, const unit_learning<V> &learned,
-                       float (&terms)[2][V])
+template <int V, keeping PLACE>
+DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_places &at,
+                       const unit_learning<V, PLACE> &learned, float (&terms)[2][V])
 {
     const row_arguments &all = learning.rows;
     uint32_t split;
@@ -193,13 +205,14 @@ DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_plac
 
 /* Goes from tile to tile by pass(block, terms), which adds what a tile's heads give to their weights' gradients, and leaves that. The
  * sums' place is found wherever it is used: to keep it would take registers that a tile needs. */
-template <typename T, encoding E, typename Pass>
+template <typename T, encoding E, keeping PLACE, typename Pass>
 DEVICE void learn_tiles(const learning_arguments &learning, char *memory, const Pass &pass)
 {
     constexpr int V = vector_length<T>;
+    typedef unit_learning<V, PLACE> learned;
     const row_arguments &all = learning.rows;
     if (has_several_tiles(all))
-        unit_learning<V>(learning, memory).clear();
+        learned(learning, memory).clear();
     float terms[2][V];
     uint32_t block = blockIdx.x;
 #pragma unroll 1
@@ -212,12 +225,12 @@ DEVICE void learn_tiles(const learning_arguments &learning, char *memory, const 
         block += gridDim.x;
         if (block >= read_again(all).blocks)
             break;
-        unit_learning<V>(read_again(learning), memory).add(terms);
+        learned(read_again(learning), memory).add(terms);
     }
     begin_launch_after();
     leave_sums(read_again(learning),
                lrpe::find_unit<E, V>(all.d, all.source.k, all.source.begin(), all.units, (int)threadIdx.x),
-               unit_learning<V>(read_again(learning), memory), terms);
+               learned(read_again(learning), memory), terms);
 }
 
 } // namespace COPES_GPU::qk
