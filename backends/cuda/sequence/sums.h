@@ -20,7 +20,7 @@ constexpr float WILD = 0x1p+22f;    /* references are smaller than this */
 /* A term may be 2^SLACK. Exponents round by 2^-22 or 2^-21 there. */
 template <typename T> inline constexpr float SLACK = sizeof(T) == 2 ? 16 : 8;
 
-inline constexpr float TO_WHOLE = 0x1.8p+23f; /* a sum with it is a whole number */
+constexpr float TO_WHOLE = 0x1.8p+23f; /* a sum with it is a whole number */
 
 /* x log2 e - n, for a whole n close to it. */
 DEVICE float rest_of_power(float x, float n)

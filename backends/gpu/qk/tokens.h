@@ -10,8 +10,8 @@ namespace COPES_GPU::qk
 
 enum { MOST_OF_TOKEN = 640 }; /* threads of a block */
 
-/* What a backward does with weights: `learning_wide` for tokens of 16 bits that have more threads than registers and shared memory allow
- * `learning`. It puts some registers into memory, and keeps sums in the workspace. */
+/* What a backward does with weights. `learning_wide` is for tokens of 16 bits that have more threads than `learning` has registers and
+ * shared memory for: a thread has fewer registers, and keeps its sums in the workspace. */
 enum class weights_are { fixed, learning, learning_wide };
 template <typename T, weights_are W>
 inline constexpr int most_of_token =
