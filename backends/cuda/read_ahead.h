@@ -43,11 +43,11 @@ template <int PARTS, int ROWS> struct read_ahead {
         ptx::cp_async_commit();
 #endif
     }
-    /* Waits for the oldest of ROWS rows. */
-    __device__ __forceinline__ void wait()
+    /* Waits for the oldest COUNT of ROWS rows. */
+    template <int COUNT = 1> __device__ __forceinline__ void wait()
     {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-        ptx::cp_async_wait<ROWS - 1>();
+        ptx::cp_async_wait<ROWS - COUNT>();
 #endif
     }
     /* Waits for all. */

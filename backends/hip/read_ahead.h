@@ -27,7 +27,7 @@ template <int PARTS, int> struct read_ahead {
     __device__ __forceinline__ void end_row()
     {
     }
-    __device__ __forceinline__ void wait()
+    template <int = 1> __device__ __forceinline__ void wait()
     {
     }
     __device__ __forceinline__ void wait_for_all() const

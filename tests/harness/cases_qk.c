@@ -209,9 +209,11 @@ static const qk_sketch long_sketches[] = {
     {.turn = {.b = 1, .h = 4, .d = 128, .grid = {523}, .shared = true, .position_rank = 2,
               .position_type = CHECK_I64},
      .qk = {KEYS(4), .wq = EACH, .wk = EACH}, .all_heads = true},
-    /* as many heads as a GPU's block has threads for, with more tokens than its blocks take at once */
-    {.turn = {.b = 1, .h = 40, .d = 128, .grid = {1061}, .in = CHECK_DENSE, .out = CHECK_DENSE, .large = true},
-     .qk = {KEYS(40), .wq = EACH, .wk = EACH}, .all_heads = true},
+    /* as many vectors as a GPU's block has threads for, with more tokens than its blocks take at once: rotations of so many angles
+     * leave room for few */
+    {.turn = {.b = 1, .h = 6, .d = 1024, .grid = {2203}, .shared = true, .in = CHECK_DENSE, .out = CHECK_DENSE,
+              .large = true},
+     .qk = {KEYS(4), .wq = EACH, .wk = EACH}, .all_heads = true},
     {.turn = {.b = 2, .h = 32, .d = 128, .grid = {1061}, .shared = true, .position_rank = 2,
               .position_type = CHECK_I64, .in_place = true, .large = true},
      .qk = {KEYS(8), .k_cache = true, .v_cache = true, .wq = ONE_ROW, .wk = ONE_ROW, .packed = true},

@@ -64,6 +64,7 @@ __global__ void LAUNCH_BOUNDS(MOST_OF_TOKEN, 1) qk_tokens_forward(GPU_PARAMETER 
     for (int token = 0; token <= tile.left; token += TOGETHER) {
         thread.pass_values(read_again(all), token, TOGETHER, slots);
         float units[TOGETHER][1][2][V], squares[TOGETHER];
+        thread.ahead.template wait<TOGETHER>();
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
             thread.take(token + i, units[i]);
@@ -99,6 +100,7 @@ DEVICE void pass_tile(const row_arguments &all, const tile_place &tile, char *me
         float units[2][2][V], product[2][V], sum[2] = {0, 0};
         float(&g)[2][V] = units[0], (&x)[2][V] = units[1], (&weighed)[2][V] = WEIGHTS ? product : g;
         rotation turn[V];
+        thread.ahead.wait();
         thread.take(token, units);
         thread.start(token + thread.ahead.DEPTH);
         thread.read_rotations(all, made, token, turn);

@@ -207,10 +207,9 @@ template <typename T, encoding E, int TENSORS> struct token_thread {
             ahead.template start<typename raw<T, V>::access>(token, OF_VALUES, value, false);
         value += all.side[VALUES].src.n;
     }
-    /* Takes a token's units. */
+    /* Takes a token's units, once they are there. */
     __device__ __forceinline__ void take(int token, float (&units)[TENSORS][2][V])
     {
-        ahead.wait();
 #pragma unroll
         for (int i = 0; i < TENSORS; i++)
             take_unit<T>(ahead, token, 2 * i, units[i]);
