@@ -240,16 +240,29 @@ static void add_both(case_list *list, const qk_sketch *s, check_type type)
     }
 }
 
-/* As many heads as a GPU's block has threads for, of either pairing. */
+/* As many vectors as a GPU's block has threads for, or more: 40 + 40 heads with a norm over all, an odd number of them, and fewer keys than
+ * a warp has heads; heads that learn weights of their own, together and each by itself. */
 static void add_wide_tokens(case_list *list, check_type type)
 {
-    for (int interleaved = 0; interleaved < 2; interleaved++) {
-        const qk_sketch s =
-            {.turn = {.b = 1, .h = 40, .d = 128, .grid = {3}, .shared = true, .interleaved = interleaved != 0},
-             .qk = {KEYS(40), .wq = EACH, .wk = EACH},
-             .all_heads = true};
-        add_both(list, &s, type);
-    }
+    static const struct {
+        int64_t h, keys, d;
+        bool all_heads, fixed;
+    } kinds[] = {{40, 40, 128, true, false}, {40, 40, 128, true, true}, {41, 23, 128, true, false},
+                 {101, 3, 64, true, false},  {101, 3, 64, true, true},  {67, 6, 128, false, false},
+                 {2, 3, 512, false, false}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int interleaved = 0; interleaved < 2; interleaved++) {
+            const qk_sketch s = {.turn = {.b = 1,
+                                          .h = kinds[i].h,
+                                          .d = kinds[i].d,
+                                          .grid = {3},
+                                          .shared = true,
+                                          .interleaved = interleaved != 0},
+                                 .qk = {KEYS(kinds[i].keys), .wq = EACH, .wk = EACH},
+                                 .all_heads = kinds[i].all_heads,
+                                 .fixed_weights = kinds[i].fixed};
+            add_both(list, &s, type);
+        }
 }
 
 /* One for each kind of kernel that GPUs have: by pairing, norm, positions, whether weights learn, and the length of vectors. */

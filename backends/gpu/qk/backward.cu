@@ -180,10 +180,10 @@ __global__ void LAUNCH_BOUNDS(WEIGHTS ? (int)MOST_THREADS_ON_EACH : (int)MOST_TH
         read_shared_weights<T>(learning.rows, memory);
     if constexpr (WEIGHTS) {
         constexpr keeping PLACE = keeping::in_shared_memory;
-        learn_tiles<T, E, PLACE>(learning, memory, [&](uint32_t block, float(&terms)[2][vector_length<T>]) {
+        learn_tiles<T, E, 1, PLACE>(learning, memory, [&](uint32_t block, float(&terms)[1][2][vector_length<T>]) {
             const row_arguments &all = learning.rows;
             run_tile<T, E, NORM, true, ON_LINE>(read_again(all), tile_place(read_again(all), block), memory,
-                                                read_again(learning).alike, terms);
+                                                read_again(learning).alike, terms[0]);
         });
     } else {
         float none[2][vector_length<T>];

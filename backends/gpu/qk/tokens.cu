@@ -1,6 +1,6 @@
-/* qk_norm_rope token by token, in whole vectors, bound by memory. A block has all heads of a token, of which a thread has a unit of one:
- * it keeps the head's weights, and what the head gives to their gradients, in registers. The next tokens are on their way meanwhile, so
- * that a norm over all heads, whose sums all threads of a token wait for, leaves memory no time without work. */
+/* qk_norm_rope token by token, in whole vectors, bound by memory. A block has all heads of a token, of which a thread has a unit of one,
+ * or of each of two: it keeps the heads' weights, and what the heads give to their gradients, in registers. The next tokens are on their
+ * way meanwhile, so that a norm over all heads, whose sums all threads of a token wait for, leaves memory no time without work. */
 #include "backends/gpu/qk/tokens.h"
 #include "launch.h"
 
@@ -8,125 +8,153 @@ namespace COPES_GPU::qk
 {
 
 /* Norms, turns and writes a thread's units of one token after the other. */
-template <typename T, encoding E> struct token_results {
+template <typename T, encoding E, int UNITS> struct token_results {
     static constexpr int V = vector_length<T>;
-    head_units<T> dst;
+    written_units<T> dst;
 
-    __device__ __forceinline__ token_results(const row_arguments &all, const head_group &group)
-        : dst(choose_rows(all, group.which, &side_rows::dst), group.place)
+    __device__ __forceinline__ token_results(const row_arguments &all, const head_group &group) : dst(all, group)
     {
     }
     /* The next token, number `token` of the tile, whose squares have the sum `squares`. */
-    __device__ __forceinline__ void finish(const row_arguments &all, const token_thread<T, E, 1> &thread,
+    __device__ __forceinline__ void finish(const row_arguments &all, const token_thread<T, E, 1, UNITS> &thread,
                                            const lrpe::block_rotations<E, V> &made, int token, const token_slots &slots,
-                                           float squares, float (&y)[2][V])
+                                           float squares, float (&y)[UNITS][2][V])
     {
         const head_group &group = thread.group;
-        const lrpe::unit_places &at = thread.at;
-        if (thread.weights.any) {
-            const float factor = norm_factor(all.eps, inverse_length(all, group), squares);
-#pragma unroll
-            for (int j = 0; j < 2 * V; j++)
-                y[j / V][j % V] *= factor; /* first: what is subnormal becomes normal */
-            thread.weigh(y, y);
-            if (all.round_between)
-                round_unit<T>(y);
-        }
         rotation turn[V];
         thread.read_rotations(all, made, token, turn);
-        encode<E>(y, turn, at.rotated);
-        if (dst.head != nullptr) {
-            dst.write(at, y);
-            dst.move();
-        }
         const bool cached = group.which == KEYS && all.side[KEYS].cache.data != nullptr;
         const int slot = cached ? slots.of(all, token) : -1;
-        if (slot >= 0)
-            write_cached_head<T>(all.cache, all.side[KEYS].cache, slot, group.place.head, at.plain, y);
+#pragma unroll
+        for (int unit = 0; unit < UNITS; unit++) {
+            if (unit > 0 && !thread.has(unit))
+                break;
+            if (thread.weights.any)
+                weigh(all, thread, unit, squares, y[unit]);
+            encode<E>(y[unit], turn, thread.at.rotated);
+            if (dst.first.head != nullptr)
+                dst.write(all, group, thread.at, unit, y[unit]);
+            if (slot >= 0)
+                write_cached_head<T>(all.cache, all.side[KEYS].cache, slot, group.place.head + unit * group.step,
+                                     thread.at.plain, y[unit]);
+        }
+        if (dst.first.head != nullptr)
+            dst.first.move();
+    }
+
+  private:
+    DEVICE void weigh(const row_arguments &all, const token_thread<T, E, 1, UNITS> &thread, int unit, float squares,
+                      float (&y)[2][V])
+    {
+        const float factor = norm_factor(all.eps, inverse_length(all, thread.group), squares);
+#pragma unroll
+        for (int j = 0; j < 2 * V; j++)
+            y[j / V][j % V] *= factor; /* first: what is subnormal becomes normal */
+        thread.weigh(unit, y, y);
+        if (all.round_between)
+            round_unit<T>(y);
     }
 };
 
-template <typename T, encoding E>
+template <typename T, encoding E, int UNITS>
 __global__ void LAUNCH_BOUNDS(MOST_OF_TOKEN, 1) qk_tokens_forward(GPU_PARAMETER row_arguments argument)
 {
-    constexpr int V = vector_length<T>;
+    constexpr int V = vector_length<T>, COUNT = TOGETHER<UNITS>;
     const row_arguments &all = first_argument(argument);
     const tile_place tile(all, blockIdx.x);
     char *const memory = dynamic_shared();
-    const token_slots slots(all, tile, memory);
+    const token_slots slots(all, tile, memory + token_sums<COUNT>::BYTES);
     const lrpe::block_rotations<E, V> made(all.source, memory);
-    token_thread<T, E, 1> thread(all, tile, memory);
-    const token_sums<TOGETHER> sums(all, thread.group, memory);
-    token_results<T, E> results(all, thread.group);
+    token_thread<T, E, 1, UNITS> thread(all, tile, memory);
+    const token_sums<COUNT> sums(all, thread.group, memory);
+    token_results<T, E, UNITS> results(all, thread.group);
     slots.keep(read_again(all), tile.left);
     make_rotations<false, sizeof(T) == 4>(read_again(all), made, tile);
 #pragma unroll 1
-    for (int token = 0; token <= tile.left; token += TOGETHER) {
-        thread.pass_values(read_again(all), token, TOGETHER, slots);
-        float units[TOGETHER][1][2][V], squares[TOGETHER];
-        thread.ahead.template wait<TOGETHER>();
+    for (int token = 0; token <= tile.left; token += COUNT) {
+        thread.pass_values(read_again(all), token, COUNT, slots);
+        float units[COUNT][UNITS][2][V], squares[COUNT];
+        thread.ahead.template wait<COUNT>();
 #pragma unroll
-        for (int i = 0; i < TOGETHER; i++) {
-            thread.take(token + i, units[i]);
-            squares[i] = thread.product(units[i][0], units[i][0]);
+        for (int i = 0; i < COUNT; i++) {
+            thread.take(token + i, 0, units[i]);
+            squares[i] = thread.product(units[i], units[i]);
         }
 #pragma unroll
-        for (int i = 0; i < TOGETHER; i++)
-            thread.start(token + i + thread.ahead.DEPTH);
-        sums.meet(read_again(all), token / TOGETHER, squares);
+        for (int i = 0; i < COUNT; i++)
+            thread.start(read_again(all), token + i + thread.ahead.DEPTH);
+        sums.meet(read_again(all), token / COUNT, squares);
 #pragma unroll
-        for (int i = 0; i < TOGETHER; i++)
+        for (int i = 0; i < COUNT; i++)
             if (thread.at.there && token + i <= tile.left)
-                results.finish(read_again(all), thread, made, token + i, slots, squares[i], units[i][0]);
+                results.finish(read_again(all), thread, made, token + i, slots, squares[i], units[i]);
     }
     const row_arguments &again = read_again(all);
     copy_values<T>(again, tile_place(again, blockIdx.x), slots);
 }
 
-/* Goes through a tile. `terms`: adds what the thread's head gives to its weights' gradients. */
-template <typename T, encoding E, bool WEIGHTS>
+/* Goes through a tile. `terms`: adds what the thread's heads give to their weights' gradients. */
+template <typename T, encoding E, bool WEIGHTS, int UNITS>
 DEVICE void pass_tile(const row_arguments &all, const tile_place &tile, char *memory,
-                      float (&terms)[2][vector_length<T>])
+                      float (&terms)[UNITS][2][vector_length<T>])
 {
     constexpr int V = vector_length<T>;
     constexpr bool ON_LINE = WEIGHTS && !LEARNS_ANYWHERE;
+    /* Registers would be short while the sums meet: what does not have to is found, or taken, again after that. */
+    constexpr bool WEIGH_AGAIN = WEIGHTS, TAKE_AGAIN = WEIGHTS && UNITS > 1;
     const lrpe::block_rotations<E, V> made(all.source, memory);
-    token_thread<T, E, 2> thread(all, tile, memory);
+    token_thread<T, E, 2, UNITS> thread(all, tile, memory);
     const token_sums<2> sums(all, thread.group, memory);
-    head_units<T> dst(choose_rows(all, thread.group.which, &side_rows::dst), thread.group.place);
+    written_units<T> dst(all, thread.group);
     make_rotations<ON_LINE, sizeof(T) == 4>(read_again(all), made, tile);
 #pragma unroll 1
     for (int token = 0; token <= tile.left; token++) {
-        float units[2][2][V], product[2][V], sum[2] = {0, 0};
-        float(&g)[2][V] = units[0], (&x)[2][V] = units[1], (&weighed)[2][V] = WEIGHTS ? product : g;
+        float g[UNITS][2][V], x[UNITS][2][V], product[UNITS][2][V], sum[2] = {0, 0};
+        float(&weighed)[UNITS][2][V] = WEIGHTS ? product : g;
         rotation turn[V];
         thread.ahead.wait();
-        thread.take(token, units);
-        thread.start(token + thread.ahead.DEPTH);
+        thread.take(token, 0, g);
+        if (!TAKE_AGAIN) {
+            thread.take(token, 1, x);
+            thread.start(read_again(all), token + thread.ahead.DEPTH);
+        }
         thread.read_rotations(all, made, token, turn);
-        decode<E>(g, turn, thread.at.rotated);
+#pragma unroll
+        for (int unit = 0; unit < UNITS; unit++)
+            decode<E>(g[unit], turn, thread.at.rotated);
+        if (TAKE_AGAIN)
+            thread.take(token, 1, x);
         if (thread.weights.any) {
-            thread.weigh(g, weighed);
+#pragma unroll
+            for (int unit = 0; unit < UNITS; unit++)
+                thread.weigh(unit, g[unit], weighed[unit]);
             sum[0] = thread.product(x, x);
             sum[1] = thread.product(weighed, x);
         }
         sums.meet(read_again(all), token, sum);
-        if (!thread.at.there)
-            continue;
-        if (WEIGHTS) { /* anew, as registers would be short while the sums meet */
 #pragma unroll
-            for (int j = 0; j < 2 * V; j++)
-                settle(g[j / V][j % V]);
-            thread.weigh(g, weighed);
+        for (int unit = 0; unit < UNITS; unit++) {
+            if (!thread.has(unit))
+                break;
+            if (WEIGH_AGAIN) {
+#pragma unroll
+                for (int j = 0; j < 2 * V; j++)
+                    settle(g[unit][j / V][j % V]);
+                thread.weigh(unit, g[unit], weighed[unit]);
+            }
+            if (TAKE_AGAIN)
+                thread.take(token, 1, unit, x[unit]);
+            if (thread.weights.any)
+                pass_norm<WEIGHTS>(read_again(all), thread.group, sum, x[unit], weighed[unit], g[unit], terms[unit]);
+            dst.write(read_again(all), thread.group, thread.at, unit, g[unit]);
         }
-        if (thread.weights.any)
-            pass_norm<WEIGHTS>(read_again(all), thread.group, sum, x, weighed, g, terms);
-        dst.write(thread.at, g);
-        dst.move();
+        dst.first.move();
+        if (TAKE_AGAIN)
+            thread.start(read_again(all), token + thread.ahead.DEPTH);
     }
 }
 
-template <typename T, encoding E, weights_are W>
+template <typename T, encoding E, weights_are W, int UNITS>
 __global__ void LAUNCH_BOUNDS((most_of_token<T, W>), 1) qk_tokens_backward(GPU_PARAMETER learning_arguments argument)
 {
     constexpr int V = vector_length<T>;
@@ -135,25 +163,27 @@ __global__ void LAUNCH_BOUNDS((most_of_token<T, W>), 1) qk_tokens_backward(GPU_P
     char *const memory = dynamic_shared();
     if constexpr (W != weights_are::fixed) {
         constexpr keeping PLACE = W == weights_are::learning ? keeping::in_shared_memory : keeping::in_workspace;
-        learn_tiles<T, E, PLACE>(learning, memory, [&](uint32_t block, float(&terms)[2][V]) {
-            pass_tile<T, E, true>(read_again(all), tile_place(read_again(all), block), memory, terms);
+        learn_tiles<T, E, UNITS, PLACE>(learning, memory, [&](uint32_t block, float(&terms)[UNITS][2][V]) {
+            pass_tile<T, E, true, UNITS>(read_again(all), tile_place(read_again(all), block), memory, terms);
         });
     } else {
-        float none[2][V];
-        pass_tile<T, E, false>(all, tile_place(all, blockIdx.x), memory, none);
+        float none[UNITS][2][V];
+        pass_tile<T, E, false, UNITS>(all, tile_place(all, blockIdx.x), memory, none);
     }
 }
 
 inline constexpr variant_word tokens_forward_name = "qk_tokens_forward", tokens_backward_name = "qk_tokens_backward",
-                              tokens_gradients[] = {"weights fixed", "weights learn", "many weights learn"};
+                              tokens_gradients[] = {"weights fixed", "weights learn", "many weights learn"},
+                              tokens_units[] = {"a head", "two heads"};
 
-template <typename T, encoding E>
+template <typename T, encoding E, int UNITS>
 inline constexpr const char *tokens_forward =
-    variant_name<tokens_forward_name, type_name<T>, lrpe::encoding_names[(int)E]>::text;
+    variant_name<tokens_forward_name, type_name<T>, lrpe::encoding_names[(int)E], tokens_units[UNITS - 1]>::text;
 
-template <typename T, encoding E, weights_are W>
+template <typename T, encoding E, weights_are W, int UNITS>
 inline constexpr const char *tokens_backward =
-    variant_name<tokens_backward_name, type_name<T>, lrpe::encoding_names[(int)E], tokens_gradients[(int)W]>::text;
+    variant_name<tokens_backward_name, type_name<T>, lrpe::encoding_names[(int)E], tokens_gradients[(int)W],
+                 tokens_units[UNITS - 1]>::text;
 
 typedef void forward_kernel(row_arguments);
 typedef void backward_kernel(learning_arguments);
@@ -176,30 +206,36 @@ static copes_status run_backward(const gpu_queue &queue, const copes_problem &pr
     return WEIGHTS ? add_up_weights(queue, problem.qk, all.side) : COPES_OK;
 }
 
-/* Gives each of q's and k's heads a group, and each side whole warps. Returns the threads of a token. */
-static int group_token(int lanes, row_arguments *all)
-{
-    const int heads_of_warp = greater(32 / lanes, 1);
-    all->groups = 0;
-    for (side_rows *side : {&all->side[QUERIES], &all->side[KEYS]}) {
-        side->groups = divide_up(side->heads, heads_of_warp) * heads_of_warp;
-        side->each = 1;
-        side->full = side->heads;
-        all->groups += side->groups;
-    }
-    all->groups_here = divider(all->groups);
-    all->splits = divider(1);
-    return all->groups * lanes;
-}
-
 /* What limits blocks, and how they came out. */
 struct token_cut {
     int most;                /* threads of a multiprocessor, at most */
     int tokens;              /* of a block, one after the other, at most */
+    int units;               /* of a thread */
     int64_t sums, of_thread; /* bytes of shared memory: of token_sums and token_slots, and of each thread */
     dim3 threads = {};
     int64_t shared = 0;
 };
+
+/* Shares q's and k's heads out, `units` to a group, and gives each side whole warps. Heads that norm alone may be of several blocks.
+ * Returns the threads of a block. */
+static int group_token(const copes_qk_problem &problem, int lanes, const token_cut &cut, row_arguments *all)
+{
+    const int groups_of_warp = greater(32 / lanes, 1);
+    all->groups = 0;
+    for (side_rows *side : {&all->side[QUERIES], &all->side[KEYS]}) {
+        side->groups = lrpe::times(lrpe::times(side->heads, cut.units), groups_of_warp) * groups_of_warp;
+        side->each = side->groups > side->heads ? 1 : cut.units; /* of whole warps some groups may have none */
+        side->full = side->heads - side->groups * (side->each - 1);
+        all->groups += side->groups;
+    }
+    if (all->groups == 0)
+        return 0;
+    const int splits = problem.over_heads ? 1 : lrpe::times(all->groups, greater(cut.most / lanes, 1));
+    const int groups_here = lrpe::times(lrpe::times(all->groups, splits), groups_of_warp) * groups_of_warp;
+    all->groups_here = divider(groups_here);
+    all->splits = divider(lrpe::times(all->groups, groups_here));
+    return groups_here * lanes;
+}
 
 /* Tokens of a block, at most. Some multiprocessors are done sooner than others, by up to a tenth of a kernel's time: with few tokens to
  * a block they take more blocks. To begin one costs as much as two or three tokens. Where weights learn, each block has a fixed share of
@@ -231,9 +267,11 @@ static const char *cut_by_token(const gpu_device &device, const copes_qk_problem
     if (const char *why = describe_rows<T, E>(problem, all))
         return why;
     const int lanes = lanes_of(problem, all->units, vector_length<T>, &rows);
-    if (lanes > (problem.over_heads ? (int)MOST_OF_TOKEN : (int)MOST_OF_HEAD))
-        return "a head has more vectors than threads";
-    const int threads = group_token(lanes, all);
+    if (lanes > MOST_OF_TOKEN)
+        return "a head has more vectors than a block has threads";
+    if (cut->units > 1 && !problem.over_heads)
+        return "several heads are a thread's where a norm is over all heads";
+    const int threads = group_token(problem, lanes, *cut, all);
     const int64_t entries = problem.side[0].rotate.b, kept = cut->sums + threads * cut->of_thread;
     if (threads == 0 || threads > cut->most)
         return "a token has no heads, or more vectors than a block has threads";
@@ -246,70 +284,95 @@ static const char *cut_by_token(const gpu_device &device, const copes_qk_problem
     if (fitting < 1)
         return "what a block keeps does not fit its shared memory";
     const int64_t beside_others = greater<int64_t>(count_fitting(device, on_each, kept, of_token), 1);
-    const int tokens = count_tokens((double)entries * all->n, device.multiprocessors * on_each,
+    const int splits = (int)all->splits.divisor;
+    const int tokens = count_tokens((double)entries * all->n * splits, device.multiprocessors * on_each,
                                     (int)lesser<int64_t>(beside_others, cut->tokens));
     all->source.tokens = lesser(tokens, all->n);
     all->tokens_here = divider(1);
     all->tiles = divider(lrpe::times(all->n, all->source.tokens));
-    if (entries * (int64_t)all->tiles.divisor > INT32_MAX)
+    if ((double)entries * all->tiles.divisor * splits > INT32_MAX)
         return "there are more blocks than a launch takes";
-    all->blocks = (uint32_t)(entries * all->tiles.divisor);
+    all->blocks = (uint32_t)(entries * all->tiles.divisor * splits);
     all->rotation_bytes = (uint32_t)align((int64_t)all->source.bytes());
     all->ahead = all->rotation_bytes + (uint32_t)cut->sums;
-    cut->threads = dim3((unsigned)lanes, (unsigned)all->groups);
+    cut->threads = dim3((unsigned)lanes, (unsigned)(threads / lanes));
     cut->shared = all->rotation_bytes + kept;
     return nullptr;
+}
+
+template <typename T, encoding E, int UNITS>
+static bool take_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
+{
+    row_arguments all = {};
+    token_cut cut = {MOST_OF_TOKEN, FEW_TOKENS, UNITS,
+                     token_sums<TOGETHER<UNITS>>::BYTES + token_slots::bytes(FEW_TOKENS), reader<1, UNITS>::BYTES};
+    if (const char *why = cut_by_token<T, E>(device, problem, &all, &cut))
+        return refuse(plan, tokens_forward_name, why);
+    set_launch(plan, all.blocks, cut.threads, cut.shared);
+    set_tiling(plan, all);
+    return take<forward_kernel>(plan, tokens_forward<T, E, UNITS>, run_forward, qk_tokens_forward<T, E, UNITS>);
 }
 
 template <typename T, encoding E>
 bool plan_tokens_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
-    row_arguments all = {};
-    token_cut cut = {MOST_OF_TOKEN, FEW_TOKENS, token_sums<TOGETHER>::BYTES + token_slots::bytes(FEW_TOKENS),
-                     reader<1>::BYTES};
     if (!is_allowed(device, tokens_forward_name, plan))
         return false;
     if (!has_norm(problem) || !problem.over_heads)
         return refuse(plan, tokens_forward_name, "no norm is over all heads");
-    if (const char *why = cut_by_token<T, E>(device, problem, &all, &cut))
-        return refuse(plan, tokens_forward_name, why);
-    set_launch(plan, all.blocks, cut.threads, cut.shared);
-    set_tiling(plan, all);
-    return take<forward_kernel>(plan, tokens_forward<T, E>, run_forward, qk_tokens_forward<T, E>);
+    if (take_forward<T, E, 1>(device, problem, plan))
+        return true;
+    if constexpr (MOST_UNITS<T> > 1)
+        return take_forward<T, E, MOST_UNITS<T>>(device, problem, plan);
+    return false;
 }
 
 /* The sums that threads keep from tile to tile: where a block's begin in its shared memory, or all blocks' in the workspace. */
-template <typename T, weights_are W>
+template <typename T, weights_are W, int UNITS>
 static void place_kept(const copes_qk_problem &problem, uint32_t slots, int threads, learning_arguments *all,
                        copes_plan *plan)
 {
-    constexpr int64_t OF_THREAD = 2 * vector_length<T> * (int64_t)sizeof(long_sum);
-    plan->workspace = count_partials(problem, slots, 1, all->side);
-    all->begin = W == weights_are::learning ? all->rows.ahead + threads * (int64_t)reader<2>::BYTES : plan->workspace;
-    if (W == weights_are::learning_wide && slots < all->rows.blocks)
-        plan->workspace += slots * threads * OF_THREAD;
+    constexpr int64_t OF_THREAD = UNITS * 2 * vector_length<T> * (int64_t)sizeof(long_sum);
+    const int splits = (int)all->rows.splits.divisor;
+    plan->workspace = count_partials(problem, slots, splits, all->side);
+    all->begin =
+        W == weights_are::learning ? all->rows.ahead + threads * (int64_t)reader<2, UNITS>::BYTES : plan->workspace;
+    if (W == weights_are::learning_wide && slots * splits < all->rows.blocks)
+        plan->workspace += slots * splits * threads * OF_THREAD;
 }
 
-template <typename T, encoding E, weights_are W>
+template <typename T, encoding E, weights_are W, int UNITS>
 static bool take_backward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     constexpr bool LEARNS = W != weights_are::fixed;
     if (LEARNS && !LEARNS_ANYWHERE && !is_on_line(problem.side[0].rotate))
         return refuse(plan, tokens_backward_name, "weights learn, and positions are not integers on a line");
     learning_arguments all = {};
-    const int64_t kept = W == weights_are::learning ? kept_sums::bytes(1, 2 * vector_length<T>) : 0;
-    token_cut cut = {most_of_token<T, W>, LEARNS ? MANY_TOKENS : FEW_TOKENS, token_sums<2>::BYTES,
-                     reader<2>::BYTES + kept};
+    const int64_t kept = W == weights_are::learning ? kept_sums::bytes(1, UNITS * 2 * vector_length<T>) : 0;
+    token_cut cut = {most_of_token<T, W>, LEARNS ? MANY_TOKENS : FEW_TOKENS, UNITS, token_sums<2>::BYTES,
+                     reader<2, UNITS>::BYTES + kept};
     if (const char *why = cut_by_token<T, E>(device, problem, &all.rows, &cut))
         return refuse(plan, tokens_backward_name, why);
     const int threads = (int)(cut.threads.x * cut.threads.y);
-    const uint32_t slots = lesser(all.rows.blocks, (uint32_t)(cut.most / threads * device.multiprocessors));
-    set_launch(plan, LEARNS ? slots : all.rows.blocks, cut.threads, cut.shared);
+    const uint32_t splits = all.rows.splits.divisor, at_once = (uint32_t)(cut.most / threads * device.multiprocessors);
+    const uint32_t slots = lesser(all.rows.blocks / splits, greater(at_once / splits, 1u));
+    set_launch(plan, LEARNS ? slots * splits : all.rows.blocks, cut.threads, cut.shared);
     plan->workspace = 0;
     if (LEARNS)
-        place_kept<T, W>(problem, slots, threads, &all, plan);
+        place_kept<T, W, UNITS>(problem, slots, threads, &all, plan);
     set_tiling(plan, all);
-    return take<backward_kernel>(plan, tokens_backward<T, E, W>, run_backward<LEARNS>, qk_tokens_backward<T, E, W>);
+    return take<backward_kernel>(plan, tokens_backward<T, E, W, UNITS>, run_backward<LEARNS>,
+                                 qk_tokens_backward<T, E, W, UNITS>);
+}
+
+template <typename T, encoding E>
+static bool take_fixed(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
+{
+    if (take_backward<T, E, weights_are::fixed, 1>(device, problem, plan))
+        return true;
+    if constexpr (MOST_UNITS<T> > 1)
+        return take_backward<T, E, weights_are::fixed, MOST_UNITS<T>>(device, problem, plan);
+    return false;
 }
 
 template <typename T, encoding E>
@@ -320,12 +383,12 @@ bool plan_tokens_backward(const gpu_device &device, const copes_qk_problem &prob
     if (!has_norm(problem) || !(problem.over_heads || has_learning_heads(problem)))
         return refuse(plan, tokens_backward_name, "no norm is over all heads, and no head learns weights of its own");
     if (!is_learning(problem))
-        return take_backward<T, E, weights_are::fixed>(device, problem, plan);
+        return take_fixed<T, E>(device, problem, plan);
     return plan_learning<T, E>(problem, plan, tokens_backward_name, [&](const copes_qk_problem &of) {
-        if (take_backward<T, E, weights_are::learning>(device, of, plan))
+        if (take_backward<T, E, weights_are::learning, 1>(device, of, plan))
             return true;
         if constexpr (learns_wide<T>)
-            return take_backward<T, E, weights_are::learning_wide>(device, of, plan);
+            return take_backward<T, E, weights_are::learning_wide, MOST_UNITS<T>>(device, of, plan);
         return false;
     });
 }
@@ -336,19 +399,22 @@ bool plan_tokens_backward(const gpu_device &device, const copes_qk_problem &prob
 #include "backends/gpu/qk/instantiate.inc"
 #undef QK_INSTANTIATE
 
-template <typename T, encoding E> static void list_tokens_backward(variant_list *list)
+template <typename T, encoding E> static void list_kernels(variant_list *list)
 {
-    list->add(tokens_backward<T, E, weights_are::fixed>);
-    list->add(tokens_backward<T, E, weights_are::learning>);
+    list->add(tokens_forward<T, E, 1>);
+    list->add(tokens_backward<T, E, weights_are::fixed, 1>);
+    list->add(tokens_backward<T, E, weights_are::learning, 1>);
+    if constexpr (MOST_UNITS<T> > 1) {
+        list->add(tokens_forward<T, E, MOST_UNITS<T>>);
+        list->add(tokens_backward<T, E, weights_are::fixed, MOST_UNITS<T>>);
+    }
     if constexpr (learns_wide<T>)
-        list->add(tokens_backward<T, E, weights_are::learning_wide>);
+        list->add(tokens_backward<T, E, weights_are::learning_wide, MOST_UNITS<T>>);
 }
 
 void list_tokens(variant_list *list)
 {
-#define QK_INSTANTIATE(T, E)                                                                                           \
-    list->add(tokens_forward<T, encoding::E>);                                                                         \
-    list_tokens_backward<T, encoding::E>(list);
+#define QK_INSTANTIATE(T, E) list_kernels<T, encoding::E>(list);
 #include "backends/gpu/qk/instantiate.inc"
 #undef QK_INSTANTIATE
 }

@@ -10,25 +10,31 @@ namespace COPES_GPU::qk
 
 enum { MOST_OF_TOKEN = 640 }; /* threads of a block */
 
-/* What a backward does with weights. `learning_wide` is for tokens of 16 bits that have more threads than `learning` has registers and
- * shared memory for: a thread has fewer registers, and keeps its sums in the workspace. */
+/* What a backward does with weights. `learning_wide` is for tokens that are more than `learning` has registers and shared memory for: a
+ * thread keeps its sums in the workspace, and in 16 bits has fewer registers. */
 enum class weights_are { fixed, learning, learning_wide };
 template <typename T, weights_are W>
 inline constexpr int most_of_token =
     W == weights_are::learning && sizeof(T) == 2 ? (int)MOST_THREADS_ON_EACH : (int)MOST_OF_TOKEN;
-enum { MOST_OF_HEAD = 32 }; /* threads of a head, where each has a norm of its own */
 enum { MOST_WARPS = MOST_OF_TOKEN / 32 };
 
-/* A row is a token's: forward a unit of the input and a vector of v, backward a unit of a gradient and of the forward's input. */
-enum { OF_VALUES = 2 }; /* the part that a vector of v is */
-template <int TENSORS> using reader = read_ahead<TENSORS == 1 ? OF_VALUES + 1 : 2 * TENSORS, 4>;
+/* Units of a thread, at most, each of another head. In float32 two have as many numbers as one has in 16 bits. */
+template <typename T> inline constexpr int MOST_UNITS = sizeof(T) == 4 ? 2 : 1;
+
+/* A row is a token's: forward a thread's units of the input and a vector of v, backward units of a gradient and of the forward's
+ * input. Of two units of both, four rows would not fit shared memory. */
+template <int UNITS> inline constexpr int OF_VALUES = 2 * UNITS; /* the part that a vector of v is */
+template <int TENSORS, int UNITS>
+using reader = read_ahead<TENSORS == 1 ? OF_VALUES<UNITS> + 1 : 2 * TENSORS * UNITS, TENSORS * UNITS == 4 ? 2 : 4>;
 
 /* Is there a `learning_wide`? At the end the sums of a block's threads take the place of what is read ahead. */
 template <typename T>
-inline constexpr bool learns_wide = sizeof(T) == 2 && reader<2>::BYTES >= 2 * vector_length<T> * (int64_t)sizeof(float);
+inline constexpr bool learns_wide =
+    reader<2, MOST_UNITS<T>>::BYTES >= MOST_UNITS<T> * 2 * vector_length<T> * (int64_t)sizeof(float);
 
-/* Tokens whose sums meet together, forward: they wait for each other as long as one's. Backward a thread has no registers for two. */
-inline constexpr int TOGETHER = lesser(reader<1>::DEPTH, 2);
+/* Tokens whose sums meet together, forward: they wait for each other as long as one's. Backward, or of two units, a thread has no
+ * registers for two. */
+template <int UNITS> inline constexpr int TOGETHER = lesser(reader<1, UNITS>::DEPTH, 2 / UNITS);
 
 /* The number of a thread in its block. */
 DEVICE int thread_number()
@@ -36,8 +42,8 @@ DEVICE int thread_number()
     return (int)(threadIdx.y * blockDim.x + threadIdx.x);
 }
 
-/* COUNT sums over what a norm is over: the threads of a head, or of all heads of q or k, whose warps are no other's. Numbers of even and
- * of odd turns lie apart in shared memory, so that a barrier a turn is enough. */
+/* COUNT sums over what a norm is over: the threads of a head, or of all heads of q or k. Where these are several warps, the warps are no
+ * other's. Numbers of even and of odd turns lie apart in shared memory, so that a barrier a turn is enough. */
 template <int COUNT> struct token_sums {
     float *memory;
     int own;   /* where a warp's first thread leaves the warp's numbers; -1: nowhere */
@@ -48,15 +54,18 @@ template <int COUNT> struct token_sums {
         : memory(reinterpret_cast<float *>(block_memory + all.rotation_bytes))
     {
         const int thread = thread_number(), lane = thread % 32;
-        const int q = all.side[QUERIES].groups, groups = choose(group.which, q, all.side[KEYS].groups, 0);
-        const int first = group.which == KEYS ? q * (int)blockDim.x / 32 : 0;
+        int first = (int)threadIdx.y, groups = 1;
+        if (all.over_heads) {
+            groups = choose(group.which, all.side[QUERIES].groups, all.side[KEYS].groups, 0);
+            first = group.which == KEYS ? all.side[QUERIES].groups : 0;
+        }
         own = lane == 0 ? thread / 32 * COUNT : -1;
-        other = lane < groups * (int)blockDim.x / 32 ? (first + lane) * COUNT : -1;
+        other = lane < groups * (int)blockDim.x / 32 ? (first * (int)blockDim.x / 32 + lane) * COUNT : -1;
     }
     /* From a thread's numbers to the sums. Every thread of the block must call this, turn after turn. */
     __device__ __forceinline__ void meet(const row_arguments &all, int turn, float (&sum)[COUNT]) const
     {
-        if (!all.over_heads) {
+        if (!all.over_heads && blockDim.x <= 32) {
             sums_of_lanes(sum, (int)blockDim.x);
             return;
         }
@@ -74,7 +83,7 @@ template <int COUNT> struct token_sums {
     }
 };
 
-/* The slots of a tile's tokens, which are no more than its threads, in shared memory after token_sums; -1: none. */
+/* The slots of a tile's tokens, which are no more than its threads, in shared memory; -1: none. */
 struct token_slots {
     char *memory;
     int own; /* of the token that has the thread's number */
@@ -94,7 +103,7 @@ struct token_slots {
     }
     __device__ __forceinline__ int &of(const row_arguments &all, int token) const
     {
-        return reinterpret_cast<int *>(memory + all.rotation_bytes + token_sums<TOGETHER>::BYTES)[token];
+        return reinterpret_cast<int *>(memory + all.rotation_bytes)[token];
     }
     /* Nothing is there before the block is synchronized. */
     __device__ __forceinline__ void keep(const row_arguments &all, int left) const
@@ -157,17 +166,23 @@ DEVICE void copy_values(const row_arguments &all, const tile_place &tile, const 
     }
 }
 
-/* A thread, on its way over the tokens of a tile. */
-template <typename T, encoding E, int TENSORS> struct token_thread {
+/* The elements from a unit of a thread to its next one. */
+DEVICE int64_t between_units(const row_arguments &all, const head_group &group, const lrpe::tensor_rows side_rows::*of)
+{
+    return group.step * choose_rows(all, group.which, of).h;
+}
+
+/* A thread, on its way over the tokens of a tile. Its units are the same places of UNITS heads, of which there may be fewer. */
+template <typename T, encoding E, int TENSORS, int UNITS> struct token_thread {
     static constexpr int V = vector_length<T>;
     head_group group;
     lrpe::unit_places at;
     head_units<const T> from[TENSORS];
     unit_weights<T> weights;
-    reader<TENSORS> ahead;
-    float w[2][V];  /* where weights.any */
-    int left;       /* the last token, counted from the first */
-    const T *value; /* forward: the thread's vector of v of the next token; nullptr: it has none */
+    reader<TENSORS, UNITS> ahead;
+    float w[UNITS][2][V]; /* where weights.any */
+    int left;             /* the last token, counted from the first */
+    const T *value;       /* forward: the thread's vector of v of the next token; nullptr: it has none */
 
     /* Starts to read the first tokens. */
     __device__ __forceinline__ token_thread(const row_arguments &all, const tile_place &tile, char *memory)
@@ -178,41 +193,50 @@ template <typename T, encoding E, int TENSORS> struct token_thread {
             value = value_vector<T>(all, thread_number()).address(all, tile, 0);
         at.there = at.there && group.count > 0;
         at.second = at.second && at.there;
-        from[0] = {choose_rows(all, group.which, &side_rows::src), group.place};
-        if constexpr (TENSORS > 1)
-            from[1] = {choose_rows(all, group.which, &side_rows::x), group.place};
+#pragma unroll
+        for (int i = 0; i < TENSORS; i++)
+            from[i] = {choose_rows(all, group.which, tensor(i)), group.place};
         for (int i = 0; i < ahead.DEPTH && value != nullptr; i++)
             start_value(all, i);
 #pragma unroll
         for (int i = 0; i < ahead.DEPTH; i++)
-            start(i);
-        if (weights.any && at.there)
-            weights.read_own(all, group, at, 0, w);
+            start(all, i);
+#pragma unroll
+        for (int unit = 0; unit < UNITS; unit++)
+            if (weights.any && has(unit))
+                weights.read_own(all, group, at, unit, w[unit]);
+    }
+    /* Has the thread this unit? */
+    __device__ __forceinline__ bool has(int unit) const
+    {
+        return at.there && (unit == 0 || unit < group.count);
     }
     /* Starts to read a token, in the place of one that has been taken. Its vector of v is on its way already. */
-    __device__ __forceinline__ void start(int token)
+    __device__ __forceinline__ void start(const row_arguments &all, int token)
     {
         if (token <= left && at.there)
 #pragma unroll
             for (int i = 0; i < TENSORS; i++)
-                if (i == 0 || weights.any) {
-                    from[i].start(at, token, 2 * i, false, &ahead);
-                    from[i].move();
-                }
+                if (i == 0 || weights.any)
+                    start_units(all, token, i);
         ahead.end_row();
     }
     __device__ __forceinline__ void start_value(const row_arguments &all, int token)
     {
         if (token <= left)
-            ahead.template start<typename raw<T, V>::access>(token, OF_VALUES, value, false);
+            ahead.template start<typename raw<T, V>::access>(token, OF_VALUES<UNITS>, value, false);
         value += all.side[VALUES].src.n;
     }
-    /* Takes a token's units, once they are there. */
-    __device__ __forceinline__ void take(int token, float (&units)[TENSORS][2][V])
+    /* Takes a token's units of a tensor, once they are there. */
+    __device__ __forceinline__ void take(int token, int i, float (&units)[UNITS][2][V]) const
     {
 #pragma unroll
-        for (int i = 0; i < TENSORS; i++)
-            take_unit<T>(ahead, token, 2 * i, units[i]);
+        for (int unit = 0; unit < UNITS; unit++)
+            take(token, i, unit, units[unit]);
+    }
+    __device__ __forceinline__ void take(int token, int i, int unit, float (&x)[2][V]) const
+    {
+        take_unit<T>(ahead, token, 2 * (i * UNITS + unit), x);
     }
     /* Writes the thread's vector of v of the `count` tokens from `first` on, the next that it takes, to the cache, and starts to read
      * those of as many others. */
@@ -227,24 +251,66 @@ template <typename T, encoding E, int TENSORS> struct token_thread {
             const int slot = slots.of(all, token);
             if (slot >= 0)
                 value_vector<T>(all, thread_number())
-                    .write(all, slot, {ahead.template take<typename raw<T, V>::access>(token, OF_VALUES)});
+                    .write(all, slot, {ahead.template take<typename raw<T, V>::access>(token, OF_VALUES<UNITS>)});
             start_value(all, token + ahead.DEPTH);
         }
     }
-    __device__ __forceinline__ float product(const float (&a)[2][V], const float (&b)[2][V]) const
+    /* The sum of the products of two tensors' units. */
+    __device__ __forceinline__ float product(const float (&a)[UNITS][2][V], const float (&b)[UNITS][2][V]) const
     {
-        return sum_of_unit(at, a, b);
+        float sum = sum_of_unit(at, a[0], b[0]);
+#pragma unroll
+        for (int unit = 1; unit < UNITS; unit++)
+            sum += has(unit) ? sum_of_unit(at, a[unit], b[unit]) : 0;
+        return sum;
     }
-    __device__ __forceinline__ void weigh(const float (&x)[2][V], float (&weighed)[2][V]) const
+    __device__ __forceinline__ void weigh(int unit, const float (&x)[2][V], float (&weighed)[2][V]) const
     {
 #pragma unroll
         for (int j = 0; j < 2 * V; j++)
-            weighed[j / V][j % V] = x[j / V][j % V] * w[j / V][j % V];
+            weighed[j / V][j % V] = x[j / V][j % V] * w[unit][j / V][j % V];
     }
     __device__ __forceinline__ void read_rotations(const row_arguments &all, const lrpe::block_rotations<E, V> &made,
                                                    int token, rotation (&turn)[V]) const
     {
         made.read((unsigned)token, (unsigned)min((int)threadIdx.x, all.units - 1), turn);
+    }
+
+  private:
+    DEVICE auto tensor(int i)
+    {
+        return i == 0 ? &side_rows::src : &side_rows::x;
+    }
+    __device__ __forceinline__ void start_units(const row_arguments &all, int token, int i)
+    {
+        head_units<const T> units = from[i];
+#pragma unroll
+        for (int unit = 0; unit < UNITS; unit++) {
+            if (unit > 0)
+                units.head += between_units(all, group, tensor(i));
+            if (has(unit))
+                units.start(at, token, 2 * (i * UNITS + unit), false, &ahead);
+        }
+        from[i].move();
+    }
+};
+
+/* A thread's units of a tensor that it writes, token after token. */
+template <typename T> struct written_units {
+    static constexpr int V = vector_length<T>;
+    head_units<T> first; /* of the next token */
+
+    __device__ __forceinline__ written_units(const row_arguments &all, const head_group &group)
+        : first(choose_rows(all, group.which, &side_rows::dst), group.place)
+    {
+    }
+    __device__ __forceinline__ void write(const row_arguments &all, const head_group &group,
+                                          const lrpe::unit_places &at, int unit, const float (&y)[2][V]) const
+    {
+        head_units<T> to = first;
+        if (unit > 0)
+            to.head += unit * between_units(all, group, &side_rows::dst);
+        to.write(at, y);
     }
 };
 

@@ -85,51 +85,55 @@ DEVICE bool has_several_tiles(const row_arguments &all)
 /* Where threads keep sums from tile to tile. */
 enum class keeping { in_shared_memory, in_workspace };
 
-template <int V, keeping PLACE> DEVICE kept_sums find_kept(const learning_arguments &learning, char *memory)
+template <int COUNT, keeping PLACE> DEVICE kept_sums find_kept(const learning_arguments &learning, char *memory)
 {
     const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x);
     if constexpr (PLACE == keeping::in_workspace)
-        return kept_sums(learning.kept, thread, 2 * V, (int)(blockDim.x * blockDim.y));
+        return kept_sums(learning.kept, thread, COUNT, (int)(blockDim.x * blockDim.y));
     else
-        return kept_sums(memory + learning.begin, thread, 2 * V);
+        return kept_sums(memory + learning.begin, thread, COUNT);
 }
 
-/* What the features of each thread's unit give to the gradient of their weights, tile after tile. The last tile's stays in registers.
+/* What the features of each thread's units give to the gradient of their weights, tile after tile. The last tile's stays in registers.
  * Of those before it there are sums in memory, as a thread has no registers for them. */
-template <int V, keeping PLACE> struct unit_learning {
+template <int V, int UNITS, keeping PLACE> struct unit_learning {
+    static constexpr int COUNT = UNITS * 2 * V;
     kept_sums kept; /* of each feature */
     float *rows;    /* of all threads in shared memory, once `kept` is read */
 
     __device__ __forceinline__ unit_learning(const learning_arguments &learning, char *memory)
-        : kept(find_kept<V, PLACE>(learning, memory)), rows(reinterpret_cast<float *>(memory))
+        : kept(find_kept<COUNT, PLACE>(learning, memory)), rows(reinterpret_cast<float *>(memory))
     {
     }
     __device__ __forceinline__ void clear() const
     {
-        kept.clear<2 * V>(0);
+        kept.clear<COUNT>(0);
     }
-    __device__ __forceinline__ void add(const float (&terms)[2][V]) const
+    __device__ __forceinline__ void add(const float (&terms)[UNITS][2][V]) const
     {
 #pragma unroll
-        for (int j = 0; j < 2 * V; j++)
-            kept.add(j, terms[j / V][j % V]);
+        for (int j = 0; j < COUNT; j++)
+            kept.add(j, terms[j / (2 * V)][j / V % 2][j % V]);
     }
-    /* Adds the sums of the tiles before the last, if there are any, to `terms`, and writes it to a row of the thread's group, from
-     * the start of shared memory on. Every thread of the block must call this, and none has anything else left in that memory. */
+    /* Adds the sums of the tiles before the last, if there are any, to `terms`, and writes it to rows of the thread's group, a unit's
+     * each, from the start of shared memory on. Every thread of the block must call this, and none has anything else left in that
+     * memory. */
     __device__ __forceinline__ void gather(const row_arguments &all, const lrpe::unit_places &at,
-                                           float (&terms)[2][V]) const
+                                           float (&terms)[UNITS][2][V]) const
     {
-        float *const to = rows + (int)threadIdx.y * all.d;
+        float *const to = rows + (int)threadIdx.y * UNITS * all.d;
         if (has_several_tiles(all)) {
 #pragma unroll
-            for (int j = 0; j < 2 * V; j++)
-                terms[j / V][j % V] = kept.sum_with(j, terms[j / V][j % V]);
+            for (int j = 0; j < COUNT; j++) {
+                float &term = terms[j / (2 * V)][j / V % 2][j % V];
+                term = kept.sum_with(j, term);
+            }
             __syncthreads();
         }
 #pragma unroll
-        for (int i = 0; i < 2; i++)
-            if (at.there && (i == 0 || at.second))
-                keep_floats(terms[i], to + at.plain[i]);
+        for (int i = 0; i < 2 * UNITS; i++)
+            if (at.there && (i % 2 == 0 || at.second))
+                keep_floats(terms[i / 2][i % 2], to + i / 2 * all.d + at.plain[i % 2]);
         __syncthreads();
     }
 };
@@ -137,16 +141,17 @@ template <int V, keeping PLACE> struct unit_learning {
 /* Columns that a thread adds up at once. Each addition waits for the one before of its column alone. */
 inline constexpr int COLUMNS = 4;
 
-/* Leaves the sums of features place .. place + COLUMNS - 1 over groups first .. end - 1 of each of a block's tokens, whose rows are in
- * shared memory. Some rows are read before they are added, as a read takes as long as several additions. */
-DEVICE void leave_columns(const row_arguments &all, const float *rows, int first, int end, int place, float *to)
+/* Leaves the sums of features place .. place + COLUMNS - 1 over rows first .. end - 1 of each of a block's tokens, which have
+ * `of_token` in shared memory. Some rows are read before they are added, as a read takes as long as several additions. */
+DEVICE void leave_columns(const row_arguments &all, const float *rows, int of_token, int first, int end, int place,
+                          float *to)
 {
     constexpr int TOGETHER = 4;
-    const int groups = end - first, count = groups * ((int)blockDim.y / (int)all.groups_here.divisor);
-    const int skipped = ((int)all.groups_here.divisor - groups) * all.d; /* between the rows of two tokens */
+    const int each = end - first, count = each * ((int)blockDim.y / (int)all.groups_here.divisor);
+    const int skipped = (of_token - each) * all.d; /* between the rows of two tokens */
     const float *from = rows + first * all.d + place;
     long_sum total[COLUMNS];
-    int left = groups; /* of the token */
+    int left = each; /* of the token */
 #pragma unroll 1
     for (int row = 0; row < count; row += TOGETHER) {
         float terms[TOGETHER][COLUMNS] = {};
@@ -157,7 +162,7 @@ DEVICE void leave_columns(const row_arguments &all, const float *rows, int first
             from += all.d;
             if (--left == 0) {
                 from += skipped;
-                left = groups;
+                left = each;
             }
         }
 #pragma unroll
@@ -171,55 +176,56 @@ DEVICE void leave_columns(const row_arguments &all, const float *rows, int first
     keep_floats(sums, to);
 }
 
-/* Leaves a block's sums. Of weights that heads share, each block leaves sums; of those of each head, which then is a group, the block
- * that has the head. */
-template <int V, keeping PLACE>
+/* Leaves a block's sums. Of weights that heads share, each block leaves sums; of those of each head, the block that has the head. A group
+ * then has UNITS heads, or fewer. */
+template <int V, int UNITS, keeping PLACE>
 DEVICE void leave_sums(const learning_arguments &learning, const lrpe::unit_places &at,
-                       const unit_learning<V, PLACE> &learned, float (&terms)[2][V])
+                       const unit_learning<V, UNITS, PLACE> &learned, float (&terms)[UNITS][2][V])
 {
     const row_arguments &all = learning.rows;
     uint32_t split;
     const uint32_t slot = divide(blockIdx.x, all.splits, &split);
-    const int first = (int)(split * all.groups_here.divisor);
-    const int groups = min((int)all.groups_here.divisor, all.groups - first), q = all.side[QUERIES].groups;
+    const int of_token = (int)all.groups_here.divisor * UNITS, first = (int)split * of_token;
+    const int rows = min(of_token, all.groups * UNITS - first), q = all.side[QUERIES].groups * UNITS;
     const int thread = (int)(threadIdx.y * blockDim.x + threadIdx.x), threads = (int)(blockDim.x * blockDim.y);
-    const int middle = min(max(q - first, 0), groups); /* the first group of k here */
+    const int middle = min(max(q - first, 0), rows); /* the first row of k here */
     learned.gather(all, at, terms);
 #pragma unroll 1
     for (int i = thread * COLUMNS; i < 2 * all.d; i += threads * COLUMNS) {
         const int keys = i >= all.d, place = i - (keys != 0 ? all.d : 0);
         if (learning.side[keys].rows == 1)
-            leave_columns(all, learned.rows, keys != 0 ? middle : 0, keys != 0 ? groups : middle, place,
+            leave_columns(all, learned.rows, of_token, keys != 0 ? middle : 0, keys != 0 ? rows : middle, place,
                           learning.side[keys].sums + ((int64_t)blockIdx.x * all.d + place));
     }
 #pragma unroll 1
-    for (int i = thread * COLUMNS; i < groups * all.d; i += threads * COLUMNS) {
-        const int group = i / all.d, place = i - group * all.d, keys = group >= middle,
-                  head = first + group - (keys != 0 ? q : 0);
+    for (int i = thread * COLUMNS; i < rows * all.d; i += threads * COLUMNS) {
+        const int row = i / all.d, place = i - row * all.d, keys = row >= middle;
+        const int of_side = first + row - (keys != 0 ? q : 0);
+        const int head = of_side / UNITS + of_side % UNITS * all.side[keys].groups;
         const side_partials &side = learning.side[keys];
         if (side.rows > 1 && head < side.rows)
-            leave_columns(all, learned.rows, group, group + 1, place,
+            leave_columns(all, learned.rows, of_token, row, row + 1, place,
                           side.sums + (((int64_t)slot * side.rows + head) * all.d + place));
     }
 }
 
 /* Goes from tile to tile by pass(block, terms), which adds what a tile's heads give to their weights' gradients, and leaves that. The
  * sums' place is found wherever it is used: to keep it would take registers that a tile needs. */
-template <typename T, encoding E, keeping PLACE, typename Pass>
+template <typename T, encoding E, int UNITS, keeping PLACE, typename Pass>
 DEVICE void learn_tiles(const learning_arguments &learning, char *memory, const Pass &pass)
 {
     constexpr int V = vector_length<T>;
-    typedef unit_learning<V, PLACE> learned;
+    typedef unit_learning<V, UNITS, PLACE> learned;
     const row_arguments &all = learning.rows;
     if (has_several_tiles(all))
         learned(learning, memory).clear();
-    float terms[2][V];
+    float terms[UNITS][2][V];
     uint32_t block = blockIdx.x;
 #pragma unroll 1
     for (;;) {
 #pragma unroll
-        for (int j = 0; j < 2 * V; j++)
-            terms[j / V][j % V] = 0;
+        for (int j = 0; j < UNITS * 2 * V; j++)
+            terms[j / (2 * V)][j / V % 2][j % V] = 0;
         pass(block, terms);
         __syncthreads();
         block += gridDim.x;
