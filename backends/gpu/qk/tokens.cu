@@ -209,7 +209,7 @@ static copes_status run_backward(const gpu_queue &queue, const copes_problem &pr
 /* What limits blocks, and how they came out. */
 struct token_cut {
     int most;                /* threads of a multiprocessor, at most */
-    int tokens;              /* of a block, one after the other, at most */
+    int tokens, in_turns;    /* of a block, at most, where all blocks run at once; where they take their turns */
     int units;               /* of a thread */
     int64_t sums, of_thread; /* bytes of shared memory: of token_sums and token_slots, and of each thread */
     dim3 threads = {};
@@ -237,17 +237,29 @@ static int group_token(const copes_qk_problem &problem, int lanes, const token_c
     return groups_here * lanes;
 }
 
-/* Tokens of a block, at most. Some multiprocessors are done sooner than others, by up to a tenth of a kernel's time: with few tokens to
- * a block they take more blocks. To begin one costs as much as two or three tokens. Where weights learn, each block has a fixed share of
- * the tokens, and begins less often with many. */
-enum { FEW_TOKENS = 16, MANY_TOKENS = 128 };
-static_assert(FEW_TOKENS <= 32, "a block has at least as many threads, which token_slots counts on");
+/* Tokens of a block, at most. With many a block begins less often, which costs as much as two or three tokens. Where weights learn, it has
+ * a fixed share of the tokens. */
+enum { FEWER_TOKENS = 8, FEW_TOKENS = 16, MORE_TOKENS = 24, MANY_TOKENS = 128 };
+static_assert(MORE_TOKENS <= 32, "a block has at least as many threads, which token_slots counts on");
 
-/* The tokens of a block, of which `at_once` run: as few as let all blocks run at once, or in as few rounds as `most` tokens take. */
-static int count_tokens(double tokens, int at_once, int most)
+/* The same where weights do not learn, and blocks take their turns. Some multiprocessors are done sooner than others, by up to a tenth of
+ * a kernel's time: with few tokens to a block they take more blocks. docs/lab/experiments.md has the times. */
+template <typename T, int TENSORS, int UNITS> constexpr int tokens_in_turns()
 {
-    const double of_each = ceil(tokens / at_once), rounds = ceil(of_each / most);
-    return (int)ceil(of_each / rounds);
+    if (sizeof(T) == 2)
+        return FEW_TOKENS;
+    if (UNITS == 1)
+        return TENSORS == 1 ? FEWER_TOKENS : FEW_TOKENS;
+    return TENSORS == 1 ? MORE_TOKENS : FEWER_TOKENS;
+}
+
+/* The tokens of a block, of which `at_once` run: as few as let all blocks run at once, or in as few rounds as the most tokens take, of
+ * which `fitting` have room. */
+static int count_tokens(double tokens, int at_once, const token_cut &cut, int64_t fitting)
+{
+    const double of_each = ceil(tokens / at_once);
+    const int64_t most = lesser<int64_t>(fitting, of_each <= cut.tokens ? cut.tokens : cut.in_turns);
+    return (int)ceil(of_each / ceil(of_each / (double)most));
 }
 
 /* The tokens whose rotations, of `of_token` bytes each, fit what is left of a block's shared memory where so many blocks run on a
@@ -277,7 +289,7 @@ static const char *cut_by_token(const gpu_device &device, const copes_qk_problem
         return "a token has no heads, or more vectors than a block has threads";
     if (entries * all->n == 0)
         return "there are no tokens";
-    if ((double)cut->tokens * all->side[VALUES].heads * all->e > INT32_MAX)
+    if ((double)greater(cut->tokens, cut->in_turns) * all->side[VALUES].heads * all->e > INT32_MAX)
         return "a block's values are more than 2^31";
     const int on_each = cut->most / threads;
     const int64_t of_token = (int64_t)all->source.bytes(), fitting = count_fitting(device, 1, kept, of_token);
@@ -285,8 +297,8 @@ static const char *cut_by_token(const gpu_device &device, const copes_qk_problem
         return "what a block keeps does not fit its shared memory";
     const int64_t beside_others = greater<int64_t>(count_fitting(device, on_each, kept, of_token), 1);
     const int splits = (int)all->splits.divisor;
-    const int tokens = count_tokens((double)entries * all->n * splits, device.multiprocessors * on_each,
-                                    (int)lesser<int64_t>(beside_others, cut->tokens));
+    const int tokens =
+        count_tokens((double)entries * all->n * splits, device.multiprocessors * on_each, *cut, beside_others);
     all->source.tokens = lesser(tokens, all->n);
     all->tokens_here = divider(1);
     all->tiles = divider(lrpe::times(all->n, all->source.tokens));
@@ -304,8 +316,12 @@ template <typename T, encoding E, int UNITS>
 static bool take_forward(const gpu_device &device, const copes_qk_problem &problem, copes_plan *plan)
 {
     row_arguments all = {};
-    token_cut cut = {MOST_OF_TOKEN, FEW_TOKENS, UNITS,
-                     token_sums<TOGETHER<UNITS>>::BYTES + token_slots::bytes(FEW_TOKENS), reader<1, UNITS>::BYTES};
+    token_cut cut = {MOST_OF_TOKEN,
+                     FEW_TOKENS,
+                     tokens_in_turns<T, 1, UNITS>(),
+                     UNITS,
+                     token_sums<TOGETHER<UNITS>>::BYTES + token_slots::bytes(MORE_TOKENS),
+                     reader<1, UNITS>::BYTES};
     if (const char *why = cut_by_token<T, E>(device, problem, &all, &cut))
         return refuse(plan, tokens_forward_name, why);
     set_launch(plan, all.blocks, cut.threads, cut.shared);
@@ -349,7 +365,11 @@ static bool take_backward(const gpu_device &device, const copes_qk_problem &prob
         return refuse(plan, tokens_backward_name, "weights learn, and positions are not integers on a line");
     learning_arguments all = {};
     const int64_t kept = W == weights_are::learning ? kept_sums::bytes(1, UNITS * 2 * vector_length<T>) : 0;
-    token_cut cut = {most_of_token<T, W>, LEARNS ? MANY_TOKENS : FEW_TOKENS, UNITS, token_sums<2>::BYTES,
+    token_cut cut = {most_of_token<T, W>,
+                     LEARNS ? MANY_TOKENS : FEW_TOKENS,
+                     LEARNS ? (int)MANY_TOKENS : tokens_in_turns<T, 2, UNITS>(),
+                     UNITS,
+                     token_sums<2>::BYTES,
                      reader<2, UNITS>::BYTES + kept};
     if (const char *why = cut_by_token<T, E>(device, problem, &all.rows, &cut))
         return refuse(plan, tokens_backward_name, why);
