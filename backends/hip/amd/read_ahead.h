@@ -1,6 +1,6 @@
 /* What a thread has under way of rows that it reads one after the other: the vectors of one row, in registers. */
-#ifndef COPES_BACKENDS_HIP_READ_AHEAD_H
-#define COPES_BACKENDS_HIP_READ_AHEAD_H
+#ifndef COPES_BACKENDS_HIP_AMD_READ_AHEAD_H
+#define COPES_BACKENDS_HIP_AMD_READ_AHEAD_H
 
 #include "vendor.h"
 
