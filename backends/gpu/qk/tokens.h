@@ -54,10 +54,11 @@ template <int COUNT> struct token_sums {
         : memory(reinterpret_cast<float *>(block_memory + all.rotation_bytes))
     {
         const int thread = thread_number(), lane = thread % 32;
+        const int q = all.side[QUERIES].groups, k = all.side[KEYS].groups;
         int first = (int)threadIdx.y, groups = 1;
         if (all.over_heads) {
-            groups = choose(group.which, all.side[QUERIES].groups, all.side[KEYS].groups, 0);
-            first = group.which == KEYS ? all.side[QUERIES].groups : 0;
+            groups = choose(group.which, q, k, 0);
+            first = group.which == KEYS ? q : 0;
         }
         own = lane == 0 ? thread / 32 * COUNT : -1;
         other = lane < groups * (int)blockDim.x / 32 ? (first * (int)blockDim.x / 32 + lane) * COUNT : -1;
