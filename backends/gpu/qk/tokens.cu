@@ -100,7 +100,7 @@ DEVICE void pass_tile(const row_arguments &all, const tile_place &tile, char *me
 {
     constexpr int V = vector_length<T>;
     constexpr bool ON_LINE = WEIGHTS && !LEARNS_ANYWHERE;
-    /* Registers would be short while the sums meet: what does not have to is found, or taken, again after that. */
+    /* While the sums meet, registers are short: the weighed gradient is found again after that, and two units' x is taken again. */
     constexpr bool WEIGH_AGAIN = WEIGHTS, TAKE_AGAIN = WEIGHTS && UNITS > 1;
     const lrpe::block_rotations<E, V> made(all.source, memory);
     token_thread<T, E, 2, UNITS> thread(all, tile, memory);
@@ -220,10 +220,11 @@ struct token_cut {
  * Returns the threads of a block. */
 static int group_token(const copes_qk_problem &problem, int lanes, const token_cut &cut, row_arguments *all)
 {
-    const int groups_of_warp = greater(32 / lanes, 1);
+    const int of_warp = greater(32 / lanes, 1);
+    const auto whole_warps = [&](int groups) { return lrpe::times(groups, of_warp) * of_warp; };
     all->groups = 0;
     for (side_rows *side : {&all->side[QUERIES], &all->side[KEYS]}) {
-        side->groups = lrpe::times(lrpe::times(side->heads, cut.units), groups_of_warp) * groups_of_warp;
+        side->groups = whole_warps(lrpe::times(side->heads, cut.units));
         side->each = side->groups > side->heads ? 1 : cut.units; /* of whole warps some groups may have none */
         side->full = side->heads - side->groups * (side->each - 1);
         all->groups += side->groups;
@@ -231,7 +232,7 @@ static int group_token(const copes_qk_problem &problem, int lanes, const token_c
     if (all->groups == 0)
         return 0;
     const int splits = problem.over_heads ? 1 : lrpe::times(all->groups, greater(cut.most / lanes, 1));
-    const int groups_here = lrpe::times(lrpe::times(all->groups, splits), groups_of_warp) * groups_of_warp;
+    const int groups_here = whole_warps(lrpe::times(all->groups, splits));
     all->groups_here = divider(groups_here);
     all->splits = divider(lrpe::times(all->groups, groups_here));
     return groups_here * lanes;
@@ -282,7 +283,7 @@ static const char *cut_by_token(const gpu_device &device, const copes_qk_problem
     if (lanes > MOST_OF_TOKEN)
         return "a head has more vectors than a block has threads";
     if (cut->units > 1 && !problem.over_heads)
-        return "several heads are a thread's where a norm is over all heads";
+        return "no norm is over all heads, whose threads may have two each";
     const int threads = group_token(problem, lanes, *cut, all);
     const int64_t entries = problem.side[0].rotate.b, kept = cut->sums + threads * cut->of_thread;
     if (threads == 0 || threads > cut->most)
