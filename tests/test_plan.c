@@ -374,6 +374,30 @@ START_TEST(rounds_of_blocks_are_full)
     copes_context_destroy(context);
 }
 END_TEST
+
+static const int64_t sequences[] = {256, 8192, 32768};
+
+/* One launch for both passes would have one block of them on a multiprocessor. */
+START_TEST(scattered_tokens_take_two_launches)
+{
+    copes_context *context = open_model(models[MODEL_H200].text);
+    const check_case c = {.family = "lrpe_rotate",
+                          .op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = -3}},
+                          .type = CHECK_BF16,
+                          .theta_type = CHECK_F32,
+                          .rank = 4,
+                          .shape = {12, sequences[_i], 12, 128},
+                          .theta_shape = {1, 64},
+                          .position_rank = 2,
+                          .position_type = CHECK_I64};
+    check_problem problem;
+    plan p;
+    check_describe(&problem, &c);
+    ck_assert(make_plan(&problem, context, 0, &p));
+    ck_assert_msg(is_method(p.variant, "sequence_passes"), "%s", p.text);
+    copes_context_destroy(context);
+}
+END_TEST
 #endif
 
 START_TEST(a_model_runs_nothing)
@@ -401,6 +425,7 @@ int main(void)
 #ifndef COPES_TEST_HIP
     tcase_add_loop_test(tests, tensor_cores_give_a_reason, 0, 8);
     tcase_add_loop_test(tests, rounds_of_blocks_are_full, 0, sizeof chunks / sizeof chunks[0]);
+    tcase_add_loop_test(tests, scattered_tokens_take_two_launches, 0, sizeof sequences / sizeof sequences[0]);
 #endif
     tcase_add_test(tests, architecture_is_capped);
     tcase_add_loop_test(tests, bad_environments_are_refused, 0, sizeof bad / sizeof bad[0]);

@@ -35,6 +35,12 @@ inline bool is_anywhere(const copes_lrpe_problem &problem)
     return !is_on_grid(problem) || problem.amplitude != 1 || (problem.grid_rank > 1 && problem.length > INT32_MAX);
 }
 
+/* Are tokens' angles neither a grid's nor those of sequences with offsets? */
+inline bool is_scattered(const copes_lrpe_problem &problem)
+{
+    return is_anywhere(problem) && !has_offsets(problem);
+}
+
 /* Why kernels for grids alone do not take a problem; nullptr: they do. */
 inline const char *refuse_anywhere(const copes_lrpe_problem &problem)
 {

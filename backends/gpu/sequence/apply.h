@@ -201,17 +201,18 @@ template <typename T, encoding E, role R, bool ANYWHERE> struct token_finisher {
     }
 };
 
-/* Two blocks run on a multiprocessor, if tokens' positions do not take their registers. */
+/* Two blocks run on a multiprocessor. */
 template <typename T, encoding E, role R, bool ANYWHERE>
-__global__ void LAUNCH_BOUNDS(THREADS, ANYWHERE ? 1 : 2)
+__global__ void LAUNCH_BOUNDS(THREADS, 2)
     sequence_apply(GPU_PARAMETER copes_lrpe_problem argument, slab_cut cut, column *parts)
 {
     constexpr int V = vector_length<T>, RESULTS = R == role::forward ? 2 : plain_vectors<E>;
     const copes_lrpe_problem &problem = first_argument(argument);
     apply_memory<T, E> &memory = *reinterpret_cast<apply_memory<T, E> *>(dynamic_shared());
     const slab_place place = find_place<T, V, true>(problem, cut);
-    const slab_thread<T, V, E, R, ANYWHERE> s(problem, memory, place, cut.units);
+    slab_thread<T, V, E, R, ANYWHERE> s(problem, memory, place, cut.units);
     tokens_ahead<T, E, R> read(s, dynamic_shared() + sizeof memory);
+    s.look_for_line();
     finish_slab<T, E, R>(memory, problem, place, cut.units, problem.passes == COPES_BOTH_PASSES ? parts : nullptr);
     find_angle_steps<!ANYWHERE>(memory, problem, place);
     if (problem.k == 0)

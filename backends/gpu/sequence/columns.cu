@@ -72,7 +72,7 @@ copes_status choose_columns(const columns_instances &vectors, const gpu_device &
 {
     const encoding asked = encoding_of(problem);
     const role r = !problem.backward ? role::forward : given ? role::given : role::backward;
-    const bool anywhere = is_anywhere(problem) && !has_offsets(problem);
+    const bool anywhere = is_scattered(problem);
     const columns_instances *all = &vectors;
     while (!take_units(*all, problem, asked, r, anywhere))
         all = all->others;

@@ -107,7 +107,9 @@ DEVICE void add_batch(open_column (&columns)[COLUMNS], const float (&x)[BATCH][2
 template <bool LATE, typename T, int V, encoding E, role R, bool ANYWHERE, typename Take, typename Close>
 DEVICE void for_tokens(const slab_thread<T, V, E, R, ANYWHERE> &s, Take take, Close close)
 {
-    token_walk<T, V, E, R, ANYWHERE, LATE> walk(s);
+    typedef token_walk<T, V, E, R, ANYWHERE, LATE> tokens_of_thread;
+    typename tokens_of_thread::chunk_rotations scattered;
+    tokens_of_thread walk(s, scattered);
     for (; walk.more(); walk.close_chunk()) {
         walk.open_chunk();
         uint32_t tokens = (uint32_t)walk.of_chunk();
@@ -316,12 +318,15 @@ DEVICE void finish_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const col
     }
 }
 
-/* Blocks that run on a multiprocessor: the sums of a forward take the fewest registers. Vectors ANYWHERE need more, and are rare. */
-template <role R, copes_passes P>
-inline constexpr int columns_on_each = R == role::forward && P == COPES_FIRST_PASS ? 3 : 2;
+/* Blocks that run on a multiprocessor: the sums of a forward take the fewest registers. Both passes of vectors ANYWHERE take the most;
+ * only calls that two launches do not take come to them. */
+template <role R, copes_passes P, bool WIDE_ANYWHERE>
+inline constexpr int columns_on_each = R == role::forward && P == COPES_FIRST_PASS ? 3
+                                       : WIDE_ANYWHERE && P == COPES_BOTH_PASSES   ? 1
+                                                                                   : 2;
 
 template <typename T, int V, encoding E, role R, bool ANYWHERE, copes_passes P>
-__global__ void LAUNCH_BOUNDS(THREADS, (ANYWHERE && V > 1 ? 1 : columns_on_each<R, P>))
+__global__ void LAUNCH_BOUNDS(THREADS, (columns_on_each<R, P, ANYWHERE && (V > 1)>))
     sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, slab_cut cut, column *parts)
 {
     const copes_lrpe_problem &problem = first_argument(argument);
@@ -330,7 +335,9 @@ __global__ void LAUNCH_BOUNDS(THREADS, (ANYWHERE && V > 1 ? 1 : columns_on_each<
     __shared__ slab_memory<T, V> memory;
     const slab_place place = find_place<T, V, false>(problem, cut);
     find_angle_steps<!ANYWHERE>(memory, problem, place);
-    const slab_thread<T, V, E, R, ANYWHERE> s(problem, memory, place, cut.units);
+    slab_thread<T, V, E, R, ANYWHERE> s(problem, memory, place, cut.units);
+    if (P != COPES_SECOND_PASS)
+        s.look_for_line();
 
     column columns[COLUMNS];
     finished_column finished[COLUMNS];
@@ -353,8 +360,9 @@ __global__ void LAUNCH_BOUNDS(THREADS, (ANYWHERE && V > 1 ? 1 : columns_on_each<
     }
     if constexpr (P != COPES_FIRST_PASS) {
         const slab_place later = find_again(place);
-        write_columns<P == COPES_SECOND_PASS>(slab_thread<T, V, E, R, ANYWHERE>(problem, memory, later, cut.units),
-                                              finished);
+        slab_thread<T, V, E, R, ANYWHERE> again(problem, memory, later, cut.units);
+        again.look_for_line();
+        write_columns<P == COPES_SECOND_PASS>(again, finished);
     } else if constexpr (R != role::forward) {
         give_delta(s, finished);
     }

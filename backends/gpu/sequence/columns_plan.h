@@ -76,13 +76,18 @@ inline constexpr bool is_applied = P == COPES_SECOND_PASS && E != encoding::inte
 template <typename T, encoding E, copes_passes P>
 inline constexpr int unit_of = is_applied<T, E, P> ? vector_length<T> : unit_angles<T>;
 
+/* Has a kernel vectors of tokens whose angles are anywhere? Not both passes forward, as two launches always take their place; backward
+ * one launch takes a call without lse, or with theta's gradient. */
+template <role R, copes_passes P>
+inline constexpr bool has_vectors_anywhere = COPES_VECTORS_ANYWHERE && !(R == role::forward && P == COPES_BOTH_PASSES);
+
 /* Is there a kernel? sequence_apply takes vectors of 8 bytes, too: of heads of 72 features, say, and of all tokens that have positions,
  * as these bind it. */
 template <typename T, encoding E, role R, bool ANYWHERE, copes_passes P>
 inline constexpr bool has_instance =
     has_role<T, E, R, ANYWHERE, P> &&
     (is_applied<T, E, P> && sizeof(T) == 2 ? is_narrow<T> || !ANYWHERE : !is_narrow<T>) &&
-    (is_single<T> ? ANYWHERE && E != encoding::interleaved : !ANYWHERE || COPES_VECTORS_ANYWHERE);
+    (is_single<T> ? ANYWHERE && E != encoding::interleaved : !ANYWHERE || has_vectors_anywhere<R, P>);
 
 /* A kernel and its name; nullptr both where there is none. */
 struct columns_instance {
@@ -117,7 +122,8 @@ template <columns_method M, typename T, copes_passes P, encoding E, role R, bool
 constexpr void fill_instance(columns_instance (&of)[3])
 {
     if constexpr (has_instance<T, E, R, ANYWHERE, P>)
-        of[(int)R] = {columns_variant<M, T, E, R, ANYWHERE>, nullptr, columns_on_each<R, P>, 0};
+        of[(int)R] = {columns_variant<M, T, E, R, ANYWHERE>, nullptr, columns_on_each < R, P,
+                      ANYWHERE && !is_single < T >>,         0};
     if constexpr (has_instance<T, E, R, ANYWHERE, P> && is_applied<T, E, P>)
         of[(int)R].shared = apply_bytes<T, E, R>;
     if constexpr (has_instance<T, E, R, ANYWHERE, P> && !ANYWHERE)

@@ -1,7 +1,7 @@
 /* The passes of softmax over the sequence, a launch each: of a sequence in shares one of them, for the caller; of a long
- * sequence both. The first of both leaves a part of each column for each block, and the second merges the parts, so that any
- * number of blocks share a slab. The device is then full however few slabs there are; memory bounds both. The first pass alone of
- * a long sequence leaves parts likewise, which a small kernel merges for the caller. */
+ * sequence, or of tokens whose angles are scattered, both. The first of both leaves a part of each column for each block, and the
+ * second merges the parts, so that any number of blocks share a slab. The device is then full however few slabs there are; memory
+ * bounds both. The first pass alone leaves parts likewise, which a small kernel merges for the caller. */
 #include "backends/gpu/sequence/columns_plan.h"
 
 namespace COPES_GPU::sequence
@@ -28,10 +28,15 @@ static int blocks_of_slab(const gpu_device &device, const copes_lrpe_problem &pr
     return (int)greater(lesser(wanted, (double)(problem.n / tokens)), 1.0);
 }
 
-/* Parts of a slab. Each block merges all of them, so that there are no more than blocks at a time. */
+/* Parts of a slab. Each block merges all of them, so that there are no more than blocks at a time. Scattered tokens take longer, and
+ * have more blocks than that, as long as each block has 64 tokens for each part that it merges. */
 static int parts_of(const gpu_device &device, const copes_lrpe_problem &problem)
 {
-    return blocks_of_slab(device, problem, PARTS_ON_EACH, PART_TOKENS);
+    const int full = blocks_of_slab(device, problem, PARTS_ON_EACH, PART_TOKENS);
+    if (!is_scattered(problem))
+        return full;
+    const int many = blocks_of_slab(device, problem, BLOCKS_ON_EACH, PART_TOKENS);
+    return greater(full, lesser(many, (int)sqrt((double)(problem.n / FEWEST_TOKENS))));
 }
 
 /* Blocks of a slab for the second pass alone. They have nothing to merge, so that there may be many of few tokens each, by which the
@@ -158,10 +163,12 @@ bool takes_passes(const gpu_device &device, const copes_lrpe_problem &problem, b
         return refuse(plan, passes_name, "backward is not given the forward's lse");
     if (asks_for_one(device))
         return true;
-    if (problem.n < LONG_SEQUENCE)
-        return refuse(plan, passes_name, "the sequence is short");
     if (plan->first != nullptr)
         return refuse(plan, passes_name, "theta's gradient is a launch of its own, and no call has more than two");
+    if (is_scattered(problem))
+        return true; /* the one launch that would have both takes so many registers that a multiprocessor has one block of it */
+    if (problem.n < LONG_SEQUENCE)
+        return refuse(plan, passes_name, "the sequence is short");
     if (slabs_of(problem) * largest_cluster(device) >= (double)FEW_ON_EACH * device.multiprocessors)
         return refuse(plan, passes_name, "one launch has enough blocks");
     return true;

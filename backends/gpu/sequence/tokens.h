@@ -217,6 +217,16 @@ DEVICE void find_rotations(const slab_angles<T, V> &memory, const copes_lrpe_pro
     }
 }
 
+/* Those of `count` tokens, one in ROWS, whatever their positions. It is no part of its caller, whose registers are few. */
+template <int V, int ROWS>
+OUT_OF_LINE void find_scattered(const copes_lrpe_problem &problem, int64_t b, int64_t head, int64_t unit, int64_t start,
+                                int count, rotation *to)
+{
+#pragma unroll 1
+    for (int i = 0; i < count * V; i++)
+        to[i] = find_any_rotation(problem, b, start + i / V * ROWS, head, unit * V + i % V);
+}
+
 /* A column's number in a tensor (B, H, D). */
 DEVICE float *number_at(const copes_view &view, const slab_place &place, int64_t column)
 {
@@ -227,21 +237,39 @@ DEVICE float *number_at(const copes_view &view, const slab_place &place, int64_t
 /* A thread's slab of a problem. */
 template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thread {
     static constexpr int PLAIN = plain_vectors<E>, COLUMNS = PLAIN * V;
-    static constexpr bool BACKWARD = R != role::forward;
+    static constexpr bool BACKWARD = R != role::forward, SCATTERED = ANYWHERE && V > 1; /* have vectors positions? */
     const copes_lrpe_problem &problem;
     const slab_angles<T, V> &memory;
     const slab_place &place;
     const places_of<int64_t> at;
-    bool kept;    /* is the lse given? */
-    bool rotated; /* does the unit have angles? */
-    bool line;    /* in_line */
+    bool kept;       /* is the lse given? */
+    bool rotated;    /* does the unit have angles? */
+    bool line;       /* are the positions of all the block's tokens known to be in line? */
+    uint32_t beyond; /* SCATTERED: and how much more is each than its token's number? */
 
     __device__ __forceinline__ slab_thread(const copes_lrpe_problem &problem, const slab_angles<T, V> &memory,
                                            const slab_place &place, int64_t units)
         : problem(problem), memory(memory), place(place), at(find_slab_places(problem, place.unit, place.unit < units)),
           kept(R == role::backward && problem.lse.data != nullptr), rotated(E == encoding::cosine || at.rotated),
-          line(!ANYWHERE && in_line(problem))
+          line(!ANYWHERE && in_line(problem)), beyond(0)
     {
+    }
+    /* Finds out whether the block's positions are in line, as nearly always: else each chunk waits for its own before its first
+     * token. All threads of the block must call this. */
+    __device__ __forceinline__ void look_for_line()
+    {
+        if (!SCATTERED || problem.k == 0 || !may_be_in_line(problem))
+            return;
+        const int64_t begin = place.first - place.row;
+        bool apart = false;
+        if (place.tokens > 0)
+            beyond = (uint32_t)position_of(problem, place.b, begin) - (uint32_t)begin;
+        for (int i = place.tile_unit; i < place.tokens; i += memory.UNITS) {
+            const int64_t token = place.first + i * place.token_stride;
+            const uint64_t position = position_of(problem, place.b, token);
+            apart |= (int64_t)position != (int32_t)position || (uint32_t)position - (uint32_t)token != beyond;
+        }
+        line = !any_of_block(apart);
     }
     __device__ __forceinline__ float *lse_of(int column) const
     {
@@ -255,10 +283,10 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
     /* Are the positions of a chunk in line, of up to `count` tokens from `start` on? Then finds the rotations of the first. */
     __device__ __forceinline__ bool find_line(int64_t start, int count, rotation (&first)[V]) const
     {
-        const uint64_t position = position_of(problem, place.b, start);
-        bool in_line = (int64_t)position == (int32_t)position;
+        const uint64_t position = line ? beyond + (uint32_t)start : position_of(problem, place.b, start);
+        bool in_line = line || (int64_t)position == (int32_t)position;
 #pragma unroll 5
-        for (int j = 1; j < CHUNK; j++) {
+        for (int j = 1; j < CHUNK && !line; j++) {
             const int64_t apart = j * place.token_stride;
             if (j < count)
                 in_line &= position_of(problem, place.b, start + apart) - position == (uint64_t)apart;
@@ -284,6 +312,7 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
 /* Goes through a thread's tokens in batches, a chunk at a time. While one batch is used, the next one is being read. */
 template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struct token_walk {
     static constexpr int PLAIN = plain_vectors<E>, BATCH = batch_of<E, R, LATE>, FAR = far_of<R>;
+    static constexpr bool SCATTERED = slab_thread<T, V, E, R, ANYWHERE>::SCATTERED;
     static constexpr bool BACKWARD = R != role::forward, JOINED = is_joined<T, E, V>;
     typedef strip<T, V, PLAIN, JOINED> plain_strip;
     typedef strip<T, V, 2, JOINED> wide_strip;
@@ -297,12 +326,16 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     typename plain_strip::vector_words words[BATCH][plain_strip::VECTORS];
     typename wide_strip::vector_words wide[BATCH][wide_strip::VECTORS];
     rotation first[V]; /* of the chunk's first token */
+    typedef rotation chunk_rotations[SCATTERED ? CHUNK * V : 1];
+    chunk_rotations
+        &scattered; /* of each token, if they are not in line: in local memory, and so no part of this struct */
 
-    __device__ __forceinline__ explicit token_walk(const slab_thread<T, V, E, R, ANYWHERE> &s)
+    __device__ __forceinline__ token_walk(const slab_thread<T, V, E, R, ANYWHERE> &s, chunk_rotations &scattered)
         : s(s), left(s.place.tokens), start(s.place.first), line(s.line),
           x(BACKWARD ? s.problem.x : s.problem.src, s.problem.dtype, s.place.b, s.place.h, s.at.plain, s.place.first,
             s.place.token_stride),
-          g(s.problem.src, s.problem.dtype, s.place.b, s.place.h, s.at.encoded, s.place.first, s.place.token_stride)
+          g(s.problem.src, s.problem.dtype, s.place.b, s.place.h, s.at.encoded, s.place.first, s.place.token_stride),
+          scattered(scattered)
     {
         count();
         read_ahead(0);
@@ -360,6 +393,9 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
             line = (V > 1 || may_be_in_line(s.problem)) && s.find_line(start, here, first);
         else if (s.line && s.rotated)
             find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(0), first);
+        if (SCATTERED && s.rotated && !line)
+            find_scattered<V, rows_of<T, V>>(s.problem, s.place.b, s.place.h, s.place.unit, start, of_chunk(),
+                                             scattered);
     }
     __device__ __forceinline__ void close_chunk()
     {
@@ -369,11 +405,12 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     /* The rotations of the chunk's token j. */
     __device__ __forceinline__ void rotations_of(int j, rotation (&rotations)[V]) const
     {
-        if (!line)
+        if (!SCATTERED && !line)
             return find_rotations<T, V, ANYWHERE>(s.memory, s.problem, s.place, token(j), rotations);
 #pragma unroll
         for (int i = 0; i < V; i++)
-            rotations[i] = first[i] * s.memory.advances[j][advance_place<T, V>(s.place.tile_unit, i)];
+            rotations[i] = line ? first[i] * s.memory.advances[j][advance_place<T, V>(s.place.tile_unit, i)]
+                                : scattered[SCATTERED ? j * V + i : 0];
     }
     /* Takes a batch, from the chunk's token j on: elements, and the gradients of their softmax; anything past the end. */
     __device__ __forceinline__ void take(int j, float (&values)[BATCH][2][V], float (&gradients)[BATCH][2][V])
