@@ -377,7 +377,7 @@ END_TEST
 
 static const int64_t sequences[] = {256, 8192, 32768};
 
-/* One launch for both passes would have one block of them on a multiprocessor. */
+/* Their rotations take longer than memory, and both passes in one launch have too few threads for them. */
 START_TEST(scattered_tokens_take_two_launches)
 {
     copes_context *context = open_model(models[MODEL_H200].text);

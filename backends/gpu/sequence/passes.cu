@@ -1,5 +1,5 @@
 /* The passes of softmax over the sequence, a launch each: of a sequence in shares one of them, for the caller; of a long
- * sequence, or of tokens whose angles are scattered, both. The first of both leaves a part of each column for each block, and the
+ * sequence, or of tokens that are on no line, both. The first of both leaves a part of each column for each block, and the
  * second merges the parts, so that any number of blocks share a slab. The device is then full however few slabs there are; memory
  * bounds both. The first pass alone leaves parts likewise, which a small kernel merges for the caller. */
 #include "backends/gpu/sequence/columns_plan.h"
@@ -28,12 +28,20 @@ static int blocks_of_slab(const gpu_device &device, const copes_lrpe_problem &pr
     return (int)greater(lesser(wanted, (double)(problem.n / tokens)), 1.0);
 }
 
-/* Parts of a slab. Each block merges all of them, so that there are no more than blocks at a time. Scattered tokens take longer, and
- * have more blocks than that, as long as each block has 64 tokens for each part that it merges. */
+/* Do rotations take longer than memory? They do where tokens are on no line, and a kernel with both passes then has too few threads.
+ * Neighbouring pairs have no kernel of their own for the second pass, and of few tokens two launches take longer. */
+static bool turns_slowly(const copes_lrpe_problem &problem)
+{
+    const int64_t least = encoding_of(problem) == encoding::interleaved ? 8192 : 1024;
+    return is_scattered(problem) || (!may_be_in_line(problem) && problem.n >= least);
+}
+
+/* Parts of a slab. Each block merges all of them, so that there are no more than blocks at a time. Where rotations take longer
+ * than memory there are more, as long as each block has 64 tokens for each part that it merges. */
 static int parts_of(const gpu_device &device, const copes_lrpe_problem &problem)
 {
     const int full = blocks_of_slab(device, problem, PARTS_ON_EACH, PART_TOKENS);
-    if (!is_scattered(problem))
+    if (!turns_slowly(problem))
         return full;
     const int many = blocks_of_slab(device, problem, BLOCKS_ON_EACH, PART_TOKENS);
     return greater(full, lesser(many, (int)sqrt((double)(problem.n / FEWEST_TOKENS))));
@@ -165,8 +173,8 @@ bool takes_passes(const gpu_device &device, const copes_lrpe_problem &problem, b
         return true;
     if (plan->first != nullptr)
         return refuse(plan, passes_name, "theta's gradient is a launch of its own, and no call has more than two");
-    if (is_scattered(problem))
-        return true; /* the one launch that would have both takes so many registers that a multiprocessor has one block of it */
+    if (turns_slowly(problem))
+        return true;
     if (problem.n < LONG_SEQUENCE)
         return refuse(plan, passes_name, "the sequence is short");
     if (slabs_of(problem) * largest_cluster(device) >= (double)FEW_ON_EACH * device.multiprocessors)
