@@ -244,14 +244,14 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
     const places_of<int64_t> at;
     bool kept;       /* is the lse given? */
     bool rotated;    /* does the unit have angles? */
-    bool line;       /* are the positions of all the block's tokens known to be in line? */
+    bool line;       /* are the positions of all the thread's tokens known to be in line? */
     uint32_t beyond; /* SCATTERED: and how much more is each than its token's number? */
 
     __device__ __forceinline__ slab_thread(const copes_lrpe_problem &problem, const slab_angles<T, V> &memory,
                                            const slab_place &place, int64_t units)
         : problem(problem), memory(memory), place(place), at(find_slab_places(problem, place.unit, place.unit < units)),
           kept(R == role::backward && problem.lse.data != nullptr), rotated(E == encoding::cosine || at.rotated),
-          line(!ANYWHERE && in_line(problem)), beyond(0)
+          line(!ANYWHERE && is_on_grid_line()), beyond(0)
     {
     }
     /* Finds out whether the block's positions are in line, as nearly always: else each chunk waits for its own before its first
@@ -300,6 +300,14 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE> struct slab_thre
     }
 
   private:
+    /* Are all of the thread's tokens on a grid of one dimension? */
+    __device__ __forceinline__ bool is_on_grid_line() const
+    {
+        if (WIDE_UNITS) /* what follows would spill gfx90a's scalar registers */
+            return in_line(problem);
+        const int64_t begin = place.first - problem.prefix, end = begin + (place.tokens - 1) * place.token_stride;
+        return problem.grid_rank == 1 && begin >= 0 && end < problem.length;
+    }
     /* The two features of a unit of one pair are its two vectors, whichever the pairing. */
     DEVICE places_of<int64_t> find_slab_places(const copes_lrpe_problem &problem, int64_t unit, bool live)
     {
