@@ -335,8 +335,7 @@ template <typename T, int V, encoding E, role R, bool ANYWHERE, bool LATE> struc
     typename wide_strip::vector_words wide[BATCH][wide_strip::VECTORS];
     rotation first[V]; /* of the chunk's first token */
     typedef rotation chunk_rotations[SCATTERED ? CHUNK * V : 1];
-    chunk_rotations
-        &scattered; /* of each token, if they are not in line: in local memory, and so no part of this struct */
+    chunk_rotations &scattered; /* of tokens that are not in line: in local memory, and so no part of this */
 
     __device__ __forceinline__ token_walk(const slab_thread<T, V, E, R, ANYWHERE> &s, chunk_rotations &scattered)
         : s(s), left(s.place.tokens), start(s.place.first), line(s.line),
