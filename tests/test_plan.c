@@ -375,25 +375,37 @@ START_TEST(rounds_of_blocks_are_full)
 }
 END_TEST
 
-static const int64_t sequences[] = {256, 8192, 32768};
+/* Tokens of 12 x 12 heads of 128 features, and how they come to lie on no line. */
+typedef struct off_line {
+    int64_t tokens, prefix, grid[2];
+    int position_rank;
+} off_line;
+
+static const off_line off_lines[] = {
+    {256, 0, {0}, 2}, {8192, 0, {0}, 2}, {32768, 0, {0}, 1}, {1024, 1, {0}, 0}, {4096, 0, {64, 64}, 0},
+};
 
 /* Their rotations take longer than memory, and both passes in one launch have too few threads for them. */
-START_TEST(scattered_tokens_take_two_launches)
+START_TEST(tokens_off_a_line_take_two_launches)
 {
     copes_context *context = open_model(models[MODEL_H200].text);
-    const check_case c = {.family = "lrpe_rotate",
-                          .op = {.kind = COPES_LRPE_FORWARD, .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = -3}},
-                          .type = CHECK_BF16,
-                          .theta_type = CHECK_F32,
-                          .rank = 4,
-                          .shape = {12, sequences[_i], 12, 128},
-                          .theta_shape = {1, 64},
-                          .position_rank = 2,
-                          .position_type = CHECK_I64};
+    const off_line *of = &off_lines[_i];
+    check_case c = {.family = "lrpe_rotate",
+                    .op = {.kind = COPES_LRPE_FORWARD,
+                           .lrpe = {.act = COPES_ACT_SOFTMAX, .dim = -3, .prefix = of->prefix}},
+                    .type = CHECK_BF16,
+                    .theta_type = CHECK_F32,
+                    .rank = 4,
+                    .shape = {12, of->tokens, 12, 128},
+                    .theta_shape = {1, of->grid[0] > 0 ? 32 : 64},
+                    .position_rank = of->position_rank,
+                    .position_type = CHECK_I64};
     check_problem problem;
     plan p;
+    c.op.lrpe.grid_rank = of->grid[0] > 0 ? 2 : 0;
+    memcpy(c.op.lrpe.grid, of->grid, sizeof of->grid);
     check_describe(&problem, &c);
-    ck_assert(make_plan(&problem, context, 0, &p));
+    ck_assert_msg(make_plan(&problem, context, 0, &p), "%s", copes_last_error());
     ck_assert_msg(is_method(p.variant, "sequence_passes"), "%s", p.text);
     copes_context_destroy(context);
 }
@@ -425,7 +437,7 @@ int main(void)
 #ifndef COPES_TEST_HIP
     tcase_add_loop_test(tests, tensor_cores_give_a_reason, 0, 8);
     tcase_add_loop_test(tests, rounds_of_blocks_are_full, 0, sizeof chunks / sizeof chunks[0]);
-    tcase_add_loop_test(tests, scattered_tokens_take_two_launches, 0, sizeof sequences / sizeof sequences[0]);
+    tcase_add_loop_test(tests, tokens_off_a_line_take_two_launches, 0, sizeof off_lines / sizeof off_lines[0]);
 #endif
     tcase_add_test(tests, architecture_is_capped);
     tcase_add_loop_test(tests, bad_environments_are_refused, 0, sizeof bad / sizeof bad[0]);
