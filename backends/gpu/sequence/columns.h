@@ -318,15 +318,15 @@ DEVICE void finish_columns(const slab_thread<T, V, E, R, ANYWHERE> &s, const col
     }
 }
 
-/* Blocks that run on a multiprocessor: the sums of a forward take the fewest registers. Both passes of vectors ANYWHERE take the most;
- * only calls that two launches do not take come to them. */
-template <role R, copes_passes P, bool WIDE_ANYWHERE>
-inline constexpr int columns_on_each = R == role::forward && P == COPES_FIRST_PASS ? 3
-                                       : WIDE_ANYWHERE && P == COPES_BOTH_PASSES   ? 1
-                                                                                   : 2;
+/* Blocks that run on a multiprocessor: the sums of a forward take the fewest registers. Both passes of vectors of scattered tokens
+ * take the most; only calls that two launches do not take come to them. */
+template <role R, copes_passes P, bool VECTORS_ANYWHERE>
+inline constexpr int columns_on_each = R == role::forward && P == COPES_FIRST_PASS  ? 3
+                                       : VECTORS_ANYWHERE && P == COPES_BOTH_PASSES ? 1
+                                                                                    : 2;
 
 template <typename T, int V, encoding E, role R, bool ANYWHERE, copes_passes P>
-__global__ void LAUNCH_BOUNDS(THREADS, (columns_on_each<R, P, ANYWHERE && (V > 1)>))
+__global__ void LAUNCH_BOUNDS(THREADS, (columns_on_each<R, P, vectors_anywhere<V, ANYWHERE>>))
     sequence_columns(GPU_PARAMETER copes_lrpe_problem argument, slab_cut cut, column *parts)
 {
     const copes_lrpe_problem &problem = first_argument(argument);

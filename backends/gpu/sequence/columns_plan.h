@@ -121,9 +121,9 @@ template <typename T, encoding E, role R, bool ANYWHERE, copes_passes P> constex
 template <columns_method M, typename T, copes_passes P, encoding E, role R, bool ANYWHERE>
 constexpr void fill_instance(columns_instance (&of)[3])
 {
-    constexpr bool wide_anywhere = ANYWHERE && !is_single<T>;
+    constexpr int on_each = columns_on_each<R, P, vectors_anywhere<unit_angles<T>, ANYWHERE>>;
     if constexpr (has_instance<T, E, R, ANYWHERE, P>)
-        of[(int)R] = {columns_variant<M, T, E, R, ANYWHERE>, nullptr, columns_on_each<R, P, wide_anywhere>, 0};
+        of[(int)R] = {columns_variant<M, T, E, R, ANYWHERE>, nullptr, on_each, 0};
     if constexpr (has_instance<T, E, R, ANYWHERE, P> && is_applied<T, E, P>)
         of[(int)R].shared = apply_bytes<T, E, R>;
     if constexpr (has_instance<T, E, R, ANYWHERE, P> && !ANYWHERE)

@@ -33,7 +33,7 @@ static int blocks_of_slab(const gpu_device &device, const copes_lrpe_problem &pr
 static bool turns_slowly(const copes_lrpe_problem &problem)
 {
     const int64_t least = encoding_of(problem) == encoding::interleaved ? 8192 : 1024;
-    return is_scattered(problem) || (!may_be_in_line(problem) && problem.n >= least);
+    return is_scattered(problem) || (!in_line(problem) && problem.n >= least);
 }
 
 /* Parts of a slab. Each block merges all of them, so that there are no more than blocks at a time. Where rotations take longer
