@@ -76,8 +76,8 @@ inline constexpr bool is_applied = P == COPES_SECOND_PASS && E != encoding::inte
 template <typename T, encoding E, copes_passes P>
 inline constexpr int unit_of = is_applied<T, E, P> ? vector_length<T> : unit_angles<T>;
 
-/* Has a kernel vectors of tokens whose angles are anywhere? Not both passes forward, as two launches always take their place; backward
- * one launch takes a call without lse, or with theta's gradient. */
+/* Are there kernels of vectors whose tokens may be anywhere for a role and a pass? Not for both passes forward, as two launches always take their place.
+ * Backward one launch takes a call without lse, or with theta's gradient. */
 template <role R, copes_passes P>
 inline constexpr bool has_vectors_anywhere = COPES_VECTORS_ANYWHERE && !(R == role::forward && P == COPES_BOTH_PASSES);
 
